@@ -1,0 +1,1 @@
+"""sandmesh: isolated computers on demand."""

@@ -1,0 +1,105 @@
+"""Errors over gRPC, both ways: a status with a google.rpc.ErrorInfo in `grpc-status-details-bin`.
+
+The form is that of https://google.aip.dev/193: reason, domain "sandmesh", metadata; a RetryInfo where there is a delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from sandmesh import errors
+
+DOMAIN = "sandmesh"
+DETAILS = "grpc-status-details-bin"
+
+_CODES: dict[type[errors.SandmeshError], grpc.StatusCode] = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.MethodNotFound: grpc.StatusCode.UNIMPLEMENTED,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.RuntimeUnavailable: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.TemplateBuildFailed: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Refused: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Cancelled: grpc.StatusCode.CANCELLED,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+_BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
+    grpc.StatusCode.UNAVAILABLE: errors.MeshUnavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: errors.Cancelled,
+    grpc.StatusCode.UNIMPLEMENTED: errors.MethodNotFound,
+    grpc.StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.TooLarge,
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
+}
+
+
+def code_of(error: errors.SandmeshError) -> grpc.StatusCode:
+    """Give the gRPC code of an exception."""
+    for cls, code in _CODES.items():
+        if isinstance(error, cls):
+            return code
+    return grpc.StatusCode.INTERNAL
+
+
+def to_trailers(error: errors.SandmeshError) -> tuple[tuple[str, str | bytes], ...]:
+    """Write an exception as the trailing metadata that goes with its code and message."""
+    facts = {**error.facts, "changed": str(error.changed).lower()}
+    details = [_any(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts))]
+    if error.retry_after is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromNanoseconds(int(error.retry_after * 1e9))
+        details.append(_any(retry))
+    code: tuple[int, str] = code_of(error).value  # type: ignore[assignment]  # grpc's stubs say int
+    status = status_pb2.Status(code=code[0], message=error.message, details=details)
+    return ((DETAILS, status.SerializeToString()),)
+
+
+def _any(message: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(message)
+    return packed
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> errors.SandmeshError:
+    """Read the exception that a failed RPC carries; one that no service of ours sent is told by its code."""
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS and isinstance(value, bytes):
+            found = _from_status(status_pb2.Status.FromString(value))
+            if found is not None:
+                return found
+    cls = _BARE.get(error.code(), errors.InternalError)
+    return cls(error.details() or error.code().name, {"grpc_code": error.code().name})
+
+
+def _from_status(status: status_pb2.Status) -> errors.SandmeshError | None:
+    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
+    found = any(detail.Unpack(info) for detail in status.details)
+    if not found or info.domain != DOMAIN:
+        return None
+    delayed = any(detail.Unpack(retry) for detail in status.details)
+    facts = dict(info.metadata)
+    changed = facts.pop("changed", "false") == "true"
+    cls = errors.CLASSES.get(info.reason, errors.SandmeshError)
+    delay = retry.retry_delay.ToNanoseconds() / 1e9 if delayed else None
+    return cls(status.message, facts, changed=changed, retry_after=delay)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the exception that a failed RPC inside carries instead of grpc's own."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from None

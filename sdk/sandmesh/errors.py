@@ -1,0 +1,301 @@
+"""What the mesh could not or may not do, as exceptions.
+
+What a tool or the user's own code did wrong is never raised: it is a result with `is_error`.
+
+    SandmeshError
+    ├── InvalidArgument (ValueError)
+    ├── NotFound (LookupError)
+    │   ├── TemplateNotFound   ├── SandboxNotFound   ├── SessionNotFound
+    │   ├── ToolNotFound       ├── CallNotFound      └── MethodNotFound
+    ├── AlreadyExists
+    ├── Refused
+    │   ├── CapabilityMissing  ├── LeaseLost         ├── WrongState
+    │   ├── CallExpired        ├── CallFinished      └── ProtocolMismatch
+    ├── Exhausted
+    │   ├── PoolExhausted      └── TooLarge
+    ├── Unavailable
+    │   ├── MeshUnavailable    ├── StoreUnavailable  ├── RuntimeUnavailable
+    │   ├── SandboxLost        ├── SandboxStartFailed
+    │   ├── TemplateBuildFailed └── Recovering
+    ├── DeadlineExceeded (TimeoutError)
+    ├── Cancelled
+    ├── Denied (PermissionError)
+    │   ├── Unauthenticated    └── PermissionDenied
+    └── InternalError
+
+The names and meanings are those of sandmesh.api.errors.v1.ErrorReason; the same class with the same facts arrives
+wherever it was raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from sandmesh.api.errors.v1 import errors_pb2
+
+
+class SandmeshError(Exception):
+    """Something the mesh could not or may not do.
+
+    `message` says what happened and what to do, `facts` has names and values as the reason documents them, `changed`
+    whether the mesh was changed, `retryable` whether the same request may succeed later, `retry_after` when, in seconds.
+    """
+
+    reason: ClassVar[str] = "INTERNAL"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str = "",
+        facts: Mapping[str, str] | None = None,
+        *,
+        changed: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = dict(facts or {})
+        self.changed = changed
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep every field when pickled, as process pools do."""
+        return _rebuild, (type(self), self.message, self.facts, self.changed, self.retry_after)
+
+
+def _rebuild(
+    cls: type[SandmeshError], message: str, facts: dict[str, str], changed: bool, retry_after: float | None
+) -> SandmeshError:
+    return cls(message, facts, changed=changed, retry_after=retry_after)
+
+
+class InvalidArgument(SandmeshError, ValueError):
+    """A field is missing, of the wrong type or out of range; nothing changed."""
+
+    reason = "INVALID_ARGUMENT"
+
+
+class NotFound(SandmeshError, LookupError):
+    """What was named is not there, or not the caller's."""
+
+    def __str__(self) -> str:
+        """Give the message: KeyError-like quoting would hide it."""
+        return self.message
+
+
+class TemplateNotFound(NotFound):
+    """No such template; `facts["known"]` lists those there are."""
+
+    reason = "TEMPLATE_NOT_FOUND"
+
+
+class SandboxNotFound(NotFound):
+    """No such sandbox, or not the caller's."""
+
+    reason = "SANDBOX_NOT_FOUND"
+
+
+class SessionNotFound(NotFound):
+    """No such session, or not the caller's."""
+
+    reason = "SESSION_NOT_FOUND"
+
+
+class ToolNotFound(NotFound):
+    """The sandbox has no tool of that name; `facts["known"]` lists those it has."""
+
+    reason = "TOOL_NOT_FOUND"
+
+
+class CallNotFound(NotFound):
+    """No call of that id is known in the sandbox."""
+
+    reason = "CALL_NOT_FOUND"
+
+
+class MethodNotFound(NotFound):
+    """The mesh does not offer that method."""
+
+    reason = "METHOD_NOT_FOUND"
+
+
+class AlreadyExists(SandmeshError):
+    """The id is in use with other parameters."""
+
+    reason = "ALREADY_EXISTS"
+
+
+class Refused(SandmeshError):
+    """The request does not fit the state that things are in."""
+
+
+class CapabilityMissing(Refused):
+    """What was stated cannot be enforced or done here; `facts["needs"]` says what."""
+
+    reason = "CAPABILITY_MISSING"
+
+
+class LeaseLost(Refused):
+    """The fencing token is not the one in force: the lease ran out or passed on."""
+
+    reason = "LEASE_LOST"
+
+
+class WrongState(Refused):
+    """The record's state does not allow the change; `facts["state"]` says which."""
+
+    reason = "WRONG_STATE"
+
+
+class CallExpired(Refused):
+    """The call finished and its log is no longer kept; it never runs again."""
+
+    reason = "CALL_EXPIRED"
+
+
+class CallFinished(Refused):
+    """The call has finished: it takes no input, signal or resize."""
+
+    reason = "CALL_FINISHED"
+
+
+class ProtocolMismatch(Refused):
+    """The agent's protocol and the mesh's do not meet."""
+
+    reason = "PROTOCOL_MISMATCH"
+
+
+class Exhausted(SandmeshError):
+    """A stated bound would be passed."""
+
+
+class PoolExhausted(Exhausted):
+    """Every sandbox that the caps allow is in use, and the deadline passed in the queue."""
+
+    reason = "POOL_EXHAUSTED"
+    retryable = True
+
+
+class TooLarge(Exhausted):
+    """The data is larger than a message may be; the files API has no such bound."""
+
+    reason = "TOO_LARGE"
+
+
+class Unavailable(SandmeshError):
+    """Something the request needs does not answer."""
+
+
+class MeshUnavailable(Unavailable):
+    """Nothing answers at the mesh's address."""
+
+    reason = "MESH_UNAVAILABLE"
+    retryable = True
+
+
+class StoreUnavailable(Unavailable):
+    """The store does not answer."""
+
+    reason = "STORE_UNAVAILABLE"
+    retryable = True
+
+
+class RuntimeUnavailable(Unavailable):
+    """The runtime cannot work on this machine; `facts["fix"]` says what to install or switch on."""
+
+    reason = "RUNTIME_UNAVAILABLE"
+
+
+class SandboxLost(Unavailable):
+    """The sandbox is gone; `facts["detail"]` says how it ended."""
+
+    reason = "SANDBOX_LOST"
+
+
+class SandboxStartFailed(Unavailable):
+    """The sandbox could not be started; `facts["detail"]` has its last words."""
+
+    reason = "SANDBOX_START_FAILED"
+    retryable = True
+
+
+class TemplateBuildFailed(Unavailable):
+    """What the template is made of could not be built; `facts["detail"]` has the builder's last words."""
+
+    reason = "TEMPLATE_BUILD_FAILED"
+
+
+class Recovering(Unavailable):
+    """Records are being rebuilt after the store came back empty."""
+
+    reason = "RECOVERING"
+    retryable = True
+
+
+class DeadlineExceeded(SandmeshError, TimeoutError):
+    """The caller's deadline passed; `changed` says whether anything was done."""
+
+    reason = "DEADLINE_EXCEEDED"
+    retryable = True
+
+
+class Cancelled(SandmeshError):
+    """The caller went away."""
+
+    reason = "CANCELLED"
+
+
+class Denied(SandmeshError, PermissionError):
+    """The caller may not do this."""
+
+
+class Unauthenticated(Denied):
+    """No token, or one that is not valid."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class PermissionDenied(Denied):
+    """The token does not allow it."""
+
+    reason = "PERMISSION_DENIED"
+
+
+class InternalError(SandmeshError):
+    """A defect in the mesh; `facts["error_id"]` finds it in the service's log."""
+
+    reason = "INTERNAL"
+
+
+def _leaves(cls: type[SandmeshError]) -> list[type[SandmeshError]]:
+    below = [leaf for sub in cls.__subclasses__() for leaf in _leaves(sub)]
+    return below or [cls]
+
+
+CLASSES: dict[str, type[SandmeshError]] = {cls.reason: cls for cls in _leaves(SandmeshError)}
+
+
+def to_detail(error: SandmeshError) -> errors_pb2.ErrorDetail:
+    """Write an exception as the message that travels inside a stream."""
+    detail = errors_pb2.ErrorDetail(
+        reason=errors_pb2.ErrorReason.Value(f"ERROR_REASON_{error.reason}"),
+        message=error.message,
+        metadata=error.facts,
+        changed=error.changed,
+        retryable=error.retryable,
+    )
+    if error.retry_after is not None:
+        detail.retry_delay.FromNanoseconds(int(error.retry_after * 1e9))
+    return detail
+
+
+def from_detail(detail: errors_pb2.ErrorDetail) -> SandmeshError:
+    """Read the exception that `to_detail` wrote; a reason of a newer mesh becomes SandmeshError."""
+    try:
+        name = errors_pb2.ErrorReason.Name(detail.reason).removeprefix("ERROR_REASON_")
+    except ValueError:
+        name = ""
+    delay = detail.retry_delay.ToNanoseconds() / 1e9 if detail.HasField("retry_delay") else None
+    cls = CLASSES.get(name, SandmeshError)
+    return cls(detail.message, dict(detail.metadata), changed=detail.changed, retry_after=delay)

@@ -1,0 +1,1 @@
+"""The process inside a sandbox that runs its tools."""

@@ -1,0 +1,27 @@
+"""What a tool's handler gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A tool's result: MCP content blocks, and a structured result where it has one."""
+
+    content: list[dict[str, Any]] = field(default_factory=list)
+    structured: Mapping[str, Any] | None = None
+
+
+class ToolFailure(Exception):
+    """What the caller asked for went wrong in the sandbox: a result with `is_error`, never a broken call.
+
+    The message says what happened and what to do.
+    """
+
+
+def text(content: str, description: str = "stdout") -> dict[str, Any]:
+    """Give a text block."""
+    return {"type": "text", "text": content, "annotations": None, "description": description}

@@ -1,0 +1,70 @@
+"""What a driver is: the RPCs of DriverService as methods, local or remote alike.
+
+The contract is the text of protos/sandmesh/api/driver/v1/driver.proto; every method raises the errors that it names,
+as the exceptions of sandmesh.errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+
+
+class Driver(Protocol):
+    """The one place that knows a runtime."""
+
+    async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
+        """Say what the driver is and can do."""
+        ...
+
+    def prepare_template(
+        self, request: pb.PrepareTemplateRequest
+    ) -> AsyncIterator[pb.PrepareTemplateResponse]:
+        """Build or fetch what a template is made of, saying how far it is."""
+        ...
+
+    async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
+        """Make a sandbox; return when its agent listens."""
+        ...
+
+    async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
+        """Say what the runtime knows of a sandbox."""
+        ...
+
+    async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
+        """List every sandbox of a mesh that has left anything."""
+        ...
+
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Remove a sandbox and all that it left."""
+        ...
+
+    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send every sandbox, then `synced`, then each change."""
+        ...
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Make the agent refuse every lower fencing token."""
+        ...
+
+    async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
+        """Give the last words of agent and runtime."""
+        ...
+
+    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        """Freeze every process."""
+        ...
+
+    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
+        """Let a frozen sandbox run."""
+        ...
+
+    async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
+        """Save root and workspace under one id."""
+        ...
+
+    async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
+        """Remove a snapshot."""
+        ...

@@ -1,0 +1,1 @@
+"""What all services share: addresses, serving, errors, logging, paths."""

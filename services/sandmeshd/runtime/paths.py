@@ -1,0 +1,116 @@
+"""Where a mesh keeps its things.
+
+State survives the mesh, in `meshes/<mesh_id>`; what is built once for all meshes of a user is in `cache`; sockets are in
+a short directory, because a unix socket's path holds 107 bytes at most.
+As root, a sandbox's processes run under an unprivileged uid that must reach its own folder and socket: the directories
+above can then be passed through (0711) but not listed, and the services' sockets are in a 0700 one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandmesh.errors import RuntimeUnavailable
+
+
+def default_state_directory() -> Path:
+    """Give the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/sandmesh")
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "sandmesh"
+
+
+def default_runtime_directory() -> Path:
+    """Give the directory of sockets of this user."""
+    if os.geteuid() == 0:
+        return Path("/run/sandmesh")
+    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"))
+    usable = base.is_dir() and base.stat().st_uid == os.geteuid() and len(str(base)) < 40
+    return base / "sandmesh" if usable else Path(f"/tmp/sandmesh-{os.geteuid()}")  # noqa: S108 - owner and mode are checked
+
+
+@dataclass(frozen=True)
+class MeshPaths:
+    """The directories of one mesh."""
+
+    mesh_id: str
+    state_root: Path
+    runtime_root: Path
+
+    @property
+    def cache(self) -> Path:
+        """What is built once for all meshes: templates' environments, the agent's own."""
+        return self.state_root / "cache"
+
+    @property
+    def state(self) -> Path:
+        """What this mesh keeps."""
+        return self.state_root / "meshes" / self.mesh_id
+
+    @property
+    def runtime(self) -> Path:
+        """This mesh's sockets."""
+        return self.runtime_root / hashlib.sha256(self.mesh_id.encode()).hexdigest()[:10]
+
+    @property
+    def lock(self) -> Path:
+        """The file that the mesh's process holds locked."""
+        return self.state / "lock"
+
+    @property
+    def store(self) -> Path:
+        """The embedded store's data."""
+        return self.state / "store"
+
+    @property
+    def sandboxes(self) -> Path:
+        """One folder a sandbox, for drivers that keep files."""
+        return self.state / "sandboxes"
+
+    @property
+    def services(self) -> Path:
+        """The services' sockets."""
+        return self.runtime / "s"
+
+    @property
+    def agents(self) -> Path:
+        """One folder a sandbox, with its agent's socket."""
+        return self.runtime / "a"
+
+    def make(self) -> None:
+        """Make the directories.
+
+        Raises:
+            RuntimeUnavailable: One is another user's or open to others.
+        """
+        passable = 0o711 if os.geteuid() == 0 else 0o700
+        for path in (self.state_root, self.cache, self.state_root / "meshes", self.state, self.sandboxes):
+            make_private(path, passable)
+        for path in (self.runtime_root, self.runtime, self.agents):
+            make_private(path, passable)
+        make_private(self.store, 0o700)
+        make_private(self.services, 0o700)
+
+
+def make_private(path: Path, mode: int) -> None:
+    """Make a directory of this user's with a mode, or check the one that is there.
+
+    Raises:
+        RuntimeUnavailable: It is another user's or open to others.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=mode)
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            fix = f"remove {path}, or choose another directory"
+            raise RuntimeUnavailable(
+                f"{path} is not a directory of this user's alone: {fix}", {"fix": fix}
+            ) from None
+    path.chmod(mode)
