@@ -1,7 +1,7 @@
 """Where a mesh keeps its things.
 
-State survives the mesh, in `meshes/<mesh_id>`; what is built once for all meshes of a user is in `cache`; sockets are in
-a short directory, because a unix socket's path holds 107 bytes at most.
+State survives the mesh, in `meshes/<mesh_id>`; what is built once for all meshes of a user is in `cache`; sockets are
+in a short directory, because a unix socket's path holds 107 bytes at most.
 As root, a sandbox's processes run under an unprivileged uid that must reach its own folder and socket: the directories
 above can then be passed through (0711) but not listed, and the services' sockets are in a 0700 one.
 """
@@ -78,6 +78,11 @@ class MeshPaths:
         return self.runtime / "s"
 
     @property
+    def gateway(self) -> Path:
+        """The gateway's socket, where programs of this user find the mesh."""
+        return self.services / "g"
+
+    @property
     def agents(self) -> Path:
         """One folder a sandbox, with its agent's socket."""
         return self.runtime / "a"
@@ -110,7 +115,5 @@ def make_private(path: Path, mode: int) -> None:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             fix = f"remove {path}, or choose another directory"
-            raise RuntimeUnavailable(
-                f"{path} is not a directory of this user's alone: {fix}", {"fix": fix}
-            ) from None
+            raise RuntimeUnavailable(f"{path} is not a directory of this user's alone: {fix}", {"fix": fix}) from None
     path.chmod(mode)

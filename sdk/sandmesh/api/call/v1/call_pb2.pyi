@@ -138,7 +138,7 @@ class CallStart(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox that runs it. An agent refuses an id that is not its own."""
     call_id: _builtins.str
-    """Chosen by the caller, unique within the sandbox, 1 to 128 characters."""
+    """Chosen by the caller, unique within the sandbox, 1 to 128 characters. Only in RunCall it may be empty."""
     tool: _builtins.str
     """The tool's name, as ListTools gives it, or `server.tool`."""
     arguments: _builtins.bytes

@@ -326,6 +326,7 @@ class Sandbox(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
     ENFORCED_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -338,6 +339,8 @@ class Sandbox(_message.Message):
     """The driver's name."""
     session_key: _builtins.str
     """The session's key, empty in a pool."""
+    slot: _builtins.str
+    """Its place in the session, empty in a pool."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """What it is."""
@@ -372,10 +375,11 @@ class Sandbox(_message.Message):
         session_key: _builtins.str = ...,
         ports: _abc.Iterable[_builtins.int] | None = ...,
         enforced: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        slot: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "spec", b"spec", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

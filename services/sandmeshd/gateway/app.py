@@ -1,0 +1,43 @@
+"""Opens a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import grpc
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2
+from sandmeshd.gateway.access import bearer_required, check_addresses
+from sandmeshd.gateway.calls import NAME, Calls, handlers
+from sandmeshd.gateway.forward import forwarded
+from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.serving import Listening, Registration, open_server
+
+
+@asynccontextmanager
+async def open_gateway(
+    settings: GatewaySettings, allocator: grpc.aio.Channel, broker: grpc.aio.Channel
+) -> AsyncGenerator[Listening]:
+    """Serve the public address until the block ends.
+
+    Raises:
+        InvalidArgument: An address is open to others without what protects it.
+        MeshUnavailable: An address cannot be listened at.
+    """
+    check_addresses(settings)
+    stub = sandbox_pb2_grpc.SandboxServiceStub(allocator)
+    routes = Routes(stub, settings.connect_timeout_seconds)
+    handler = handlers(Calls(settings, routes))
+    services = [
+        Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
+        forwarded(session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
+        forwarded(sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
+    ]
+    try:
+        async with open_server(settings.listen, services, [bearer_required(settings)]) as listening:
+            yield listening
+    finally:
+        routes.close()

@@ -1,0 +1,260 @@
+"""CallService: the envelope of a call is read here, everything else is relayed as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
+from sandmeshd.gateway.relay import Relay
+from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.settings import GatewaySettings
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+NAME = pb.DESCRIPTOR.services_by_name["CallService"].full_name
+
+
+class Calls:
+    """What the gateway does for CallService; responses of streams are bytes already."""
+
+    def __init__(self, settings: GatewaySettings, routes: Routes) -> None:
+        self._settings = settings
+        self._routes = routes
+
+    async def multiplex(self, requests: AsyncIterator[pb.MultiplexRequest], context: Context) -> None:
+        """Carry all the calls of a client."""
+        client = Client(self._routes, self._settings.deadline_grace_seconds)
+        writing = asyncio.create_task(client.write_all(context))
+        try:
+            async for request in requests:
+                for frame in request.frames:
+                    client.take(frame)
+            client.end()
+            await writing
+        finally:
+            writing.cancel()
+            client.detach()
+
+    async def run_call(self, request: pb.RunCallRequest, context: Context) -> None:
+        """Start a call and stream its events."""
+        start = request.start
+        start.call_id = start.call_id or uuid.uuid4().hex
+        await self._follow(pb.CallFrame(call_id=start.call_id, start=start), context)
+
+    async def attach_call(self, request: pb.AttachCallRequest, context: Context) -> None:
+        """Replay a call's events and follow it."""
+        await self._follow(pb.CallFrame(call_id=request.attach.call_id, attach=request.attach), context)
+
+    async def open_call(self, requests: AsyncIterator[pb.OpenCallRequest], context: Context) -> None:
+        """Carry one call in both directions."""
+        stream = aiter(requests)
+        first = await anext(stream, None)
+        if first is None:
+            raise InvalidArgument("the stream ended before its first frame: send start or attach")
+        follower = Follower(acknowledges=False)
+        relay = Relay(self._routes, follower, first.frame.call_id, self._settings.deadline_grace_seconds)
+        relay.open(first.frame)
+        reading = asyncio.create_task(_forward_all(stream, relay))
+        try:
+            await follower.write_all(context)
+        finally:
+            reading.cancel()
+            relay.detach()
+
+    async def send_input(self, request: pb.SendInputRequest, context: Context) -> pb.SendInputResponse:
+        """Write to a call's standard input."""
+        frame = pb.CallFrame(call_id=request.call_id, input=request.input)
+        answer = await self._ask(request.sandbox_id, frame, request.fencing_token)
+        return pb.SendInputResponse(input_ack_sequence=answer.done.input_ack_sequence)
+
+    async def signal_call(self, request: pb.SignalCallRequest, context: Context) -> pb.SignalCallResponse:
+        """Signal a call's process group."""
+        frame = pb.CallFrame(call_id=request.call_id, signal=request.signal)
+        await self._ask(request.sandbox_id, frame, request.fencing_token)
+        return pb.SignalCallResponse()
+
+    async def cancel_call(self, request: pb.CancelCallRequest, context: Context) -> pb.CancelCallResponse:
+        """Cancel a call."""
+        frame = pb.CallFrame(call_id=request.call_id, cancel=pb.Cancel())
+        await self._ask(request.sandbox_id, frame, request.fencing_token)
+        return pb.CancelCallResponse()
+
+    async def list_tools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsResponse:
+        """List a sandbox's tools."""
+        link = await self._routes.link(request.sandbox_id)
+        token = request.fencing_token or link.fencing_token
+        question = agent_pb2.ListTools(group=request.group, fencing_token=token)
+        answer = await link.ask(agent_pb2.ToAgent(list_tools=question), self._settings.connect_timeout_seconds)
+        return pb.ListToolsResponse.FromString(answer.tools)
+
+    async def _ask(self, sandbox_id: str, frame: pb.CallFrame, token: int) -> agent_pb2.FromAgent:
+        link = await self._routes.link(sandbox_id)
+        fenced = agent_pb2.Fenced(frame=frame, fencing_token=token or link.fencing_token)
+        return await link.ask(agent_pb2.ToAgent(call=fenced), self._settings.connect_timeout_seconds)
+
+    async def _follow(self, first: pb.CallFrame, context: Context) -> None:
+        follower = Follower(acknowledges=True)
+        relay = Relay(self._routes, follower, first.call_id, self._settings.deadline_grace_seconds)
+        relay.open(first)
+        try:
+            await follower.write_all(context)
+        finally:
+            relay.detach()
+
+
+async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay) -> None:
+    async for request in requests:
+        await relay.drain()
+        relay.push(request.frame)
+
+
+class Outbox:
+    """Responses on their way to one client, in order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Relay, bytes, int]] = deque()
+        self._wake = asyncio.Event()
+        self._ended = False
+
+    def put(self, relay: Relay, response: bytes, last_sequence: int) -> None:
+        """Add a response."""
+        self._waiting.append((relay, response, last_sequence))
+        self._wake.set()
+
+    def end(self) -> None:
+        """Nothing more is added."""
+        self._ended = True
+        self._wake.set()
+
+    async def __aiter__(self) -> AsyncIterator[tuple[Relay, bytes, int]]:
+        """Give responses until the end."""
+        while True:
+            while self._waiting:
+                yield self._waiting.popleft()
+            if self._ended:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class Follower:
+    """The caller of one call on a stream of its own."""
+
+    def __init__(self, *, acknowledges: bool) -> None:
+        self._outbox = Outbox()
+        self._acknowledges = acknowledges
+        self._error: SandmeshError | None = None
+
+    def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
+        """Queue a response."""
+        self._outbox.put(call, response, last_sequence)
+
+    def ended(self, call: Relay, error: SandmeshError | None) -> None:
+        """End the stream."""
+        self._error = error
+        self._outbox.end()
+
+    async def write_all(self, context: Context) -> None:
+        """Write responses as the client takes them, acknowledging what it took.
+
+        Raises:
+            SandmeshError: What the call was refused with.
+        """
+        async for relay, response, last_sequence in self._outbox:
+            error = _refused(response) if not last_sequence else None
+            if error is not None:
+                raise error
+            await context.write(response)
+            if self._acknowledges:
+                relay.acknowledge(last_sequence)
+
+
+def _refused(response: bytes) -> SandmeshError | None:
+    # Only batches without an event get here, so nothing of a call's data is parsed.
+    batch = pb.RunCallResponse.FromString(response).batch
+    return from_detail(batch.error) if batch.HasField("error") else None
+
+
+class Client:
+    """The caller of all calls of a multiplexed stream."""
+
+    def __init__(self, routes: Routes, grace: float) -> None:
+        self._routes = routes
+        self._grace = grace
+        self._outbox = Outbox()
+        self._relays: dict[str, Relay] = {}
+
+    def take(self, frame: pb.CallFrame) -> None:
+        """Route a frame to its call; one for a call that is over is dropped, as it crossed the result."""
+        relay = self._relays.get(frame.call_id)
+        if relay is not None and not frame.HasField("attach"):
+            relay.push(frame)
+        elif frame.HasField("start") or frame.HasField("attach"):
+            self._open(frame, relay)
+
+    def _open(self, frame: pb.CallFrame, before: Relay | None) -> None:
+        if before is not None:
+            before.detach()
+        relay = Relay(self._routes, self, frame.call_id, self._grace)
+        self._relays[frame.call_id] = relay
+        try:
+            relay.open(frame)
+        except SandmeshError as error:
+            relay.refuse(error)
+
+    def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
+        """Queue a response."""
+        self._outbox.put(call, response, last_sequence)
+
+    def ended(self, call: Relay, error: SandmeshError | None) -> None:
+        """Forget the call."""
+        if self._relays.get(call.call_id) is call:
+            del self._relays[call.call_id]
+
+    async def write_all(self, context: Context) -> None:
+        """Write responses as the client takes them."""
+        async for _, response, _ in self._outbox:
+            await context.write(response)
+
+    def end(self) -> None:
+        """The client sends nothing more."""
+        self._outbox.end()
+
+    def detach(self) -> None:
+        """Let every call go on without this client."""
+        for relay in list(self._relays.values()):
+            relay.detach()
+        self._relays.clear()
+
+
+def handlers(calls: Calls) -> grpc.GenericRpcHandler:
+    """Give the methods of CallService as gRPC wants them, streams of bytes unparsed."""
+    streams: dict[str, tuple[Any, Any, Any]] = {
+        "Multiplex": (grpc.stream_stream_rpc_method_handler, calls.multiplex, pb.MultiplexRequest),
+        "RunCall": (grpc.unary_stream_rpc_method_handler, calls.run_call, pb.RunCallRequest),
+        "OpenCall": (grpc.stream_stream_rpc_method_handler, calls.open_call, pb.OpenCallRequest),
+        "AttachCall": (grpc.unary_stream_rpc_method_handler, calls.attach_call, pb.AttachCallRequest),
+    }
+    unary: dict[str, tuple[Any, Any]] = {
+        "SendInput": (calls.send_input, pb.SendInputRequest),
+        "SignalCall": (calls.signal_call, pb.SignalCallRequest),
+        "CancelCall": (calls.cancel_call, pb.CancelCallRequest),
+        "ListTools": (calls.list_tools, pb.ListToolsRequest),
+    }
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        name: make(behaviour, request_deserializer=request.FromString, response_serializer=bytes)
+        for name, (make, behaviour, request) in streams.items()
+    }
+    for name, (behaviour, request) in unary.items():
+        methods[name] = grpc.unary_unary_rpc_method_handler(
+            behaviour, request_deserializer=request.FromString, response_serializer=lambda m: m.SerializeToString()
+        )
+    return grpc.method_handlers_generic_handler(NAME, methods)

@@ -1,0 +1,52 @@
+"""Forwards what another service marked PUBLIC, as bytes; refuses everything else by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from sandmesh.api.options.v1 import options_pb2
+from sandmesh.errors import MethodNotFound
+from sandmeshd.runtime.serving import Registration
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
+
+
+def is_public(method: MethodDescriptor) -> bool:
+    """Say whether any client may call a method."""
+    visibility = method.GetOptions().Extensions[options_pb2.visibility]
+    return bool(visibility == options_pb2.VISIBILITY_PUBLIC)
+
+
+def forwarded(service: ServiceDescriptor, channel: grpc.aio.Channel) -> Registration:
+    """Offer a service's public unary methods over the channel to the service that owns them."""
+    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        method.name: grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel))
+        for method in service.methods
+    }
+    handler = grpc.method_handlers_generic_handler(service.full_name, methods)
+    return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
+
+
+def _behaviour(service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel) -> Behaviour:
+    path = f"/{service.full_name}/{method.name}"
+    if not is_public(method):
+        return _refusing(path)
+    upstream: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
+
+    async def forward(request: bytes, context: Context) -> bytes:
+        remaining = context.time_remaining()
+        return await upstream(request, timeout=remaining)
+
+    return forward
+
+
+def _refusing(path: str) -> Behaviour:
+    async def refuse(request: bytes, context: Context) -> bytes:
+        raise MethodNotFound(f"{path} is not public: only services of the mesh call it", {"method": path})
+
+    return refuse

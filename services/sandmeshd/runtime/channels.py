@@ -1,0 +1,23 @@
+"""Channels between services of one mesh."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import grpc
+
+from sandmeshd.runtime.serving import OPTIONS, target
+
+
+@asynccontextmanager
+async def open_channel(address: str) -> AsyncGenerator[grpc.aio.Channel]:
+    """Open a channel to a service; it connects at the first call and again whenever it broke."""
+    # Without it two channels to one address share a connection, and one's end is the other's.
+    options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
+    options.append(("grpc.max_reconnect_backoff_ms", 1_000))
+    channel = grpc.aio.insecure_channel(target(address), options=options)
+    try:
+        yield channel
+    finally:
+        await channel.close()

@@ -1,0 +1,100 @@
+"""Async context managers around RPCs of all four shapes, and the one that turns exceptions into statuses."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias
+
+import grpc
+import structlog
+from google.protobuf.message import Message
+
+from sandmesh._status import code_of, from_rpc_error, to_trailers
+from sandmesh.errors import InternalError, SandmeshError
+from sandmeshd.runtime.validation import require
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Around = Callable[[str, Context], AbstractAsyncContextManager[None]]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def errors_as_status(method: str, context: Context) -> AsyncGenerator[None]:
+    """End an RPC with the status that an exception stands for; what is unexpected leaves as INTERNAL with an id."""
+    try:
+        yield
+    except SandmeshError as error:
+        await _abort(context, error)
+    except grpc.aio.AioRpcError as error:
+        await _abort(context, from_rpc_error(error))
+    except grpc.aio.AbortError:
+        raise
+    except Exception:
+        error_id = secrets.token_hex(6)
+        log.exception("an RPC failed unexpectedly", method=method, error_id=error_id)
+        message = f"the mesh has a defect; its log names it {error_id}"
+        await _abort(context, InternalError(message, {"error_id": error_id}))
+
+
+async def _abort(context: Context, error: SandmeshError) -> None:
+    await context.abort(code_of(error), error.message, to_trailers(error))
+
+
+class AroundInterceptor(grpc.aio.ServerInterceptor):
+    """Puts an async context manager around every RPC, whatever its shape, after its required fields were checked."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wrap the method's handler; an unknown method has none and gRPC answers it."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        return _wrap(handler, self._around, str(handler_call_details.method))
+
+
+def _wrap(handler: Handler, around: Around, method: str) -> Handler:
+    make: Any = getattr(grpc, f"{_shape(handler)}_rpc_method_handler")
+    behaviour: Any = getattr(handler, _shape(handler))
+    wrapped = _streaming(behaviour, around, method) if handler.response_streaming else _unary(behaviour, around, method)
+    made: Handler = make(wrapped, handler.request_deserializer, handler.response_serializer)
+    return made
+
+
+def _shape(handler: Handler) -> str:
+    names = {True: "stream", False: "unary"}
+    return f"{names[handler.request_streaming]}_{names[handler.response_streaming]}"
+
+
+def _unary(behaviour: Any, around: Around, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def run(request: Any, context: Context) -> Any:
+        async with around(method, context):
+            if isinstance(request, Message):
+                require(request)
+            return await behaviour(request, context)
+
+    return run
+
+
+def _streaming(behaviour: Any, around: Around, method: str) -> Callable[[Any, Context], Awaitable[None]]:
+    async def run(request: Any, context: Context) -> None:
+        async with around(method, context):
+            if isinstance(request, Message):
+                require(request)
+            answer = behaviour(request, context)
+            if not hasattr(answer, "__aiter__"):
+                await answer
+                return
+            async for response in answer:
+                await context.write(response)
+
+    return run
