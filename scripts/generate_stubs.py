@@ -1,14 +1,16 @@
-"""Generate the Python stubs of protos/ into sdk/sandmesh/api; with --check, say whether the committed ones are stale."""
+"""Generate the Python stubs of protos/ into sdk/sandmesh/api; with --check, say whether those there are stale."""
 
 from __future__ import annotations
 
 import filecmp
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from grpc_tools import protoc  # type: ignore[import-untyped]  # ships no types
+import grpc_tools  # type: ignore[import-untyped]  # ships no types
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
@@ -18,11 +20,11 @@ TARGET = ROOT / "sdk" / "sandmesh" / "api"
 def generate(out: Path) -> None:
     """Write the stubs of every proto below `out`, as packages."""
     files = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
-    well_known = Path(protoc.__file__).parent / "_proto"
-    plugins = [f"--{name}_out={out}" for name in ("python", "mypy", "grpc_python", "mypy_grpc")]
-    status = protoc.main(["protoc", f"-I{PROTOS}", f"-I{well_known}", *plugins, *files])
-    if status:
-        raise SystemExit(f"protoc ended with {status}")
+    well_known = Path(str(grpc_tools.__file__)).parent / "_proto"
+    plain = [f"--{name}_out={out}" for name in ("python", "grpc_python")]
+    plugins = [*plain, *(f"--{name}_out=quiet:{out}" for name in ("mypy", "mypy_grpc"))]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", f"-I{well_known}", *plugins, *files]
+    subprocess.run(command, check=True)
     for path in [*(out / "sandmesh" / "api").rglob("*"), out / "sandmesh" / "api"]:
         if path.is_dir():
             (path / "__init__.py").write_text("")
@@ -53,8 +55,6 @@ def _same(left: Path, right: Path) -> bool:
 def main() -> None:
     """Run the command line."""
     # protoc finds its plugins on PATH, beside this interpreter.
-    import os  # noqa: PLC0415 - only the command line needs it
-
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))

@@ -1,1 +1,87 @@
-"""sandmesh: isolated computers on demand."""
+"""Isolated computers on demand for AI agents: Python and shell, files and more, over an async gRPC mesh.
+
+    with BaseSandbox() as box:
+        print(box.run_ipython_cell("1 + 1").text)
+
+Names are loaded when they are first used, so that `import sandmesh` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandmesh import errors, tools
+    from sandmesh._version import __version__
+    from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+    from sandmesh.errors import SandmeshError
+    from sandmesh.events import CallEvent, ContentBlock, Dropped, Output, Progress, Result, Started
+    from sandmesh.inputs import Limits, NetworkGrant, SandboxType
+    from sandmesh.results import ToolResult
+    from sandmesh.services import SandboxService
+    from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
+
+__all__ = [
+    "BaseSandbox",
+    "BaseSandboxAsync",
+    "CallEvent",
+    "ContentBlock",
+    "Dropped",
+    "FilesystemSandbox",
+    "FilesystemSandboxAsync",
+    "Limits",
+    "NetworkGrant",
+    "Output",
+    "Progress",
+    "Result",
+    "Sandbox",
+    "SandboxAsync",
+    "SandboxService",
+    "SandboxType",
+    "SandmeshError",
+    "Started",
+    "ToolResult",
+    "__version__",
+    "errors",
+    "tools",
+]
+
+_HOMES = {
+    "__version__": "_version",
+    "BaseSandbox": "sync",
+    "FilesystemSandbox": "sync",
+    "Sandbox": "sync",
+    "BaseSandboxAsync": "boxes",
+    "FilesystemSandboxAsync": "boxes",
+    "SandboxAsync": "boxes",
+    "SandboxService": "services",
+    "ToolResult": "results",
+    "SandmeshError": "errors",
+    "Limits": "inputs",
+    "NetworkGrant": "inputs",
+    "SandboxType": "inputs",
+    "CallEvent": "events",
+    "ContentBlock": "events",
+    "Dropped": "events",
+    "Output": "events",
+    "Progress": "events",
+    "Result": "events",
+    "Started": "events",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from where it is."""
+    if name in ("errors", "tools"):
+        return import_module(f"sandmesh.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sandmesh' has no attribute {name!r}")
+    found: object = getattr(import_module(f"sandmesh.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return __all__

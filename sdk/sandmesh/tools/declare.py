@@ -73,7 +73,7 @@ def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     try:
         return cls(*args, **kwargs)
     except ValidationError as error:
-        declared = cast(type[Tool], cls)
+        declared = cast("type[Tool]", cls)
         raise InvalidArgument(_explain(declared, error), {"tool": declared.name}) from None
 
 

@@ -18,8 +18,8 @@ Path = Annotated[str, Field(min_length=1, description="Relative to the workspace
 class Edit(TypedDict):
     """One replacement: the text as it stands, once, and what is to stand there."""
 
-    oldText: str  # noqa: N815 - the name that users of such tools know
-    newText: str  # noqa: N815 - the name that users of such tools know
+    oldText: str
+    newText: str
 
 
 @tool("filesystem")

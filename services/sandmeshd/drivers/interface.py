@@ -19,9 +19,7 @@ class Driver(Protocol):
         """Say what the driver is and can do."""
         ...
 
-    def prepare_template(
-        self, request: pb.PrepareTemplateRequest
-    ) -> AsyncIterator[pb.PrepareTemplateResponse]:
+    def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
         """Build or fetch what a template is made of, saying how far it is."""
         ...
 

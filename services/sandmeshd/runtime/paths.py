@@ -8,30 +8,15 @@ above can then be passed through (0711) but not listed, and the services' socket
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandmesh._paths import default_runtime_directory, default_state_directory, gateway_socket, mesh_runtime
 from sandmesh.errors import RuntimeUnavailable
 
-
-def default_state_directory() -> Path:
-    """Give the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/sandmesh")
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "sandmesh"
-
-
-def default_runtime_directory() -> Path:
-    """Give the directory of sockets of this user."""
-    if os.geteuid() == 0:
-        return Path("/run/sandmesh")
-    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"))
-    usable = base.is_dir() and base.stat().st_uid == os.geteuid() and len(str(base)) < 40
-    return base / "sandmesh" if usable else Path(f"/tmp/sandmesh-{os.geteuid()}")  # noqa: S108 - owner and mode are checked
+__all__ = ["MeshPaths", "default_runtime_directory", "default_state_directory", "make_private"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class MeshPaths:
     @property
     def runtime(self) -> Path:
         """This mesh's sockets."""
-        return self.runtime_root / hashlib.sha256(self.mesh_id.encode()).hexdigest()[:10]
+        return mesh_runtime(self.runtime_root, self.mesh_id)
 
     @property
     def lock(self) -> Path:
@@ -80,7 +65,7 @@ class MeshPaths:
     @property
     def gateway(self) -> Path:
         """The gateway's socket, where programs of this user find the mesh."""
-        return self.services / "g"
+        return gateway_socket(self.runtime_root, self.mesh_id)
 
     @property
     def agents(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -21,7 +22,9 @@ def require(message: Message) -> None:
 
 
 def _require(message: Message, path: str) -> None:
-    for field in message.DESCRIPTOR.fields:
+    # Descriptors are of another class in each implementation of protobuf.
+    fields: list[Any] = list(message.DESCRIPTOR.fields)
+    for field in fields:
         name = f"{path}{field.name}"
         if field.GetOptions().Extensions[options_pb2.required] and not _is_set(message, field):
             raise InvalidArgument(f"{name} must be set", {"field": name})
@@ -30,12 +33,12 @@ def _require(message: Message, path: str) -> None:
                 _require(inner, f"{inner_path}.")
 
 
-def _is_set(message: Message, field: FieldDescriptor) -> bool:
+def _is_set(message: Message, field: Any) -> bool:
     # ListFields leaves out what is empty, zero or unset, whatever the field's kind.
     return any(present.number == field.number for present, _ in message.ListFields())
 
 
-def _inside(message: Message, field: FieldDescriptor, name: str) -> Iterable[tuple[str, Message]]:
+def _inside(message: Message, field: Any, name: str) -> Iterable[tuple[str, Message]]:
     value = getattr(message, field.name)
     if field.message_type.GetOptions().map_entry:
         entries = [(f"{name}[{key!r}]", value[key]) for key in value]

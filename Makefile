@@ -1,0 +1,49 @@
+# Everything a person or a continuous integration runs here. Each target sets up what it needs in .venv by itself.
+#   make demo             a job that an agent does, in real sandboxes
+#   make test ARGS=...    the tests; ARGS goes to pytest
+#   make check            formatting, lints, types, import rules, protos
+# PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
+
+ARGS ?=
+VENV := .venv/bin
+export PYTHON
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test faults-free check bench stubs format clean set-up-local set-up-dev
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: set-up-local
+	@$(VENV)/python examples/demo.py $(ARGS)
+
+test: set-up-dev
+	@$(VENV)/python -m pytest $(ARGS)
+
+# The tests without those that break things on purpose, which are the slow ones.
+faults-free: set-up-dev
+	@$(VENV)/python -m pytest --ignore=tests/faults $(ARGS)
+
+check: set-up-dev
+	@$(VENV)/python scripts/check.py $(ARGS)
+
+bench: set-up-local
+	@$(VENV)/python -m benchmarks $(ARGS)
+
+stubs: set-up-dev
+	@$(VENV)/python scripts/generate_stubs.py
+
+format: set-up-dev
+	@$(VENV)/ruff check --fix --quiet . || true
+	@$(VENV)/ruff format --quiet .
+	@$(VENV)/buf format --write
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output build dist
+	find sdk services tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
+
+set-up-local:
+	@sh scripts/set_up.sh local
+
+set-up-dev:
+	@sh scripts/set_up.sh dev

@@ -1,0 +1,1 @@
+"""Programs that print tables of figures; nothing here is asserted by a test."""

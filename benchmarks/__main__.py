@@ -1,0 +1,69 @@
+"""`python -m benchmarks [NAME ...]`: measures a mesh on this machine and prints a table."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import figures
+from benchmarks.figures import Figure
+from benchmarks.meshes import RunningMesh, running_mesh
+
+Bench = Callable[[RunningMesh], Awaitable[list[Figure]]]
+
+PLAIN: Mapping[str, Bench] = {
+    "cold": figures.cold,
+    "calls": figures.calls,
+    "sync": figures.sync_calls,
+    "throughput": figures.throughput,
+    "neighbour": figures.neighbour,
+    "output": figures.output,
+    "memory": figures.memory,
+    "at_once": figures.at_once,
+}
+POOLED: Mapping[str, Bench] = {"warm": figures.warm}
+NAMES = ("imports", *PLAIN, *POOLED)
+
+
+async def measure(console: Console, names: set[str]) -> list[Figure]:
+    """Run what is named, each kind of mesh once."""
+    found = figures.imports() if "imports" in names else []
+    for benches, pools in ((PLAIN, {}), (POOLED, {"base": 2})):
+        chosen = {name: bench for name, bench in benches.items() if name in names}
+        if chosen:
+            async with running_mesh(pools) as mesh:
+                for name, bench in chosen.items():
+                    with console.status(name):
+                        found += await bench(mesh)
+    return found
+
+
+def table(found: list[Figure]) -> Table:
+    """Lay the figures out."""
+    user = "root" if os.geteuid() == 0 else "an ordinary user"
+    title = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, as {user}"
+    made = Table("what", "measured", "aim", title=title, title_justify="left")
+    for figure in found:
+        made.add_row(figure.what, figure.measured, figure.aim)
+    return made
+
+
+def main() -> None:
+    """Run the benchmarks that the arguments name, or all."""
+    names = set(sys.argv[1:]) or set(NAMES)
+    unknown = names - set(NAMES)
+    if unknown:
+        raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
+    console = Console(stderr=True)
+    found = asyncio.run(measure(console, names))
+    Console().print(table(found))
+
+
+if __name__ == "__main__":
+    main()

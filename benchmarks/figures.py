@@ -1,0 +1,210 @@
+"""What is measured, one small function a figure."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from benchmarks.meshes import RunningMesh, pool_is_full, processes_below, proportional_bytes
+from sandmesh import BaseSandbox, BaseSandboxAsync, Output
+
+OUTPUT_BYTES = 256 * 1024 * 1024
+BUSY_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table."""
+
+    what: str
+    measured: str
+    aim: str = ""
+
+
+def spread(seconds: Sequence[float]) -> str:
+    """Give the median and the 95th percentile in milliseconds."""
+    ordered = sorted(seconds)
+    return f"p50 {statistics.median(ordered) * 1e3:.2f} ms, p95 {ordered[int(len(ordered) * 0.95)] * 1e3:.2f} ms"
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """Give the seconds that something takes."""
+    started = time.perf_counter()
+    await work
+    return time.perf_counter() - started
+
+
+def box_of(mesh: RunningMesh) -> BaseSandboxAsync:
+    """Give a sandbox of a mesh, not started."""
+    return BaseSandboxAsync(base_url=mesh.address)
+
+
+async def first_result(box: BaseSandboxAsync) -> None:
+    """Start a box and have it answer."""
+    await box.start()
+    result = await box.run_ipython_cell("1+1")
+    if result.text.strip() != "2":
+        raise RuntimeError(f"the sandbox answered {result!r}")
+
+
+async def create_and_release(mesh: RunningMesh, count: int, before: Callable[[], Awaitable[None]]) -> list[Figure]:
+    """Measure sandboxes one after another: to the first result, and the release."""
+    started: list[float] = []
+    released: list[float] = []
+    await before()
+    async with box_of(mesh):  # the connection and the first sandbox's caches are not what is measured
+        for _ in range(count):
+            await before()
+            box = box_of(mesh)
+            started.append(await timed(first_result(box)))
+            released.append(await timed(box.close()))
+    return [Figure("", spread(started)), Figure("", spread(released))]
+
+
+async def cold(mesh: RunningMesh) -> list[Figure]:
+    """Measure sandboxes that are made when they are asked for."""
+
+    async def nothing() -> None:
+        return
+
+    made, released = await create_and_release(mesh, 20, nothing)
+    return [
+        Figure("cold create -> first Python result", made.measured, "30 ms; now 700 ms"),
+        Figure("release returns", released.measured, "10 ms"),
+    ]
+
+
+async def warm(mesh: RunningMesh) -> list[Figure]:
+    """Measure sandboxes that wait in a pool."""
+
+    async def filled() -> None:
+        await pool_is_full(mesh, "base", 2)
+
+    made, _ = await create_and_release(mesh, 20, filled)
+    return [Figure("warm create -> first Python result", made.measured, "5 ms; now 15 ms")]
+
+
+async def calls(mesh: RunningMesh) -> list[Figure]:
+    """Measure one caller's calls, one after another."""
+    async with box_of(mesh) as box:
+        for _ in range(50):
+            await box.run_ipython_cell("1+1")
+        cells = [await timed(box.run_ipython_cell("1+1")) for _ in range(500)]
+        commands = [await timed(box.run_shell_command("true")) for _ in range(100)]
+    return [
+        Figure('run_ipython_cell("1+1")', spread(cells), "0.8 ms; now 2 ms"),
+        Figure('run_shell_command("true")', spread(commands)),
+    ]
+
+
+async def sync_calls(mesh: RunningMesh) -> list[Figure]:
+    """Measure the same through the sync class."""
+
+    def measure() -> list[float]:
+        seconds: list[float] = []
+        with BaseSandbox(base_url=mesh.address) as box:
+            for _ in range(550):
+                started = time.perf_counter()
+                box.run_ipython_cell("1+1")
+                seconds.append(time.perf_counter() - started)
+        return seconds[50:]
+
+    return [Figure("the same, sync", spread(await asyncio.to_thread(measure)))]
+
+
+async def throughput(mesh: RunningMesh) -> list[Figure]:
+    """Measure calls a second: 16 tasks, each with a sandbox of its own, one client process."""
+    count = 16
+    async with AsyncExitStack() as stack:
+        boxes = [await stack.enter_async_context(box_of(mesh)) for _ in range(count)]
+        await asyncio.gather(*(box.run_ipython_cell("1+1") for box in boxes))
+        started = time.perf_counter()
+        done = await asyncio.gather(*(_call_until(box, started + BUSY_SECONDS) for box in boxes))
+        rate = sum(done) / (time.perf_counter() - started)
+    return [Figure("calls a second: 16 tasks, 16 sandboxes, one client", f"{rate:,.0f}", "3,000")]
+
+
+async def _call_until(box: BaseSandboxAsync, end: float) -> int:
+    done = 0
+    while time.perf_counter() < end:
+        await box.run_ipython_cell("1+1")
+        done += 1
+    return done
+
+
+async def neighbour(mesh: RunningMesh) -> list[Figure]:
+    """Measure how late a sandbox answers while another has six long calls."""
+    async with box_of(mesh) as busy, box_of(mesh) as other:
+        await other.run_ipython_cell("1+1")
+        alone = [await timed(other.run_ipython_cell("1+1")) for _ in range(100)]
+        long = [asyncio.create_task(busy.run_shell_command("sleep 2")) for _ in range(6)]
+        beside = [await timed(other.run_ipython_cell("1+1")) for _ in range(100)]
+        await asyncio.gather(*long)
+    late = (statistics.median(beside) - statistics.median(alone)) * 1e3
+    return [Figure("a call on B while A has six long calls", f"{late:+.2f} ms late (p50)", "2 ms")]
+
+
+async def output(mesh: RunningMesh) -> list[Figure]:
+    """Measure one command's large output."""
+    async with box_of(mesh) as box:
+        got = 0
+        started = time.perf_counter()
+        async for event in box.stream("run_shell_command", command=f"head -c {OUTPUT_BYTES} /dev/zero"):
+            got += len(event.data) if isinstance(event, Output) else 0
+        seconds = time.perf_counter() - started
+    if got != OUTPUT_BYTES:
+        raise RuntimeError(f"{got} bytes of {OUTPUT_BYTES} came")
+    return [Figure("256 MB of standard output", f"{got / seconds / 1e6:,.0f} MB/s", "300 MB/s")]
+
+
+async def memory(mesh: RunningMesh) -> list[Figure]:
+    """Measure what an idle sandbox adds; its processes can be read by root only."""
+    what, aim = "memory of an idle sandbox (PSS)", "20 MB"
+    async with box_of(mesh) as first:
+        await first.run_ipython_cell("1+1")
+        before = processes_below(mesh.pid)
+        async with box_of(mesh) as box:
+            await box.run_ipython_cell("1+1")
+            try:
+                used = proportional_bytes(processes_below(mesh.pid) - before)
+            except PermissionError:
+                return [Figure(what, "needs root", aim)]
+    return [Figure(what, f"{used / 1e6:.1f} MB", aim)]
+
+
+async def at_once(mesh: RunningMesh) -> list[Figure]:
+    """Measure many sandboxes that are asked for at one moment."""
+    return [await _at_once(mesh, 20, ""), await _at_once(mesh, 50, "1 s")]
+
+
+async def _at_once(mesh: RunningMesh, count: int, aim: str) -> Figure:
+    boxes = [box_of(mesh) for _ in range(count)]
+    try:
+        seconds = await timed(asyncio.gather(*(first_result(box) for box in boxes)))
+    finally:
+        await asyncio.gather(*(box.close() for box in boxes))
+    return Figure(f"{count} created at once, all answered", f"{seconds:.2f} s", aim)
+
+
+def imports() -> list[Figure]:
+    """Measure what importing the SDK adds to an interpreter's start."""
+
+    def run(code: str) -> float:
+        seconds: list[float] = []
+        for _ in range(10):
+            started = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            seconds.append(time.perf_counter() - started)
+        return statistics.median(seconds) * 1e3
+
+    empty = run("pass")
+    return [
+        Figure("import sandmesh", f"{run('import sandmesh') - empty:.0f} ms"),
+        Figure("from sandmesh import BaseSandbox", f"{run('from sandmesh import BaseSandbox') - empty:.0f} ms"),
+    ]

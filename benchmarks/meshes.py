@@ -1,0 +1,102 @@
+"""Meshes to measure: each in a process of its own, as `sandmesh up` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+
+START_SECONDS = 300.0
+END_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RunningMesh:
+    """A mesh that runs: where it listens, and its process."""
+
+    address: str
+    pid: int
+
+
+@asynccontextmanager
+async def running_mesh(pools: Mapping[str, int] | None = None) -> AsyncGenerator[RunningMesh]:
+    """Run a mesh that ends with the block and leaves nothing."""
+    environment = {
+        **os.environ,
+        "SANDMESH_MESH_ID": f"bench-{secrets.token_hex(4)}",
+        "SANDMESH_EPHEMERAL": "true",
+        "SANDMESH_LOG_LEVEL": "WARNING",
+    }
+    wanted = [argument for name, count in (pools or {}).items() for argument in ("--pool", f"{name}={count}")]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sandmeshd.cli.user", "up", "--json", *wanted, stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        yield RunningMesh(await _address(process), process.pid)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await asyncio.wait_for(process.wait(), END_SECONDS)
+
+
+async def _address(process: asyncio.subprocess.Process) -> str:
+    if process.stdout is None:
+        raise RuntimeError("the mesh's output is not read")
+    line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+    if not line:
+        raise RuntimeError("the mesh ended before it listened; see above")
+    address: str = json.loads(line)["addresses"][0]
+    return address
+
+
+async def pool_is_full(mesh: RunningMesh, template: str, count: int) -> None:
+    """Wait until a pool has what it should."""
+    async with grpc.aio.insecure_channel(mesh.address.replace("unix://", "unix:")) as channel:
+        stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        while True:
+            answer = await stub.GetCapacity(sandbox_pb2.GetCapacityRequest())
+            if answer.pooled[template] >= count:
+                return
+            await asyncio.sleep(0.01)
+
+
+def processes_below(pid: int) -> set[int]:
+    """Give every process that descends from one."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            children.setdefault(_parent(folder), []).append(int(folder.name))
+    found: set[int] = set()
+    left = [pid]
+    while left:
+        below = children.get(left.pop(), [])
+        found.update(below)
+        left += below
+    return found
+
+
+def _parent(folder: Path) -> int:
+    try:
+        return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def proportional_bytes(pids: set[int]) -> int:
+    """Give the proportional set size (PSS) of processes together; shared pages count in parts."""
+    total = 0
+    for pid in pids:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total * 1024

@@ -1,0 +1,90 @@
+"""Channels to a mesh, what goes with every RPC, and which may be sent again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.descriptor_pb2 import MethodOptions
+
+from sandmesh._addresses import Target
+from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.errors import MeshUnavailable, Recovering, SandmeshError, StoreUnavailable
+
+MESSAGE_BYTES = 72 * 1024 * 1024
+Metadata = tuple[tuple[str, str], ...]
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Without it two channels to one address share a connection, and one's end is the other's.
+    ("grpc.use_local_subchannel_pool", 1),
+    # A peer that vanished without a word is found out by these.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+_IDEMPOTENT: frozenset[str] = frozenset(
+    method.input_type.full_name
+    for file in (call_pb2, sandbox_pb2, session_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if method.GetOptions().idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN
+)
+
+_PASSING = (MeshUnavailable, StoreUnavailable, Recovering)
+
+
+@dataclass(frozen=True)
+class Stubs:
+    """The services of a mesh over one channel."""
+
+    calls: call_pb2_grpc.CallServiceAsyncStub
+    sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub
+    sessions: session_pb2_grpc.SessionServiceAsyncStub
+
+
+def make_channel(target: Target) -> grpc.aio.Channel:
+    """Make a channel; it connects at its first RPC and again whenever it broke."""
+    options = (*_OPTIONS, ("grpc.enable_http_proxy", int(target.proxied)))
+    if target.secure:
+        return grpc.aio.secure_channel(target.name, grpc.ssl_channel_credentials(), options=options)
+    return grpc.aio.insecure_channel(target.name, options=options)
+
+
+def make_stubs(channel: grpc.aio.Channel) -> Stubs:
+    """Make the services' stubs."""
+    return Stubs(
+        calls=call_pb2_grpc.CallServiceStub(channel),
+        sandboxes=sandbox_pb2_grpc.SandboxServiceStub(channel),
+        sessions=session_pb2_grpc.SessionServiceStub(channel),
+    )
+
+
+def make_metadata(bearer_token: str | None) -> Metadata:
+    """Give what every RPC carries."""
+    return (("authorization", f"Bearer {bearer_token}"),) if bearer_token else ()
+
+
+def may_repeat(request_type: str, error: SandmeshError) -> bool:
+    """Say whether a request may be sent again: its method is idempotent and what stood in its way may pass.
+
+    A request type belongs to one method, so its full name tells the method's `idempotency_level`.
+    """
+    return request_type in _IDEMPOTENT and isinstance(error, _PASSING)
+
+
+def back_off() -> Iterator[float]:
+    """Give the seconds to wait before each further attempt: doubling from 50 ms to 2 s, spread by a half."""
+    delay = 0.05
+    while True:
+        yield delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients, hides nothing
+        delay = min(delay * 2, 2.0)

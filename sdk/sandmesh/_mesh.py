@@ -1,0 +1,134 @@
+"""Connections to meshes: one per address, token and event loop of a process, shared by all that use it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from sandmesh._addresses import Target, configured, parse
+from sandmesh._channel import Stubs, back_off, make_channel, make_metadata, make_stubs, may_repeat
+from sandmesh._multiplex import CallMux
+from sandmesh._private import PrivateMesh, find_program
+from sandmesh._process import process
+from sandmesh._status import from_rpc_error
+from sandmesh.errors import MeshUnavailable, SandmeshError
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+Choose = Callable[[Stubs], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"]
+
+# How long an address is tried that never answered, and one that did: a service that restarts is back in seconds.
+NEVER_SECONDS = 2.0
+AGAIN_SECONDS = 30.0
+
+
+class Connection:
+    """One channel to a mesh and the stream that carries this loop's calls over it."""
+
+    def __init__(self, key: tuple[object, ...], target: Target, bearer_token: str | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.users = 0
+        self.key = key
+        self._target = target
+        self._metadata = make_metadata(bearer_token)
+        self._answered = False
+        self._usable = asyncio.Event()
+        self.mux = CallMux(target.address, self._metadata)
+        self.resume()
+
+    async def ask(self, choose: Choose[Q, A], request: Q, timeout: float) -> A:
+        """Send a unary RPC, again with growing pauses where it may be and what stood in its way may pass.
+
+        Raises:
+            SandmeshError: What the mesh answered.
+            MeshUnavailable: Nothing answers at the address.
+        """
+        ends = time.monotonic() + timeout
+        gives_up = time.monotonic() + min(timeout, AGAIN_SECONDS if self._answered else NEVER_SECONDS)
+        for pause in back_off():
+            try:
+                return await self._ask_once(choose, request, ends)
+            except SandmeshError as error:
+                wait = max(pause, error.retry_after or 0.0)
+                limit = gives_up if isinstance(error, MeshUnavailable) else ends
+                if not may_repeat(request.DESCRIPTOR.full_name, error) or time.monotonic() + wait > limit:
+                    raise self._explained(error) from None
+            await asyncio.sleep(wait)
+        raise MeshUnavailable(f"no mesh answers at {self._target.address}")  # the pauses never end
+
+    async def close(self) -> None:
+        """Close the channel for good."""
+        await self.suspend()
+        self.mux.fail_all(MeshUnavailable("the connection was closed"))
+
+    async def suspend(self) -> None:
+        """Close the channel; what waits for an answer waits for `resume`."""
+        self._usable.clear()
+        await self.mux.suspend()
+        await self._channel.close()
+        del self._channel, self._stubs
+
+    def resume(self) -> None:
+        """Open the channel; running calls are attached to again."""
+        self._channel = make_channel(self._target)
+        self._stubs = make_stubs(self._channel)
+        self.mux.resume(self._stubs.calls)
+        self._usable.set()
+
+    async def _ask_once(self, choose: Choose[Q, A], request: Q, ends: float) -> A:
+        await self._usable.wait()
+        stubs = self._stubs
+        try:
+            answer = await choose(stubs)(request, timeout=max(0.001, ends - time.monotonic()), metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        except asyncio.CancelledError:
+            if self._usable.is_set() and stubs is self._stubs:
+                raise
+            # The channel was closed for a fork under this RPC, which cancelled it; the caller did not.
+            raise MeshUnavailable("the process forked") from None
+        self._answered = True
+        return answer
+
+    def _explained(self, error: SandmeshError) -> SandmeshError:
+        if not isinstance(error, MeshUnavailable):
+            return error
+        address = self._target.address
+        message = f"no mesh answers at {address}: start one there (sandmesh up) or give another address"
+        return MeshUnavailable(message, {**error.facts, "address": address, "detail": error.message})
+
+
+async def acquire(base_url: str | None, bearer_token: str | None, timeout: float) -> Connection:
+    """Give this loop's connection to a mesh; every user lets it go with `release`.
+
+    Raises:
+        InvalidArgument: The address has no form that is taken.
+        RuntimeUnavailable: There is no address and what a private mesh needs is not installed.
+        SandmeshError: What a private mesh cannot do on this machine.
+    """
+    process().check_fork()
+    address = configured(base_url)
+    if address is None:
+        mesh = process().private_mesh(lambda: PrivateMesh(find_program()))
+        address = await asyncio.to_thread(mesh.address, timeout)
+    key = (asyncio.get_running_loop(), address, bearer_token)
+    process().forget_closed_loops()
+    connections: dict[tuple[object, ...], Any] = process().connections
+    found: Connection | None = connections.get(key)
+    if found is None:
+        found = connections[key] = Connection(key, parse(address), bearer_token)
+    found.users += 1
+    return found
+
+
+async def release(connection: Connection) -> None:
+    """Let a connection go; the last user closes it, except in the portal's loop, which outlives its users."""
+    connection.users -= 1
+    if connection.users == 0 and not process().is_portal(connection.loop):
+        process().connections.pop(connection.key, None)
+        await connection.close()

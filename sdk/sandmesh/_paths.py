@@ -1,0 +1,36 @@
+"""Where a mesh of this user is found: the one computation that the mesh and its clients share."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+LOCAL_MESH_ID = "local"
+
+
+def default_state_directory() -> Path:
+    """Give the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/sandmesh")
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "sandmesh"
+
+
+def default_runtime_directory() -> Path:
+    """Give the directory of sockets of this user: short, because a unix socket's path holds 107 bytes at most."""
+    if os.geteuid() == 0:
+        return Path("/run/sandmesh")
+    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"))
+    usable = base.is_dir() and base.stat().st_uid == os.geteuid() and len(str(base)) < 40
+    return base / "sandmesh" if usable else Path(f"/tmp/sandmesh-{os.geteuid()}")  # noqa: S108 - owner is checked
+
+
+def mesh_runtime(runtime_root: Path, mesh_id: str) -> Path:
+    """Give the directory of one mesh's sockets: a hash, because a mesh_id may be longer than a path has room."""
+    return runtime_root / hashlib.sha256(mesh_id.encode()).hexdigest()[:10]
+
+
+def gateway_socket(runtime_root: Path, mesh_id: str) -> Path:
+    """Give the socket at which a mesh's programs find it."""
+    return mesh_runtime(runtime_root, mesh_id) / "s" / "g"

@@ -1,0 +1,265 @@
+"""Sandboxes for programs with an event loop. The sync ones in `sandmesh.sync` are made of these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from inspect import signature
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, Unpack, cast
+
+from sandmesh._attachment import Attachment, Wanted, attach, get_record
+from sandmesh._calls import Order
+from sandmesh._convert import (
+    check_options,
+    read_name,
+    read_record,
+    read_seconds,
+    read_tools,
+    write_arguments,
+    write_spec,
+    write_ttl,
+)
+from sandmesh._multiplex import CallMux
+from sandmesh._running import EventStream, run_call
+from sandmesh.api.call.v1 import call_pb2
+from sandmesh.errors import WrongState
+from sandmesh.inputs import Options
+from sandmesh.results import ToolResult
+from sandmesh.tools import (
+    TOOLS,
+    CreateDirectory,
+    DirectoryTree,
+    EditFile,
+    GetFileInfo,
+    ListAllowedDirectories,
+    ListDirectory,
+    MoveFile,
+    ReadFile,
+    ReadMultipleFiles,
+    RunIpythonCell,
+    RunShellCommand,
+    SearchFiles,
+    Tool,
+    WriteFile,
+    build,
+    description,
+    dump,
+)
+
+P = ParamSpec("P")
+
+# What a collected result may hold; `stream` has no such bound.
+OUTPUT_LIMIT = 64 * 1024 * 1024
+
+
+class SandboxAsync:
+    """One sandbox of any type: `async with SandboxAsync(sandbox_type="base") as box: ...`.
+
+    Without `sandbox_id` it makes a sandbox and gives it back when it is closed; with one it attaches to that sandbox,
+    which stays. `timeout` is seconds for each operation. Without `base_url` the mesh is the one at SANDMESH_ADDRESS,
+    else this user's local one, else a private one that ends with this process.
+    """
+
+    default_type: ClassVar[str] = "base"
+
+    def __init__(
+        self,
+        sandbox_id: str | None = None,
+        timeout: float = 3000,
+        base_url: str | None = None,
+        bearer_token: str | None = None,
+        sandbox_type: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Say what is wanted; nothing is made before `start`.
+
+        Raises:
+            InvalidArgument: A value does not fit.
+        """
+        check_options(options)
+        self._type = read_name("sandbox_type", sandbox_type or self.default_type)
+        write_ttl(options.get("ttl"))
+        self._wanted = Wanted(
+            sandbox_id=None if sandbox_id is None else read_name("sandbox_id", sandbox_id),
+            timeout=read_seconds("timeout", timeout),
+            base_url=base_url,
+            bearer_token=bearer_token,
+            spec=write_spec(self._type, options),
+            ttl=options.get("ttl"),
+        )
+        self._attachment: Attachment | None = None
+        self._closed = False
+
+    @property
+    def sandbox_id(self) -> str:
+        """The sandbox's id.
+
+        Raises:
+            WrongState: It has none yet: the box was not started.
+        """
+        return self._wanted.sandbox_id or self._attached().record.sandbox_id
+
+    @property
+    def sandbox_type(self) -> str:
+        """The sandbox's type; of one that was attached to, its template once the box is open."""
+        if self._wanted.sandbox_id is not None and self._attachment is not None:
+            return self._attachment.record.spec.template
+        return self._type
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was started and not closed."""
+        return self._attachment is not None
+
+    async def start(self) -> Self:
+        """Make the sandbox or attach to it; a box that is open stays as it is.
+
+        Raises:
+            WrongState: The box was closed.
+            SandmeshError: The sandbox could not be had; nothing is left behind.
+        """
+        if self._closed:
+            raise WrongState("this box was closed: make a new one", {"state": "CLOSED"})
+        if self._attachment is None:
+            self._attachment = await attach(self._wanted)
+        return self
+
+    async def close(self) -> None:
+        """Give the sandbox back if this box made it; closing twice changes nothing."""
+        self._closed = True
+        attachment, self._attachment = self._attachment, None
+        if attachment is not None:
+            await attachment.close(self._wanted.timeout)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def get_info(self) -> dict[str, Any]:
+        """Give the sandbox's record as plain JSON: state, spec, lease, driver, what is enforced.
+
+        Raises:
+            SandboxNotFound: It is gone.
+        """
+        attachment = self._attached()
+        record = await get_record(attachment.usable(), attachment.record.sandbox_id, self._wanted.timeout)
+        return read_record(record)
+
+    async def list_tools(self, tool_type: str | None = None) -> dict[str, Any]:
+        """Give what the sandbox can do now, as plain JSON.
+
+        The form is {group: {name: {"name": ..., "json_schema": {"type": "function", "function": {...}}}}};
+        `tool_type` narrows it to one group.
+        """
+        attachment = self._attached()
+        request = call_pb2.ListToolsRequest(
+            sandbox_id=attachment.record.sandbox_id,
+            group=tool_type or "",
+            fencing_token=attachment.record.lease.fencing_token,
+        )
+        timeout = self._wanted.timeout
+        return read_tools(await attachment.usable().ask(lambda stubs: stubs.calls.ListTools, request, timeout))
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+        """Run any tool of the sandbox by name, those too that only the sandbox knows.
+
+        Raises:
+            ToolNotFound: The sandbox has none of that name.
+            InvalidArgument: The arguments do not fit the tool's schema.
+        """
+        order = self._order(name, arguments, OUTPUT_LIMIT)
+        return await run_call(self._mux(), order)
+
+    async def call(self, declaration: Tool) -> ToolResult:
+        """Run a tool by its declaration: `await box.call(RunIpythonCell(code="1+1"))`."""
+        order = self._order(declaration.name, dump(declaration), OUTPUT_LIMIT)
+        return await run_call(self._mux(), order)
+
+    def stream(self, tool: str, /, **arguments: Any) -> EventStream:
+        """Run a tool and give its events as they happen, without a bound on their bytes.
+
+        The call starts when the first event is asked for, and is cancelled when the iteration is left early.
+        """
+        self._attached()
+        return EventStream(self._mux, self._order(tool, arguments, 0))
+
+    def _order(self, tool: str, arguments: Mapping[str, Any] | None, output_limit: int) -> Order:
+        record = self._attached().record
+        return Order(
+            sandbox_id=record.sandbox_id,
+            fencing_token=record.lease.fencing_token,
+            tool=read_name("the tool's name", tool),
+            arguments=write_arguments(tool, arguments),
+            timeout=self._seconds(tool, arguments),
+            output_limit=output_limit,
+        )
+
+    def _seconds(self, tool: str, arguments: Mapping[str, Any] | None) -> float:
+        # Whoever gives one call more time than the box has means it; a sandbox's own tool may mean something else.
+        own = (arguments or {}).get("timeout") if tool in TOOLS else None
+        return max(self._wanted.timeout, own) if isinstance(own, int | float) else self._wanted.timeout
+
+    def _mux(self) -> CallMux:
+        return self._attached().usable().mux
+
+    def _attached(self) -> Attachment:
+        attachment = self._attachment
+        if attachment is None:
+            state = "CLOSED" if self._closed else "NEW"
+            said = (
+                "was closed: make a new one" if self._closed else "was not started: enter it by `with`, or start() it"
+            )
+            raise WrongState(f"this box {said}", {"state": state})
+        if attachment.pid != os.getpid():
+            named = attachment.record.sandbox_id
+            message = f"this box was opened before a fork: attach from here by sandbox_id={named!r} and base_url="
+            raise WrongState(message, {"state": "FORKED", "sandbox_id": named})
+        return attachment
+
+
+def tool_method(
+    declaration: Callable[P, Tool],
+) -> Callable[Concatenate[SandboxAsync, P], Coroutine[Any, Any, ToolResult]]:
+    """Make the method that runs a tool, with the parameters and description of its declaration."""
+
+    async def method(self: SandboxAsync, /, *args: P.args, **kwargs: P.kwargs) -> ToolResult:
+        return await self.call(build(declaration, *args, **kwargs))
+
+    declared = cast("type[Tool]", declaration)
+    method.__name__ = declared.name
+    method.__qualname__ = f"SandboxAsync.{declared.name}"
+    method.__doc__ = description(declared)
+    own = signature(declared)
+    self_parameter = next(iter(signature(method).parameters.values()))
+    parameters = [self_parameter, *own.parameters.values()]
+    method.__signature__ = own.replace(parameters=parameters, return_annotation="ToolResult")  # type: ignore[attr-defined]
+    return method
+
+
+class BaseSandboxAsync(SandboxAsync):
+    """A sandbox with a Python kernel and a shell."""
+
+    run_ipython_cell = tool_method(RunIpythonCell)
+    run_shell_command = tool_method(RunShellCommand)
+
+
+class FilesystemSandboxAsync(BaseSandboxAsync):
+    """A sandbox with a Python kernel, a shell and tools for the files of its workspace."""
+
+    default_type: ClassVar[str] = "filesystem"
+
+    read_file = tool_method(ReadFile)
+    read_multiple_files = tool_method(ReadMultipleFiles)
+    write_file = tool_method(WriteFile)
+    edit_file = tool_method(EditFile)
+    create_directory = tool_method(CreateDirectory)
+    list_directory = tool_method(ListDirectory)
+    directory_tree = tool_method(DirectoryTree)
+    move_file = tool_method(MoveFile)
+    search_files = tool_method(SearchFiles)
+    get_file_info = tool_method(GetFileInfo)
+    list_allowed_directories = tool_method(ListAllowedDirectories)

@@ -1,0 +1,136 @@
+"""What happens in a call, one event at a time, as `box.stream(...)` gives it.
+
+The first is Started and the last is Result; what comes between is in the order in which it happened.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+
+StreamName = Literal["stdout", "stderr"]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The call was accepted and runs; `pid` is its process in the sandbox, None where it has none of its own."""
+
+    pid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a process wrote: `data` as it was, `text` with \\xNN for what is not UTF-8.
+
+    A character that is cut between two events is in the second one's text.
+    """
+
+    stream: StreamName
+    data: bytes = field(repr=False)
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentBlock:
+    """A content block in the form of the Model Context Protocol: text, an image, a resource."""
+
+    block: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a tool is; `total` is None where it cannot be told."""
+
+    progress: float
+    total: float | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """So many bytes of output were left out here."""
+
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the call ended: EXITED, TIMED_OUT, CANCELLED, KILLED, OUT_OF_MEMORY or SANDBOX_LOST.
+
+    `exit_code` is that of a process that ended by itself, `signal` the number that ended it; neither is ever invented.
+    """
+
+    reason: str
+    is_error: bool
+    exit_code: int | None
+    signal: int | None
+    message: str
+    structured: dict[str, Any] | None
+
+
+CallEvent: TypeAlias = Started | Output | ContentBlock | Progress | Dropped | Result
+
+STREAMS: dict[int, StreamName] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
+
+_REASONS = {number: name.removeprefix("END_REASON_") for name, number in pb.EndReason.items()}
+
+
+def text_decoder() -> codecs.IncrementalDecoder:
+    """Give a decoder of UTF-8 in pieces that shows other bytes as \\xNN."""
+    return codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+
+def read_block(content: pb.Content) -> dict[str, Any]:
+    """Read a content block; one that is no JSON object, which only a broken tool sends, becomes text."""
+    block = _read_object(content.json)
+    return {"type": "text", "text": content.json.decode(errors="backslashreplace")} if block is None else block
+
+
+def read_result(result: pb.Result) -> Result:
+    """Read a call's end."""
+    return Result(
+        reason=_REASONS.get(result.reason, "UNKNOWN"),
+        is_error=result.is_error,
+        exit_code=result.exit_code if result.HasField("exit_code") else None,
+        signal=result.signal if result.HasField("signal") else None,
+        message=result.message,
+        structured=_read_object(result.structured_json) if result.structured_json else None,
+    )
+
+
+def _read_object(data: bytes) -> dict[str, Any] | None:
+    # A sandbox's output is not to be trusted: what is broken there must not break the caller's other calls.
+    try:
+        found: object = json.loads(data)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+class EventReader:
+    """Reads the events of one call; it remembers a character that was cut between two."""
+
+    def __init__(self) -> None:
+        self._decoders = {number: text_decoder() for number in STREAMS}
+        self._readers: dict[str, Callable[[Any], CallEvent]] = {
+            "started": lambda event: Started(event.pid or None),
+            "output": self._output,
+            "content": lambda event: ContentBlock(read_block(event)),
+            "progress": lambda event: Progress(event.progress, event.total or None, event.message),
+            "dropped": lambda event: Dropped(event.bytes),
+            "result": read_result,
+        }
+
+    def read(self, event: pb.CallEvent) -> CallEvent | None:
+        """Read an event; None is one of a kind that a newer mesh has."""
+        kind = event.WhichOneof("event")
+        return None if kind is None else self._readers[kind](getattr(event, kind))
+
+    def _output(self, output: pb.Output) -> Output:
+        number = output.stream if output.stream in STREAMS else pb.STREAM_STDOUT
+        return Output(STREAMS[number], output.data, self._decoders[number].decode(output.data))

@@ -1,0 +1,73 @@
+"""What a sandbox can be asked to be, beyond its type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, TypedDict
+
+
+class SandboxType(StrEnum):
+    """Types of sandboxes that every mesh has. A user's own template is named by its string."""
+
+    BASE = "base"
+    FILESYSTEM = "filesystem"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sandbox may use. Each is a requirement: a runtime that cannot enforce one refuses the sandbox.
+
+    None is the runtime's default.
+    """
+
+    memory_bytes: int | None = None
+    """Memory of all processes together, in bytes."""
+
+    cpus: float | None = None
+    """Processor time, in cores."""
+
+    pids: int | None = None
+    """Processes and threads."""
+
+    file_bytes: int | None = None
+    """The largest single file, in bytes."""
+
+    disk_bytes: int | None = None
+    """The workspace, in bytes."""
+
+
+@dataclass(frozen=True)
+class NetworkGrant:
+    """What a sandbox may reach: nothing, public addresses, or the hosts that are listed."""
+
+    mode: Literal["none", "public", "hosts"]
+    hosts: tuple[str, ...] = ()
+    """Host names, `*.` wildcards or the preset `packages`, where the mode is "hosts"."""
+
+
+NetworkInput = NetworkGrant | Literal["none", "public"] | Sequence[str] | Mapping[str, Any]
+LimitsInput = Limits | Mapping[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """What the constructors take by keyword only."""
+
+    env: Mapping[str, str] | None
+    """Environment variables of user code."""
+
+    limits: LimitsInput | None
+    """What it may use: Limits, or a dict of its fields."""
+
+    labels: Mapping[str, str] | None
+    """The caller's labels: keys of 1 to 63 characters, values of at most 255."""
+
+    network: NetworkInput | None
+    """What it may reach: "none", "public", a list of hosts, or NetworkGrant; None: the template's default."""
+
+    template: str | None
+    """The template, where it is not named as the type."""
+
+    ttl: float | None
+    """Seconds until the sandbox is given back by itself when this program stops renewing it; None: the mesh's own."""

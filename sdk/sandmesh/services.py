@@ -1,0 +1,217 @@
+"""Sandboxes that users come back to, by the ids of user and session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from sandmesh._blocking import run
+from sandmesh._convert import read_name, read_seconds, write_spec
+from sandmesh._mesh import Connection, acquire, release
+from sandmesh._process import process
+from sandmesh._sessions import HeldSession
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.session.v1 import session_pb2
+from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh.errors import SandmeshError, WrongState
+from sandmesh.inputs import SandboxType
+from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
+
+B = TypeVar("B")
+Ids = tuple[str, str]
+
+DEFAULT_USER = "default"
+HEALTH_SECONDS = 5.0
+
+_ASYNC: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
+_SYNC: dict[str, type[Sandbox]] = {"base": BaseSandbox, "filesystem": FilesystemSandbox}
+
+
+@dataclass(frozen=True)
+class _Opener(Generic[B]):
+    """How a box of a type for a sandbox is made, and which async box does its work."""
+
+    make: Callable[[str, str], B]
+    twin: Callable[[B], SandboxAsync]
+
+
+@dataclass
+class _Entry(Generic[B]):
+    """One session that is held, and the boxes that were given out for it, by type."""
+
+    held: HeldSession
+    boxes: dict[str, B] = field(default_factory=dict[str, B])
+
+
+class _Sessions(Generic[B]):
+    """The sessions that one event loop holds."""
+
+    def __init__(self, connection: Connection, timeout: float, opener: _Opener[B]) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._opener = opener
+        self._entries: dict[Ids, _Entry[B]] = {}
+        self._lock = asyncio.Lock()
+
+    async def connect(self, ids: Ids, types: Sequence[str]) -> list[B]:
+        async with self._lock:
+            entry = self._entries.get(ids) or _Entry[B](HeldSession(self._connection, *ids, None))
+            slots = [session_pb2.SlotSpec(spec=write_spec(kind, {})) for kind in types]
+            session = await entry.held.connect(slots, self._timeout)
+            self._entries[ids] = entry
+            for kind in types:
+                await self._renew(entry, kind, session.sandboxes[kind].sandbox_id)
+            return [entry.boxes[kind] for kind in types]
+
+    async def release(self, ids: Ids) -> None:
+        async with self._lock:
+            entry = self._entries.pop(ids, None) or _Entry[B](HeldSession(self._connection, *ids, None))
+            await self._close_boxes(entry)
+            await entry.held.release(self._timeout)
+
+    async def close(self) -> None:
+        async with self._lock:
+            for entry in self._entries.values():
+                await entry.held.drop()
+                await self._close_boxes(entry)
+            self._entries.clear()
+        await release(self._connection)
+
+    async def _renew(self, entry: _Entry[B], kind: str, sandbox_id: str) -> None:
+        # The same ids give the same box, unless its sandbox was lost and replaced or the box was closed.
+        box = entry.boxes.get(kind)
+        twin = None if box is None else self._opener.twin(box)
+        if twin is None or not twin.is_open or twin.sandbox_id != sandbox_id:
+            entry.boxes[kind] = box = self._opener.make(kind, sandbox_id)
+            await self._opener.twin(box).start()
+
+    async def _close_boxes(self, entry: _Entry[B]) -> None:
+        for box in entry.boxes.values():
+            await self._opener.twin(box).close()
+
+
+class SandboxService:
+    """Gives the same sandboxes, with their state, for the same ids, from any process; another user never gets them.
+
+    While it is started it renews the sessions that it connected. Stopping it releases nothing: a session ends by
+    `release`, or when nobody renewed it for the mesh's lease time. Without `base_url` the mesh is found as for a box.
+    """
+
+    def __init__(self, base_url: str | None = None, bearer_token: str | None = None, timeout: float = 3000) -> None:
+        """Say which mesh is meant; `timeout` is seconds for each operation."""
+        self._address = (base_url, bearer_token)
+        self._timeout = read_seconds("timeout", timeout)
+        self._started = False
+        self._here: _Sessions[SandboxAsync] | None = None
+        self._portal: _Sessions[Sandbox] | None = None
+
+    async def start(self) -> None:
+        """Reach the mesh.
+
+        Raises:
+            MeshUnavailable: Nothing answers there.
+        """
+        if not self._started:
+            connection = await acquire(*self._address, self._timeout)
+            self._here = _Sessions(connection, self._timeout, _Opener(self._make_async, lambda box: box))
+            self._started = True
+        try:
+            await self._ask_capacity(self._timeout)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop renewing, and close the boxes that were given out; their sandboxes and sessions stay."""
+        self._started = False
+        here, self._here = self._here, None
+        portal, self._portal = self._portal, None
+        if here is not None:
+            await here.close()
+        if portal is not None:
+            await asyncio.to_thread(process().portal().run, portal.close())
+
+    async def health(self) -> bool:
+        """Say whether the mesh answers."""
+        try:
+            await self._ask_capacity(min(self._timeout, HEALTH_SECONDS))
+        except SandmeshError:
+            return False
+        return True
+
+    def connect(
+        self, session_id: str, user_id: str | None = None, sandbox_types: Sequence[str | SandboxType] = ("base",)
+    ) -> list[Sandbox]:
+        """Give the session's sandboxes of these types, those it has or new ones, open and ready.
+
+        Without `user_id` the session is the user's named "default".
+
+        Raises:
+            WrongState: The service was not started.
+            SandmeshError: A sandbox could not be had.
+        """
+        ids = _ids(session_id, user_id)
+        return run("SandboxService.connect_async", self._connect_in_portal(ids, _types(sandbox_types)))
+
+    def release(self, session_id: str, user_id: str | None = None) -> bool:
+        """End a session and its sandboxes; one that is gone is released too."""
+        return run("SandboxService.release_async", self._release_in_portal(_ids(session_id, user_id)))
+
+    async def connect_async(
+        self, session_id: str, user_id: str | None = None, sandbox_types: Sequence[str | SandboxType] = ("base",)
+    ) -> list[SandboxAsync]:
+        """Give what `connect` does, as sandboxes for this event loop."""
+        return await self._sessions().connect(_ids(session_id, user_id), _types(sandbox_types))
+
+    async def release_async(self, session_id: str, user_id: str | None = None) -> bool:
+        """End a session and its sandboxes; one that is gone is released too."""
+        await self._sessions().release(_ids(session_id, user_id))
+        return True
+
+    async def _connect_in_portal(self, ids: Ids, types: Sequence[str]) -> list[Sandbox]:
+        return await (await self._portal_sessions()).connect(ids, types)
+
+    async def _release_in_portal(self, ids: Ids) -> bool:
+        await (await self._portal_sessions()).release(ids)
+        return True
+
+    async def _portal_sessions(self) -> _Sessions[Sandbox]:
+        self._sessions()
+        if self._portal is None:
+            connection = await acquire(*self._address, self._timeout)
+            if self._portal is not None:
+                await release(connection)
+                return self._portal
+            # The portal runs this, where a sync box's own start would wait for itself.
+            opener = _Opener(self._make_sync, lambda box: box.twin)
+            self._portal = _Sessions(connection, self._timeout, opener)
+        return self._portal
+
+    def _sessions(self) -> _Sessions[SandboxAsync]:
+        if self._here is None:
+            raise WrongState("this service was not started: await start() first", {"state": "STOPPED"})
+        return self._here
+
+    def _make_async(self, kind: str, sandbox_id: str) -> SandboxAsync:
+        return _ASYNC.get(kind, SandboxAsync)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
+
+    def _make_sync(self, kind: str, sandbox_id: str) -> Sandbox:
+        return _SYNC.get(kind, Sandbox)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
+
+    async def _ask_capacity(self, timeout: float) -> None:
+        connection = await acquire(*self._address, timeout)
+        try:
+            request = sandbox_pb2.GetCapacityRequest()
+            await connection.ask(lambda stubs: stubs.sandboxes.GetCapacity, request, timeout)
+        finally:
+            await release(connection)
+
+
+def _ids(session_id: str, user_id: str | None) -> Ids:
+    return read_name("user_id", DEFAULT_USER if user_id is None else user_id), read_name("session_id", session_id)
+
+
+def _types(sandbox_types: Sequence[str | SandboxType]) -> list[str]:
+    return [read_name("sandbox_types", kind) for kind in dict.fromkeys(str(kind) for kind in sandbox_types)]

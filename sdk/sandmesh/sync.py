@@ -1,0 +1,103 @@
+"""Sandboxes for programs without an event loop: each method is the async twin's, one line a method."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self, Unpack
+
+from sandmesh._blocking import Facade, blocking, blocking_iterator
+from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh.inputs import Options
+
+
+class Sandbox(Facade):
+    """One sandbox of any type: `with Sandbox(sandbox_type="base") as box: ...`.
+
+    Without `sandbox_id` it makes a sandbox and gives it back when it is closed; with one it attaches to that sandbox,
+    which stays. `timeout` is seconds for each operation. Without `base_url` the mesh is the one at SANDMESH_ADDRESS,
+    else this user's local one, else a private one that ends with this process.
+    """
+
+    twin_class: ClassVar[type[SandboxAsync]] = SandboxAsync
+
+    def __init__(
+        self,
+        sandbox_id: str | None = None,
+        timeout: float = 3000,
+        base_url: str | None = None,
+        bearer_token: str | None = None,
+        sandbox_type: str | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Say what is wanted; nothing is made before `start`.
+
+        Raises:
+            InvalidArgument: A value does not fit.
+        """
+        self.twin: SandboxAsync = self.twin_class(sandbox_id, timeout, base_url, bearer_token, sandbox_type, **options)
+
+    @property
+    def sandbox_id(self) -> str:
+        """The sandbox's id.
+
+        Raises:
+            WrongState: It has none yet: the box was not started.
+        """
+        return self.twin.sandbox_id
+
+    @property
+    def sandbox_type(self) -> str:
+        """The sandbox's type; of one that was attached to, its template once the box is open."""
+        return self.twin.sandbox_type
+
+    def start(self) -> Self:
+        """Make the sandbox or attach to it; a box that is open stays as it is.
+
+        Raises:
+            WrongState: The box was closed.
+            SandmeshError: The sandbox could not be had; nothing is left behind.
+        """
+        self._start()
+        return self
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        """Close."""
+        self.close()
+
+    _start = blocking(SandboxAsync.start)
+    close = blocking(SandboxAsync.close)
+    get_info = blocking(SandboxAsync.get_info)
+    list_tools = blocking(SandboxAsync.list_tools)
+    call_tool = blocking(SandboxAsync.call_tool)
+    call = blocking(SandboxAsync.call)
+    stream = blocking_iterator(SandboxAsync.stream)
+
+
+class BaseSandbox(Sandbox):
+    """A sandbox with a Python kernel and a shell."""
+
+    twin_class: ClassVar[type[SandboxAsync]] = BaseSandboxAsync
+
+    run_ipython_cell = blocking(BaseSandboxAsync.run_ipython_cell)
+    run_shell_command = blocking(BaseSandboxAsync.run_shell_command)
+
+
+class FilesystemSandbox(BaseSandbox):
+    """A sandbox with a Python kernel, a shell and tools for the files of its workspace."""
+
+    twin_class: ClassVar[type[SandboxAsync]] = FilesystemSandboxAsync
+
+    read_file = blocking(FilesystemSandboxAsync.read_file)
+    read_multiple_files = blocking(FilesystemSandboxAsync.read_multiple_files)
+    write_file = blocking(FilesystemSandboxAsync.write_file)
+    edit_file = blocking(FilesystemSandboxAsync.edit_file)
+    create_directory = blocking(FilesystemSandboxAsync.create_directory)
+    list_directory = blocking(FilesystemSandboxAsync.list_directory)
+    directory_tree = blocking(FilesystemSandboxAsync.directory_tree)
+    move_file = blocking(FilesystemSandboxAsync.move_file)
+    search_files = blocking(FilesystemSandboxAsync.search_files)
+    get_file_info = blocking(FilesystemSandboxAsync.get_file_info)
+    list_allowed_directories = blocking(FilesystemSandboxAsync.list_allowed_directories)

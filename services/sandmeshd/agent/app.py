@@ -1,0 +1,91 @@
+"""The agent put together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmeshd.agent.birth import describe
+from sandmeshd.agent.call import Patience
+from sandmeshd.agent.calls import Keeping
+from sandmeshd.agent.cells import Cells
+from sandmeshd.agent.engine import Engine, Identity
+from sandmeshd.agent.link import serve_links
+from sandmeshd.agent.processes import Limits, Processes
+from sandmeshd.agent.shell import Shell
+
+if TYPE_CHECKING:
+    from sandmeshd.agent.toolbox import Toolbox
+
+VERSION: Final = "0.1.0.dev0"
+_PROCESSES: Final = 512
+
+
+@asynccontextmanager
+async def open_agent(config: agent_pb2.AgentConfig, control: socket.socket) -> AsyncIterator[Processes]:
+    """Serve a sandbox whose zygote waits at the other end of `control`. Yields its processes once it listens.
+
+    Raises:
+        OSError: The namespaces of user code could not be made, or the address cannot be listened at.
+    """
+    python, environment = config.python, dict(config.environment)
+    control.send(describe(python, environment, config.hidden_directory, config.seccomp_filter))
+    async with AsyncExitStack() as stack:
+        processes = Processes(control, Limits(config.max_processes or _PROCESSES, config.max_file_bytes))
+        stack.callback(processes.close)
+        cells = Cells(processes, config.workspace)
+        stack.push_async_callback(cells.close)
+        cells.renew()
+        shell = Shell(processes, config.workspace, environment)
+        stack.callback(shell.close)
+        engine = _engine(config, _tools(stack, config, cells, shell))
+        stack.push_async_callback(engine.close)
+        await _listen(stack, config.listen, serve_links(engine))
+        await processes.up
+        yield processes
+
+
+def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engine:
+    identity = Identity(config.sandbox_id, config.agent_token, VERSION)
+    stated = config.HasField("finished_call_ttl")
+    keeping = Keeping(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if stated else Keeping()
+    return Engine(identity, config.fencing_token, tools, keeping, Patience())
+
+
+def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, shell: Shell) -> Callable[[], Toolbox]:
+    """Have the tools made in a thread, so that the agent is ready before; the first call waits for them."""
+    executor = ThreadPoolExecutor(1)
+    stack.callback(executor.shutdown)
+
+    def make() -> Any:
+        handlers = import_module("sandmeshd.agent.handlers")
+        workspace = None
+        if "filesystem" in config.tool_groups:
+            confine = import_module("sandmeshd.agent.confine")
+            workspace = confine.Workspace(config.workspace, config.granted_paths)
+        toolbox = handlers.make_toolbox(cells, shell, workspace, config.tool_groups)
+        # What was imported stays; collections need not look at it again.
+        gc.freeze()
+        return toolbox
+
+    return executor.submit(make).result
+
+
+async def _listen(stack: AsyncExitStack, address: str, links: Callable[[], asyncio.Protocol]) -> None:
+    loop = asyncio.get_running_loop()
+    parts = urlsplit(address)
+    if parts.scheme == "unix":
+        server = await loop.create_unix_server(links, parts.path)
+    elif parts.scheme == "tcp":
+        server = await loop.create_server(links, parts.hostname, parts.port or 0)
+    else:
+        raise OSError(f"the agent cannot listen at {address!r}: give unix:///path or tcp://host:port")
+    stack.callback(server.close)

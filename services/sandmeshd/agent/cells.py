@@ -1,0 +1,179 @@
+"""The tool that runs Python cells."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.call import Call, Outcome
+from sandmeshd.agent.inside import frames
+from sandmeshd.agent.kernels import Kernel, open_kernel
+from sandmeshd.agent.processes import Ended, Processes
+
+if TYPE_CHECKING:
+    from sandmesh.tools import RunIpythonCell
+
+_WHY: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
+
+
+class Turns:
+    """One at a time, in the order of asking."""
+
+    def __init__(self) -> None:
+        self._busy = False
+        self._waiting: deque[asyncio.Future[bool]] = deque()
+
+    async def take(self, call: Call) -> bool:
+        """Wait for the turn of a call; False if it was stopped before that came."""
+        if not self._busy:
+            self._busy = True
+            return True
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        with call.stopping(lambda: None if turn.done() else turn.set_result(False)):
+            return await turn
+
+    def give(self) -> None:
+        """End a turn that was taken."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(True)
+                return
+        self._busy = False
+
+
+class Cells:
+    """The sandbox's kernel and the cells that wait for it."""
+
+    def __init__(self, processes: Processes, cwd: str) -> None:
+        self._processes = processes
+        self._cwd = cwd
+        self._turns = Turns()
+        self._loop = asyncio.get_running_loop()
+        self._kernel: asyncio.Task[Kernel] | None = None
+
+    def renew(self) -> asyncio.Task[Kernel]:
+        """Have a kernel made now, so that the next cell finds one."""
+        self._kernel = self._loop.create_task(open_kernel(self._processes, self._cwd))
+        # One that fails is tried again by the cell that needs it, which then says why.
+        self._kernel.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._kernel
+
+    async def close(self) -> None:
+        """Let go of the kernel."""
+        if self._kernel is not None:
+            self._kernel.cancel()
+            found = await asyncio.gather(self._kernel, return_exceptions=True)
+            for kernel in found:
+                if isinstance(kernel, Kernel):
+                    kernel.close()
+
+    async def run(self, cell: RunIpythonCell, call: Call) -> Outcome:
+        """Run a cell when its turn comes."""
+        if not await self._turns.take(call):
+            return await _stopped(call, "before it ran")
+        try:
+            return await self._run(cell, call)
+        finally:
+            self._turns.give()
+
+    async def _run(self, cell: RunIpythonCell, call: Call) -> Outcome:
+        kernel = await self._living(call)
+        call.started(kernel.pid)
+        alarm = None
+        if cell.timeout is not None:
+            alarm = self._loop.call_later(cell.timeout, call.stop, pb.END_REASON_TIMED_OUT)
+        watch = _Watch(kernel, call)
+        with call.stopping(watch.stop, kernel.process.signal):
+            _send(kernel, cell.code.encode("utf-8", "surrogatepass"), call)
+            end = await kernel.follow(call)
+        for timer in (alarm, watch.timer):
+            if timer is not None:
+                timer.cancel()
+        return await self._ended(kernel, call, end)
+
+    async def _living(self, call: Call) -> Kernel:
+        kernel = await self._current()
+        if kernel.process.ended.done():
+            ended = await self._bury(kernel)
+            if kernel.used:
+                await call.text(f"The kernel had died since the last cell ({_how(ended)}): this one is fresh.\n")
+            kernel = await self._current()
+        kernel.used = True
+        return kernel
+
+    async def _current(self) -> Kernel:
+        task = self._kernel
+        if task is None or (task.done() and task.exception() is not None):
+            task = self.renew()
+        return await asyncio.shield(task)
+
+    async def _bury(self, kernel: Kernel) -> Ended:
+        ended = await kernel.gone()
+        self.renew()
+        return ended
+
+    async def _ended(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
+        if end is None or end[0] & frames.LEAVES:
+            ended = await self._bury(kernel)
+            return await (_dead(call, ended) if end is None else _left(call))
+        if call.stop_reason is not None:
+            # A late interrupt must not hit the next cell.
+            await self._processes.settled()
+            return await _stopped(call, "and was interrupted; the kernel and its variables were kept")
+        return Outcome(is_error=bool(end[0] & frames.FAILED), message=end[1:].decode("utf-8", "replace"))
+
+
+class _Watch:
+    """Stops a cell: an interrupt first, and its kernel's death if that does not help."""
+
+    def __init__(self, kernel: Kernel, call: Call) -> None:
+        self._kernel = kernel
+        self._patience = call.patience.interrupt
+        self.timer: asyncio.TimerHandle | None = None
+
+    def stop(self) -> None:
+        self._kernel.process.signal(signal.SIGINT)
+        self.timer = asyncio.get_running_loop().call_later(self._patience, self._kernel.process.kill)
+
+
+def _send(kernel: Kernel, code: bytes, call: Call) -> None:
+    if call.input is None:
+        kernel.send(frames.RUN, code)
+    else:
+        kernel.send_with_input(code, call.input.reader)
+        call.input.close_reader()
+
+
+async def _stopped(call: Call, how: str) -> Outcome:
+    message = f"The cell {_WHY[call.stop_reason or pb.END_REASON_CANCELLED]} {how}."
+    await call.text(message + "\n")
+    return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED, message=message)
+
+
+async def _left(call: Call) -> Outcome:
+    message = "The code asked the kernel to exit: its variables are gone and the next cell gets a fresh one."
+    await call.text(message + "\n")
+    return Outcome(message=message)
+
+
+async def _dead(call: Call, ended: Ended) -> Outcome:
+    if call.stop_reason is not None:
+        return await _stopped(
+            call, "and did not stop when interrupted: its kernel was killed and replaced, its variables are lost"
+        )
+    message = f"The kernel died ({_how(ended)}): its variables are lost, and the next cell gets a fresh one."
+    await call.text(message + "\n")
+    ours = ended.signal in call.signals_sent
+    reason = pb.END_REASON_KILLED if ended.signal is not None and not ours else pb.END_REASON_EXITED
+    return Outcome(True, reason, ended.exit_code, ended.signal, message)
+
+
+def _how(ended: Ended) -> str:
+    if ended.signal is not None:
+        return f"signal {ended.signal}, {signal.strsignal(ended.signal) or 'unknown'}"
+    return f"exit code {ended.exit_code}"

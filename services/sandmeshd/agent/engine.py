@@ -1,0 +1,127 @@
+"""What an agent does with callers' frames: fencing, starting, running and finding calls."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
+from sandmeshd.agent.answers import ToolFailure
+from sandmeshd.agent.call import Call, Outcome, Patience
+from sandmeshd.agent.calls import Calls, Keeping
+
+if TYPE_CHECKING:
+    from sandmeshd.agent.toolbox import Handler, Toolbox
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who the agent is, and what proves that a peer may speak to it."""
+
+    sandbox_id: str
+    agent_token: str = field(repr=False)
+    version: str
+
+
+class Engine:
+    """The calls of one sandbox, whichever link they came by."""
+
+    def __init__(
+        self, identity: Identity, fencing_token: int, tools: Callable[[], Toolbox], keeping: Keeping, patience: Patience
+    ) -> None:
+        self.identity = identity
+        self.calls = Calls(keeping)
+        self._tools = tools
+        self._patience = patience
+        self._token = fencing_token
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def install_token(self, token: int) -> None:
+        """Put a fencing token in force.
+
+        Raises:
+            LeaseLost: A higher one is in force.
+        """
+        if token < self._token:
+            raise LeaseLost(f"the fencing token {token} is older than the one in force")
+        self._token = token
+
+    def check_token(self, token: int) -> None:
+        """Let the holder of the lease pass.
+
+        Raises:
+            LeaseLost: The token is not the one in force.
+        """
+        if token != self._token:
+            raise LeaseLost("the fencing token is not the one in force: the lease ran out or passed to someone else")
+
+    def check_sandbox(self, sandbox_id: str) -> None:
+        """Let through what is meant for this sandbox.
+
+        Raises:
+            SandboxNotFound: It is meant for another one, which had this address before.
+        """
+        if sandbox_id != self.identity.sandbox_id:
+            raise SandboxNotFound(f"sandbox {sandbox_id} is not here", {"sandbox_id": sandbox_id})
+
+    def find_or_start(self, start: pb.CallStart, arguments: bytes) -> Call:
+        """Give the call of an id, started now if the id is new.
+
+        Raises:
+            CallExpired: The id was used and is forgotten.
+            InvalidArgument: The id or the arguments are not valid.
+            ToolNotFound: There is no such tool.
+        """
+        call = self.calls.find(start.call_id)
+        if call is None:
+            call = self._start(start, arguments)
+        return call
+
+    def tools(self, group: str) -> bytes:
+        """Give the serialized ListToolsResponse."""
+        return self._tools().listing(group).SerializeToString()
+
+    def _start(self, start: pb.CallStart, arguments: bytes) -> Call:
+        if not 1 <= len(start.call_id) <= 128:
+            raise InvalidArgument("call_id has 1 to 128 characters")
+        seconds = start.timeout.ToNanoseconds() / 1e9 if start.HasField("timeout") else None
+        if seconds is not None and seconds <= 0:
+            raise InvalidArgument("timeout is above 0")
+        declared, handler = self._tools().prepare(start.tool, arguments)
+        call = Call(start, self._patience)
+        self.calls.add(call)
+        task = self._loop.create_task(self._run(call, declared, handler, seconds))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return call
+
+    async def _run(self, call: Call, declared: Any, handler: Handler, seconds: float | None) -> None:
+        alarm = None if seconds is None else self._loop.call_later(seconds, call.stop, pb.END_REASON_TIMED_OUT)
+        try:
+            outcome = await handler(declared, call)
+        except ToolFailure as failure:
+            outcome = await _failed(call, str(failure))
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            outcome = await _failed(call, "The tool failed inside the agent; the sandbox's log says how.")
+        if alarm is not None:
+            alarm.cancel()
+        call.finish(outcome)
+        self.calls.finish(call)
+
+    async def close(self) -> None:
+        """Stop what runs."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _failed(call: Call, message: str) -> Outcome:
+    await call.text(message)
+    return Outcome(is_error=True, message=message, reason=call.stop_reason or pb.END_REASON_EXITED)

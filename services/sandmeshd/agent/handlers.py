@@ -1,0 +1,31 @@
+"""Which tools this agent has and what runs each. Importing it is slow: tools are declared with pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from sandmesh.errors import InvalidArgument
+from sandmesh.tools import RunIpythonCell, RunShellCommand, Tool, parse
+from sandmeshd.agent import files
+from sandmeshd.agent.cells import Cells
+from sandmeshd.agent.confine import Workspace
+from sandmeshd.agent.shell import Shell
+from sandmeshd.agent.threads import in_thread
+from sandmeshd.agent.toolbox import Handler, Toolbox
+
+
+def make_toolbox(cells: Cells, shell: Shell, workspace: Workspace | None, groups: Sequence[str]) -> Toolbox:
+    """Give the tools of these groups, ready for their first call; those on files need a workspace."""
+    handlers: dict[type[Tool], Handler] = {RunIpythonCell: cells.run, RunShellCommand: shell.run}
+    if workspace is not None:
+        handlers.update(_file_handlers(workspace))
+    for cls in handlers:
+        with suppress(InvalidArgument):
+            parse(cls, b"{}")
+    return Toolbox(handlers, groups)
+
+
+def _file_handlers(workspace: Workspace) -> Mapping[type[Tool], Handler]:
+    return {cls: in_thread(partial(function, workspace)) for cls, function in files.HANDLERS.items()}

@@ -1,0 +1,44 @@
+"""What an agent and a kernel say to each other over their socket pair.
+
+A frame is its payload's length (four bytes) and its kind (one byte), both most significant first, then the payload.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+HEADER: Final = struct.Struct("!IB")
+
+# To the kernel.
+RUN: Final = 1
+"""Run the payload, a cell's code in UTF-8."""
+RUN_WITH_INPUT: Final = 2
+"""The same, and the message carries the descriptor of the cell's standard input."""
+GO_ON: Final = 3
+"""What the last frame that waits asked for is done."""
+
+# From the kernel.
+BLOCK: Final = 16
+"""A content block as JSON in UTF-8. The kernel goes on at once."""
+BLOCK_WAITS: Final = 17
+"""The same; the kernel waits until the block has its place among the output."""
+SYNC: Final = 18
+"""The kernel waits until what it wrote before has its place among the output. No payload."""
+END: Final = 19
+"""The cell ended: one byte of flags, then one line about what went wrong, in UTF-8."""
+
+FAILED: Final = 1
+"""Flag of END: the code raised."""
+LEAVES: Final = 2
+"""Flag of END: the code asked the kernel to exit, and it does."""
+
+MAX_PAYLOAD: Final = 1_835_008
+"""The most bytes of a payload from the kernel. A block must fit a frame of the agent's link, which holds 2 MiB."""
+MAX_TEXT: Final = 262_144
+"""A text block with more characters than this is split."""
+
+
+def pack(kind: int, payload: bytes = b"") -> bytes:
+    """Give a frame's bytes."""
+    return HEADER.pack(len(payload), kind) + payload

@@ -1,0 +1,117 @@
+"""A kernel: the process, forked from the zygote, that runs cells."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import sys
+import warnings
+from typing import Any, NoReturn
+
+from sandmeshd.agent.inside import frames, launch, output, shell, syscalls
+
+
+class Kernel:
+    """What the zygote makes ready and each kernel then is."""
+
+    def __init__(self) -> None:
+        self._sink = shell.Sink()
+        self._shell = shell.make_shell(self._sink)
+
+    def be_kernel(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
+        """Turn this fresh child into a kernel and run cells until the agent goes."""
+        os.setsid()
+        launch.reset_signals()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
+        launch.limit(request["limits"])
+        syscalls.set_dumpable(True)
+        os.chdir(request["cwd"])
+        sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        sys.argv = [""]
+        # IPython lets go of old values by itself; nobody needs to hear of it.
+        warnings.filterwarnings("ignore", message="Output cache limit")
+        channel = output.Channel(socket.socket(fileno=connection))
+        self._sink.channel = channel
+        streams = _Streams(channel, pipes)
+        while True:
+            self._serve(channel, streams)
+
+    def _serve(self, channel: output.Channel, streams: _Streams) -> None:
+        kind, payload, given = channel.receive()
+        if kind in {frames.RUN, frames.RUN_WITH_INPUT}:
+            streams.renew(given)
+            flags, message = self._run(payload.decode())
+            output.flush()
+            channel.end(flags, message)
+            if flags & frames.LEAVES:
+                os._exit(0)
+
+    def _run(self, code: str) -> tuple[int, str]:
+        try:
+            error = self._run_interruptible(code)
+        except KeyboardInterrupt as interrupt:
+            # It came while IPython was between the code and the result.
+            error = interrupt
+        flags = (frames.FAILED if error else 0) | (frames.LEAVES if self._shell.leaves else 0)
+        return flags, _line(error) if error else ""
+
+    def _run_interruptible(self, code: str) -> BaseException | None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            result = self._shell.run_cell(code, store_history=True)
+        finally:
+            # Between cells there is nothing to interrupt.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        error: BaseException | None = result.error_before_exec or result.error_in_exec
+        return error
+
+
+def _line(error: BaseException) -> str:
+    try:
+        said = str(error).partition("\n")[0]
+    except Exception:
+        said = ""
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+class _Streams:
+    """Descriptors 0 to 2 and sys's streams, made whole again before each cell."""
+
+    def __init__(self, channel: output.Channel, pipes: list[int]) -> None:
+        self._channel = channel
+        self._pipes = pipes
+        self._identities = [_identity(fd) for fd in pipes]
+        self._input: io.TextIOBase = output.NoInput()
+        self._open()
+
+    def renew(self, given: int | None) -> None:
+        """Undo what the last cell did to the streams, and take the descriptor of this one's input."""
+        for fd, (pipe, identity) in enumerate(zip(self._pipes, self._identities, strict=True), start=1):
+            if _identity(fd) != identity:
+                os.dup2(pipe, fd)
+        if sys.stdout is not self._out or sys.stderr is not self._err or self._out.closed or self._err.closed:
+            self._open()
+        if given is not None or not isinstance(self._input, output.NoInput):
+            self._take(given)
+        sys.stdin = self._input
+
+    def _open(self) -> None:
+        sys.stdout = self._out = output.open_stream(1, self._channel)
+        sys.stderr = self._err = output.open_stream(2, self._channel)
+
+    def _take(self, given: int | None) -> None:
+        source = os.open(os.devnull, os.O_RDONLY) if given is None else given
+        os.dup2(source, 0)
+        os.close(source)
+        self._input = output.NoInput() if given is None else io.TextIOWrapper(io.FileIO(0, "r", closefd=False))
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,126 @@
+"""IPython, with what it shows and raises going to blocks instead of a terminal."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from sandmeshd.agent.inside import blocks, output
+
+if TYPE_CHECKING:
+    InteractiveShell: Any
+    DisplayHook: Any
+    DisplayPublisher: Any
+    Config: Any
+else:
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+
+_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset})
+
+
+class Sink:
+    """Where blocks go: nowhere, until a kernel has its channel."""
+
+    channel: output.Channel | None = None
+
+    def show(self, content: Iterator[bytes]) -> None:
+        """Send blocks after which nothing more is expected."""
+        for block in content:
+            if self.channel is not None:
+                self.channel.show(block)
+
+    def place(self, content: Iterator[bytes]) -> None:
+        """Send blocks and wait until they have their place."""
+        for block in content:
+            if self.channel is not None:
+                self.channel.place(block)
+
+
+class _Hook(DisplayHook):  # type: ignore[misc]  # IPython has no types here
+    """Shows the value of a cell's last expression."""
+
+    def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Give a value's forms. Plain values have their text alone: asking for the others takes longer than the cell."""
+        if type(result) in _PLAIN:
+            return {"text/plain": self.shell.display_formatter.formatters["text/plain"](result)}, {}
+        forms: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)
+        return forms
+
+    def write_output_prompt(self) -> None:
+        """Write no prompt."""
+
+    def write_format_data(self, format_dict: Mapping[str, Any], md_dict: object = None) -> None:
+        """Send the value as blocks."""
+        self.shell.sink.show(blocks.bundle(format_dict))
+
+    def finish_displayhook(self) -> None:
+        """Write no newline."""
+
+
+class _Publisher(DisplayPublisher):  # type: ignore[misc]  # as above
+    """Shows what display() is given."""
+
+    def publish(self, data: Mapping[str, Any], *_: object, **__: object) -> None:
+        """Send an object's forms as blocks."""
+        self.shell.sink.place(blocks.bundle(data))
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Do nothing: what was shown stays."""
+
+
+class Shell(InteractiveShell):  # type: ignore[misc]  # as above
+    """A shell without terminal, history file and colours."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.leaves = False
+        super().__init__(config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
+        self.display_formatter.active_types = list(blocks.SHOWN)
+
+    def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
+        self.sink.show(blocks.texts("\n".join(stb) + "\n", "stderr"))
+
+    def ask_exit(self) -> None:
+        """Leave after this cell; a new kernel takes over."""
+        self.leaves = True
+
+    def system(self, cmd: str) -> None:
+        """Run a command line whose output goes where the cell's goes, as it is written."""
+        output.flush()
+        command = self.var_expand(cmd, depth=1)
+        with subprocess.Popen(["/bin/bash", "-c", command]) as process:
+            try:
+                self.user_ns["_exit_code"] = process.wait()
+            except KeyboardInterrupt:
+                process.kill()
+                raise
+
+    def enable_gui(self, gui: object = None) -> None:
+        """Do nothing: there is no screen."""
+
+    def init_io(self) -> None:
+        """Leave the streams as they are."""
+
+
+def _config() -> Any:
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.banner1 = ""
+    return config
+
+
+def make_shell(sink: Sink) -> Any:
+    """Make the shell that `get_ipython()` gives, and let it have done everything once."""
+    shell = Shell.instance(sink)
+    for cell in ("1+1", "print(end='')", "import asyncio", "1/0", "1 +"):
+        shell.run_cell(cell, store_history=True)
+    shell.reset(new_session=True)
+    shell.execution_count = 1
+    return shell

@@ -1,0 +1,104 @@
+"""The system calls that Python's os module lacks. Numbers are those of the kernel's own headers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Final
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+
+MS_RDONLY: Final = 1
+MS_NOSUID: Final = 2
+MS_NODEV: Final = 4
+MS_NOEXEC: Final = 8
+MS_REMOUNT: Final = 32
+MS_BIND: Final = 4096
+MS_REC: Final = 16384
+MS_PRIVATE: Final = 1 << 18
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_SECCOMP_MODE_FILTER: Final = 2
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_INSTRUCTION_BYTES: Final = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+def _checked(returned: int, what: str) -> None:
+    if returned != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def set_dumpable(dumpable: bool) -> None:
+    """Open or close this process's memory, environment and descriptors to others of the same user."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, int(dumpable), 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+
+
+def unshare(flags: int) -> None:
+    """Move this process into new namespaces.
+
+    Raises:
+        OSError: The kernel does not allow it.
+    """
+    _checked(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount a file system, or change how one is mounted.
+
+    Raises:
+        OSError: The kernel does not allow it; the text names the target.
+    """
+    data = options.encode() or None
+    returned = _libc.mount(source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), data)
+    _checked(returned, f"mount of {kind or 'flags'} on {target}")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, for this process and whatever it runs."""
+    for capability in range(int(_last_capability()) + 1):
+        _checked(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl(PR_CAPBSET_DROP)")
+    _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl(PR_CAP_AMBIENT)")
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+def _last_capability() -> str:
+    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:  # noqa: PTH123 - pathlib is a slow import
+        return file.read()
+
+
+def forbid_new_privileges() -> None:
+    """Make set-uid programs ordinary ones, for this process and whatever it runs."""
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
+
+
+def install_filter(instructions: bytes) -> None:
+    """Load a seccomp filter, an array of struct sock_filter; an empty one is no filter."""
+    if instructions:
+        program = _FilterProgram(len(instructions) // _INSTRUCTION_BYTES, instructions)
+        returned = _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0)
+        _checked(returned, "prctl(PR_SET_SECCOMP)")
+
+
+def close_all_but(kept: list[int]) -> None:
+    """Close every descriptor but these."""
+    low = 0
+    for fd in sorted({*kept}):
+        if fd > low:
+            os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 1 << 30)

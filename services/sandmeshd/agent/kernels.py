@@ -1,0 +1,187 @@
+"""The default Python kernel: its process, its channel, and cells that take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections import deque
+from typing import Final, cast
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.call import Call
+from sandmeshd.agent.inside import frames
+from sandmeshd.agent.pipes import OutputPipe
+from sandmeshd.agent.processes import Ended, Process, Processes
+
+_WAITING: Final = frozenset({frames.BLOCK_WAITS, frames.SYNC})
+_KNOWN: Final = frozenset({frames.BLOCK, frames.BLOCK_WAITS, frames.SYNC, frames.END})
+_MOST_UNREAD: Final = 4 << 20
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+# Made once: json.loads makes one for each call that is strict about NaN.
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class _Channel(asyncio.Protocol):
+    """The frames of a kernel. What it sends is not to be trusted: one that breaks the form is cut off."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self.frames: deque[tuple[int, bytes]] = deque()
+        self.lost = False
+        self.news: asyncio.Future[None] | None = None
+        self._buffer = bytearray()
+        self._unread = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.transport = None
+        self.wake()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= frames.HEADER.size:
+            length, kind = frames.HEADER.unpack_from(self._buffer)
+            end = frames.HEADER.size + length
+            if kind not in _KNOWN or length > frames.MAX_PAYLOAD:
+                self._cut_off()
+                return
+            if len(self._buffer) < end:
+                break
+            self.frames.append((kind, bytes(memoryview(self._buffer)[frames.HEADER.size : end])))
+            self._unread += length + 64
+            del self._buffer[:end]
+        if self._unread > _MOST_UNREAD and self.transport is not None:
+            self.transport.pause_reading()
+        if self.frames:
+            self.wake()
+
+    def next(self) -> tuple[int, bytes]:
+        """Take the oldest frame."""
+        kind, payload = self.frames.popleft()
+        before, self._unread = self._unread, self._unread - len(payload) - 64
+        if before > _MOST_UNREAD >= self._unread and self.transport is not None:
+            self.transport.resume_reading()
+        return kind, payload
+
+    def wake(self) -> None:
+        """Tell who waits that something came."""
+        if self.news is not None and not self.news.done():
+            self.news.set_result(None)
+
+    def _cut_off(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+
+class Kernel:
+    """A kernel's process as the agent sees it."""
+
+    def __init__(self, process: Process, channel: _Channel, out: OutputPipe, err: OutputPipe) -> None:
+        self.process = process
+        self.pid = 0
+        self.used = False
+        """Whether a cell has run in it."""
+        self._channel = channel
+        self._pipes = out, err
+        process.ended.add_done_callback(lambda _: channel.wake())
+
+    def send(self, kind: int, payload: bytes = b"") -> None:
+        """Send a frame; a kernel that is gone takes none."""
+        if self._channel.transport is not None:
+            self._channel.transport.write(frames.pack(kind, payload))
+
+    def send_with_input(self, payload: bytes, fd: int) -> None:
+        """Send a cell with the descriptor of its standard input."""
+        transport = self._channel.transport
+        if transport is not None:
+            with socket.fromfd(transport.get_extra_info("socket").fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as raw:
+                head = frames.HEADER.pack(len(payload), frames.RUN_WITH_INPUT)
+                socket.send_fds(raw, [head], [fd])
+            transport.write(payload)
+
+    async def follow(self, call: Call) -> bytes | None:
+        """Give a cell's output, in its order, to its call. Returns: END's payload, None if the kernel died."""
+        for pipe in self._pipes:
+            pipe.give_to(call)
+        try:
+            while True:
+                frame = await self._frame()
+                for pipe in self._pipes:
+                    await pipe.drain(call)
+                if frame is None or frame[0] == frames.END:
+                    return frame[1] if frame else None
+                await self._place(call, *frame)
+        finally:
+            for pipe in self._pipes:
+                pipe.give_to(None)
+
+    async def _place(self, call: Call, kind: int, payload: bytes) -> None:
+        if kind != frames.SYNC and is_block(payload):
+            await call.content(payload)
+        if kind in _WAITING:
+            self.send(frames.GO_ON)
+
+    async def _frame(self) -> tuple[int, bytes] | None:
+        channel = self._channel
+        while not channel.frames:
+            if channel.lost or self.process.ended.done():
+                self.process.kill()
+                return None
+            channel.news = asyncio.get_running_loop().create_future()
+            await channel.news
+        return channel.next()
+
+    async def gone(self) -> Ended:
+        """Wait for the process's end, and let go of all that it had."""
+        self.process.kill()
+        ended = await asyncio.shield(self.process.ended)
+        self.close()
+        return ended
+
+    def close(self) -> None:
+        """Let go of its descriptors."""
+        for pipe in self._pipes:
+            pipe.close()
+        if self._channel.transport is not None:
+            self._channel.transport.abort()
+
+
+def is_block(payload: bytes) -> bool:
+    """Say whether bytes are a content block: one JSON object with a type."""
+    try:
+        block = _DECODER.decode(payload.decode())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(block, dict) and isinstance(cast("dict[str, object]", block).get("type"), str)
+
+
+async def open_kernel(processes: Processes, cwd: str) -> Kernel:
+    """Have the zygote fork a kernel.
+
+    Raises:
+        ToolFailure: No process could be made.
+    """
+    ours, theirs = socket.socketpair()
+    out, err = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
+    with theirs:
+        process = processes.fork_kernel([theirs.fileno(), out.writer, err.writer], cwd)
+    out.close_writer()
+    err.close_writer()
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_unix_connection(_Channel, sock=ours)
+    kernel = Kernel(process, channel, out, err)
+    try:
+        kernel.pid = await process.started
+    except BaseException:
+        kernel.close()
+        raise
+    return kernel

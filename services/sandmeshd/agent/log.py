@@ -1,0 +1,123 @@
+"""The numbered events of one call, kept until they are acknowledged."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+
+SMALLEST_WINDOW: Final = 64 << 10
+DEFAULT_WINDOW: Final = 1 << 20
+LARGEST_WINDOW: Final = 64 << 20
+RESERVE: Final = 8 << 10
+"""What output leaves free of a window, so that the events about the call itself (started, result) always fit."""
+EVENT_COST: Final = 96
+"""What an event takes beside its bytes: many tiny ones fill a window too."""
+
+
+class _Kept(NamedTuple):
+    sequence: int
+    piece: bytes
+    output: int
+    """How many bytes of output the caller misses if it goes."""
+
+
+def hold_window(asked: int) -> int:
+    """Give the window for what a caller asked for: 0 is the default, others are held to the bounds."""
+    return min(max(asked, SMALLEST_WINDOW), LARGEST_WINDOW) if asked else DEFAULT_WINDOW
+
+
+class EventLog:
+    """The events of one call from the first that is not acknowledged.
+
+    Each is kept as the bytes of a CallEventBatch that holds it alone: joined, such bytes are one batch of all of them.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.used = 0
+        """Bytes that the kept events take."""
+        self.last = 0
+        """The sequence of the newest event."""
+        self._events: list[_Kept] = []
+        self._head = 0
+        self._freed = 0
+        self._dropped: pb.Dropped | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more bytes of output fit into the window."""
+        return self.window - RESERVE - EVENT_COST - self.used
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything is acknowledged."""
+        return self._head == len(self._events)
+
+    @property
+    def first(self) -> int:
+        """The sequence of the oldest kept event, that of the next one if there is none."""
+        return self.last + 1 if self.empty else self._events[self._head].sequence
+
+    def append(self, event: pb.CallEvent, output: int = 0) -> None:
+        """Number an event and keep it; `output` is how many bytes of output it carries."""
+        self.last += 1
+        event.sequence = self.last
+        piece = pb.CallEventBatch(events=[event]).SerializeToString()
+        self._events.append(_Kept(self.last, piece, output))
+        self.used += len(piece) + EVENT_COST
+
+    def acknowledge(self, sequence: int) -> None:
+        """Let go of all events up to and with this one."""
+        while not self.empty and self._events[self._head].sequence <= sequence:
+            self._pop()
+            self._dropped = None
+        self._compact()
+
+    def drop_oldest(self, needed: int) -> None:
+        """Make room for `needed` bytes of output: the oldest events go, and a Dropped event stands where they were.
+
+        It has the sequence of the last one that is missing, so that the numbers stay without gaps.
+        """
+        if self.room >= needed or self.empty:
+            return
+        dropped = self._dropped or pb.Dropped(first_sequence=self.first)
+        while self.room < needed + EVENT_COST + 64 and not self.empty:
+            gone = self._pop()
+            dropped.last_sequence = gone.sequence
+            dropped.bytes += gone.output
+        self._compact()
+        event = pb.CallEvent(sequence=dropped.last_sequence, dropped=dropped)
+        piece = pb.CallEventBatch(events=[event]).SerializeToString()
+        self._events.insert(self._head, _Kept(dropped.last_sequence, piece, 0))
+        self.used += len(piece) + EVENT_COST
+        self._dropped = dropped
+
+    def after(self, sequence: int, budget: int) -> tuple[list[bytes], int]:
+        """Give the events after a sequence, as pieces of a batch, and the sequence of the last one of them.
+
+        The first is given whatever its size, more only within `budget` bytes.
+        """
+        index = self._head if sequence < self.first else self._head + sequence - self.first + 1
+        pieces: list[bytes] = []
+        for kept in self._events[index : index + 1024]:
+            budget -= len(kept.piece)
+            if pieces and budget < 0:
+                break
+            pieces.append(kept.piece)
+            sequence = kept.sequence
+        return pieces, sequence
+
+    def _pop(self) -> _Kept:
+        kept = self._events[self._head]
+        self._head += 1
+        self.used -= len(kept.piece) + EVENT_COST
+        self._freed += len(kept.piece)
+        return kept
+
+    def _compact(self) -> None:
+        # What was let go holds its memory until it leaves the list; a large head leaves at once.
+        if self._head > 64 or self.empty or self._freed > self.window // 4:
+            del self._events[: self._head]
+            self._head = 0
+            self._freed = 0

@@ -1,0 +1,94 @@
+"""One call's events on their way to one link."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.call import Call
+
+_BATCH: Final = 256 << 10
+
+
+class Sender(Protocol):
+    """The link that sends for its subscriptions, each in its turn."""
+
+    def enqueue(self, subscription: Subscription, *, now: bool) -> None:
+        """Ask `take_frame` of a subscription soon, or `now`."""
+        ...
+
+    def let_go(self, subscription: Subscription) -> None:
+        """Forget a subscription that another one took the place of."""
+        ...
+
+
+class Subscription:
+    """A call's events from a place on, as frames for a channel. What is under way is held to the call's window."""
+
+    def __init__(self, sender: Sender, channel: int, call: Call, after: int) -> None:
+        self.call = call
+        self.channel = channel
+        self.queued = False
+        self.done = False
+        """Whether the frame with the result was taken, or the caller let go."""
+        self._sender = sender
+        self._sent = after
+        self._under_way: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+        self._input_told = 0
+
+    def notify(self, *, now: bool) -> None:
+        """Ask for a turn of sending."""
+        if not self.done:
+            self._sender.enqueue(self, now=now)
+
+    def replaced(self) -> None:
+        """Send nothing more: another link, or this one anew, follows the call."""
+        self.done = True
+        self._sender.let_go(self)
+
+    def acknowledge(self, sequence: int) -> None:
+        """Take credit for what has arrived."""
+        while self._under_way and self._under_way[0][0] <= sequence:
+            self._bytes -= self._under_way.popleft()[1]
+        if self._sent < self.call.log.last:
+            self.notify(now=True)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a further frame could be taken now."""
+        return not self.done and self._sent < self.call.log.last and self._budget() > 0
+
+    def take_frame(self) -> bytes | None:
+        """Give the next frame, None where there is nothing to send or no credit."""
+        if self.done:
+            return None
+        budget = self._budget()
+        pieces, last = self.call.log.after(self._sent, budget) if budget > 0 else ([], self._sent)
+        acknowledged = self._input_news()
+        if not pieces and not acknowledged:
+            return None
+        return self._frame(b"".join((self.call.head, acknowledged, *pieces)), last)
+
+    def _budget(self) -> int:
+        return min(_BATCH, self.call.log.window - self._bytes)
+
+    def _input_news(self) -> bytes:
+        source = self.call.input
+        if source is None or source.written == self._input_told:
+            return b""
+        self._input_told = source.written
+        return pb.CallEventBatch(input_ack_sequence=source.written).SerializeToString()
+
+    def _frame(self, batch: bytes, last: int) -> bytes:
+        if last > self._sent:
+            self._under_way.append((last, len(batch)))
+            self._bytes += len(batch)
+            self._sent = last
+        self.done = self.call.finished and last == self.call.log.last
+        if self.done:
+            self.call.detach(self)
+        frame = agent_pb2.FromAgent(channel=self.channel, last_sequence=last, final=self.done, batch=batch)
+        return frame.SerializeToString()

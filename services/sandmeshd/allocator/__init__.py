@@ -1,0 +1,10 @@
+"""Owns sandboxes: their records, leases, pools, ports and capacity."""
+
+from __future__ import annotations
+
+from sandmeshd.allocator.app import open_allocator
+from sandmeshd.allocator.nodes import DriverClient
+from sandmeshd.allocator.servicer import SandboxServicer
+from sandmeshd.allocator.settings import AllocatorSettings
+
+__all__ = ["AllocatorSettings", "DriverClient", "SandboxServicer", "open_allocator"]

@@ -1,0 +1,170 @@
+"""Claims: from a request to a READY, leased sandbox whose agent knows the token."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import LeaseLost, NotFound, PoolExhausted, RuntimeUnavailable, SandboxLost, SandmeshError
+from sandmeshd.allocator.background import Background, wait_briefly
+from sandmeshd.allocator.ledger import Claim, Ledger, Reply
+from sandmeshd.allocator.nodes import Nodes
+from sandmeshd.allocator.records import Record, timestamp
+from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id
+from sandmeshd.allocator.starts import Starts
+from sandmeshd.store import Store
+
+
+class Claims:
+    """Serves ClaimSandbox."""
+
+    def __init__(self, store: Store, ledger: Ledger, nodes: Nodes, starts: Starts, background: Background) -> None:
+        self._notices = store.notices
+        self._ledger = ledger
+        self._nodes = nodes
+        self._starts = starts
+        self._given = Given(ledger, nodes, starts)
+        self._background = background
+
+    async def claim(
+        self, request: pb.ClaimSandboxRequest, ttl_us: int, queue_seconds: float, poll_seconds: float
+    ) -> pb.ClaimSandboxResponse:
+        """Give the session's slot a sandbox; one that the caller no longer waits for is given back.
+
+        Raises:
+            PoolExhausted: The mesh was full for `queue_seconds`.
+            TemplateNotFound, CapabilityMissing, InvalidArgument, SandboxStartFailed, RuntimeUnavailable: As named.
+        """
+        claim = await self._claim_of(request, ttl_us)
+        attempt = _Attempt(claim, self._ledger, self._given, queue_seconds, poll_seconds)
+        answered = False
+        try:
+            with self._notices.expect(claim.ticket) as woken:
+                response = await attempt.run(woken)
+            answered = True
+            return response
+        finally:
+            if not answered:
+                self._background.spawn(self._leave(claim))
+
+    async def _claim_of(self, request: pb.ClaimSandboxRequest, ttl_us: int) -> Claim:
+        check_spec(request.spec)
+        check_name(request.session_key, "session_key")
+        slot = request.slot or request.spec.template
+        check_name(slot, "slot")
+        placement = await self._nodes.place(request.spec)
+        ticket = secrets.token_hex(12)
+        return Claim(
+            request.session_key, slot, ticket, new_sandbox_id(), ttl_us, placement.spec, placement.want
+        )  # fmt: skip
+
+    async def _leave(self, claim: Claim) -> None:
+        stopped = await self._ledger.leave(claim)
+        if stopped:
+            await self._starts.end(stopped)
+
+
+class Given:
+    """Turns what the store gave into an answer; None means that the claim has to be made again."""
+
+    def __init__(self, ledger: Ledger, nodes: Nodes, starts: Starts) -> None:
+        self._ledger = ledger
+        self._nodes = nodes
+        self._starts = starts
+
+    async def created(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+        """Start the new sandbox."""
+        task = self._starts.begin(record, claim.ttl_us)
+        outcome = await asyncio.shield(task)
+        if isinstance(outcome, SandmeshError):
+            raise outcome
+        return pb.ClaimSandboxResponse(sandbox=outcome.sandbox(), claimed=True)
+
+    async def kept(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+        """Answer with what the slot has."""
+        del claim
+        # Whoever claimed it from the pool may have died before its agent knew the token.
+        current = record if record.text("installed") == "1" else await self._install(record)
+        return pb.ClaimSandboxResponse(sandbox=current.sandbox()) if current else None
+
+    async def pooled(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+        """Make the agent of a sandbox from the pool accept its new holder only."""
+        del claim
+        current = await self._install(record)
+        return pb.ClaimSandboxResponse(sandbox=current.sandbox(), claimed=True, pooled=True) if current else None
+
+    async def failed(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
+        """Say why the sandbox that others were starting for this slot failed."""
+        del claim
+        raise record.failure
+
+    async def _install(self, record: Record) -> Record | None:
+        node = self._nodes.by_id(record.node_id)
+        if node is None:
+            raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
+        request = driver_pb2.InstallTokenRequest(
+            sandbox_id=record.sandbox_id, fencing_token=record.token, record_labels=record.labels()
+        )
+        try:
+            await node.client.install_token(request)
+        except (SandboxLost, NotFound, LeaseLost) as error:
+            await self._ledger.release(record.sandbox_id, record.token, f"its agent took no token: {error.message}")
+            return None
+        done, current = await self._ledger.installed(record.sandbox_id, record.token)
+        return current if done else None
+
+
+class _Attempt:
+    """One request on its way through queue and start."""
+
+    def __init__(self, claim: Claim, ledger: Ledger, given: Given, queue_seconds: float, poll_seconds: float) -> None:
+        self._claim = claim
+        self._ledger = ledger
+        self._poll_seconds = poll_seconds
+        self._end = asyncio.get_running_loop().time() + queue_seconds
+        self._waited = ""
+        self._kinds: dict[str, Callable[[Claim, Record], Awaitable[pb.ClaimSandboxResponse | None]]] = {
+            "create": given.created,
+            "kept": given.kept,
+            "pooled": given.pooled,
+            "failed": given.failed,
+        }
+
+    async def run(self, woken: asyncio.Event) -> pb.ClaimSandboxResponse:
+        """Ask the store until it gives a sandbox that works."""
+        while True:
+            woken.clear()
+            reply = await self._ledger.claim(self._claim, self._waited)
+            response = await self._answer(reply, woken)
+            if response is not None:
+                return response
+
+    async def _answer(self, reply: Reply, woken: asyncio.Event) -> pb.ClaimSandboxResponse | None:
+        if reply.kind == "queued":
+            left = self._end - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise _exhausted(reply, self._claim.want.limit)
+            await wait_briefly(woken, min(left, self._poll_seconds))
+            return None
+        if reply.kind == "wait" and reply.record is not None:
+            self._waited = reply.record.sandbox_id
+            await wait_briefly(woken, self._poll_seconds)
+            return None
+        if reply.record is None:
+            raise SandboxLost("the claim was given up", {"detail": "its caller went away"})
+        return await self._kinds[reply.kind](self._claim, reply.record)
+
+
+def _exhausted(reply: Reply, limit: int) -> PoolExhausted:
+    facts = {"used": str(reply.used), "limit": str(limit)}
+    retry_after = 1.0
+    hint = "release one, or ask again later"
+    if reply.next_expire_us:
+        when = timestamp(reply.next_expire_us).ToJsonString()
+        facts["next_expire"] = when
+        hint = f"release one, or ask again later: the next lease ends at {when}"
+    message = f"all sandboxes that the mesh may have are in use ({reply.used} of {limit}): {hint}"
+    return PoolExhausted(message, facts, retry_after=retry_after)

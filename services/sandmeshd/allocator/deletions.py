@@ -1,0 +1,93 @@
+"""Deletes what was released, ran out or was lost, again and again until it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import SandmeshError, StoreUnavailable
+from sandmeshd.allocator.background import Background, wait_briefly
+from sandmeshd.allocator.ledger import Ledger
+from sandmeshd.allocator.nodes import Nodes
+from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.starts import Starts
+from sandmeshd.store import Store
+
+log = structlog.get_logger()
+
+_UNKNOWN_NODE_SECONDS = 5.0
+_LONGEST_DELAY_SECONDS = 60.0
+
+
+class Deletions:
+    """Takes sandboxes from STOPPING to GONE."""
+
+    def __init__(self, settings: AllocatorSettings, store: Store, ledger: Ledger, nodes: Nodes, starts: Starts) -> None:
+        self._settings = settings
+        self._notices = store.notices
+        self._ledger = ledger
+        self._nodes = nodes
+        self._starts = starts
+        self._slots = asyncio.Semaphore(settings.delete_concurrency)
+        self._failures: dict[str, int] = {}
+
+    def open(self, background: Background) -> None:
+        """Delete until the background ends."""
+        background.forever("delete sandboxes", lambda: self._work(background))
+
+    async def _work(self, background: Background) -> None:
+        # Another worker may take it when this one has had time to give up.
+        hold_us = int((self._settings.delete_timeout_seconds + 5) * 1e6)
+        with self._notices.expect("stopping") as woken:
+            while True:
+                woken.clear()
+                taken = await self._take(hold_us)
+                if taken:
+                    background.spawn(self._delete(*taken))
+                else:
+                    await wait_briefly(woken, self._settings.poll_seconds)
+
+    async def _take(self, hold_us: int) -> tuple[str, str] | None:
+        """Wait until one more may be deleted at once, and take it; `_delete` gives the place back."""
+        await self._slots.acquire()
+        taken: tuple[str, str] | None = None
+        try:
+            taken = await self._ledger.take_stopping(hold_us)
+        finally:
+            if taken is None:
+                self._slots.release()
+        return taken
+
+    async def _delete(self, sandbox_id: str, node_id: str) -> None:
+        try:
+            await self._ask(sandbox_id, node_id)
+        except StoreUnavailable as error:
+            log.warning("a deletion waits for the store", sandbox_id=sandbox_id, error=error.message)
+        except Exception:
+            log.exception("a driver failed unexpectedly", sandbox_id=sandbox_id, node=node_id)
+        finally:
+            self._slots.release()
+
+    async def _ask(self, sandbox_id: str, node_id: str) -> None:
+        node = self._nodes.by_id(node_id)
+        if node is None:
+            await self._ledger.defer(sandbox_id, int(_UNKNOWN_NODE_SECONDS * 1e6))
+            return
+        await self._starts.end(sandbox_id)
+        try:
+            async with asyncio.timeout(self._settings.delete_timeout_seconds):
+                await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
+        except (SandmeshError, TimeoutError) as error:
+            await self._again_later(sandbox_id, str(error) or "the driver did not answer in time")
+        else:
+            self._failures.pop(sandbox_id, None)
+            await self._ledger.gone(sandbox_id, self._settings.tomb_seconds)
+
+    async def _again_later(self, sandbox_id: str, error: str) -> None:
+        count = self._failures.get(sandbox_id, 0)
+        self._failures[sandbox_id] = count + 1
+        delay = min(0.2 * 2**count, _LONGEST_DELAY_SECONDS)
+        log.warning("a sandbox could not be deleted yet", sandbox_id=sandbox_id, error=error, retry_in=delay)
+        await self._ledger.defer(sandbox_id, int(delay * 1e6))

@@ -1,0 +1,241 @@
+"""The drivers of the mesh as nodes: what each can take, and templates made ready before their first use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import (
+    CapabilityMissing,
+    InvalidArgument,
+    RuntimeUnavailable,
+    SandmeshError,
+    TemplateNotFound,
+)
+from sandmeshd.allocator.background import Background
+from sandmeshd.allocator.ledger import NodeWant, Want
+from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.spec import normalized, spec_key
+
+log = structlog.get_logger()
+
+_INFO_SECONDS = 5.0
+
+
+class DriverClient(Protocol):
+    """What the allocator uses of a driver, local or remote."""
+
+    async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
+        """Say what the driver is and can do."""
+        ...
+
+    def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
+        """Build or fetch what a template is made of, saying how far it is."""
+        ...
+
+    async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
+        """Make a sandbox; return when its agent listens."""
+        ...
+
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Remove a sandbox and all that it left."""
+        ...
+
+    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send every sandbox, then `synced`, then each change."""
+        ...
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Make the agent refuse every lower fencing token."""
+        ...
+
+    async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
+        """Give the last words of agent and runtime."""
+        ...
+
+
+@dataclass
+class Node:
+    """One running driver, and what it last said of itself; None until it has answered."""
+
+    name: str
+    client: DriverClient
+    info: pb.GetInfoResponse | None = None
+
+    async def refresh(self) -> pb.GetInfoResponse:
+        """Ask the driver what it is and can do."""
+        try:
+            async with asyncio.timeout(_INFO_SECONDS):
+                self.info = await self.client.get_info(pb.GetInfoRequest())
+        except TimeoutError:
+            message = f"driver {self.name} does not answer within {_INFO_SECONDS:g} s"
+            raise RuntimeUnavailable(message, {"fix": f"look at the log of driver {self.name}"}) from None
+        return self.info
+
+    def template(self, name: str) -> pb.TemplateInfo | None:
+        """Give what is known of a template."""
+        if self.info is None:
+            return None
+        return next((template for template in self.info.templates if template.name == name), None)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a sandbox of a spec can go: the spec in its one form, and what the store has to know."""
+
+    spec: sandbox_pb2.SandboxSpec
+    want: Want
+
+
+class Nodes:
+    """All nodes of the mesh."""
+
+    def __init__(
+        self, drivers: Mapping[str, DriverClient], settings: AllocatorSettings, background: Background
+    ) -> None:
+        self._nodes = [Node(name, client) for name, client in drivers.items()]
+        self._settings = settings
+        self._background = background
+        self._preparing: dict[tuple[str, str], asyncio.Task[SandmeshError | None]] = {}
+
+    @property
+    def all(self) -> Sequence[Node]:
+        """Every node, also those that have not answered yet."""
+        return tuple(self._nodes)
+
+    def by_id(self, node_id: str) -> Node | None:
+        """Give a node by the id that its driver states."""
+        return next((node for node in self._nodes if node.info and node.info.node_id == node_id), None)
+
+    async def greet(self) -> None:
+        """Ask every node what it is; one that does not answer now is asked again when it is needed."""
+        answers = await asyncio.gather(*(node.refresh() for node in self._nodes), return_exceptions=True)
+        for node, answer in zip(self._nodes, answers, strict=True):
+            if isinstance(answer, BaseException):
+                log.warning("a driver does not answer", node=node.name, error=str(answer))
+
+    async def place(self, spec: sandbox_pb2.SandboxSpec) -> Placement:
+        """Say where a sandbox can go, with its template made ready there.
+
+        Raises:
+            TemplateNotFound: No node of the driver knows the template.
+            InvalidArgument: There is no such driver.
+            CapabilityMissing: No node has so many ports.
+            RuntimeUnavailable, TemplateBuildFailed: As the driver says.
+        """
+        nodes = await self._of_driver(spec.driver)
+        nodes = await self._knowing(nodes, spec.template)
+        nodes = _with_ports(nodes, spec.port_count)
+        nodes = await self._prepared(nodes, spec.template)
+        driver = nodes[0].info.name if nodes[0].info else ""
+        template = nodes[0].template(spec.template)
+        full = normalized(spec, driver)
+        key = spec_key(full, template.generation if template else "")
+        return Placement(full, self._want(full, key, nodes))
+
+    def _want(self, spec: sandbox_pb2.SandboxSpec, key: str, nodes: Sequence[Node]) -> Want:
+        return Want(
+            template=spec.template,
+            spec_key=key,
+            ports=spec.port_count,
+            limit=self._settings.capacity,
+            template_limit=self._settings.template_capacities.get(spec.template, 0),
+            nodes=[self._node_want(node.info) for node in nodes if node.info],
+        )
+
+    def _node_want(self, info: pb.GetInfoResponse) -> NodeWant:
+        limit = self._settings.node_capacities.get(info.node_id, self._settings.node_capacity)
+        return NodeWant(info.node_id, info.name, limit, info.port_range.first, info.port_range.last)
+
+    async def _of_driver(self, driver: str) -> list[Node]:
+        await self._ask_silent()
+        known = [node for node in self._nodes if node.info]
+        wanted = driver or self._settings.default_driver or (known[0].info.name if known and known[0].info else "")
+        found = [node for node in known if node.info and node.info.name == wanted]
+        if not found:
+            names = ", ".join(sorted({node.info.name for node in known if node.info}))
+            message = f"the mesh has no driver {wanted!r}; it has: {names}"
+            raise InvalidArgument(message, {"field": "spec.driver", "known": names})
+        return found
+
+    async def _ask_silent(self) -> None:
+        silent = [node for node in self._nodes if node.info is None]
+        if not silent:
+            return
+        answers = await asyncio.gather(*(node.refresh() for node in silent), return_exceptions=True)
+        failures = [answer for answer in answers if isinstance(answer, BaseException)]
+        if len(failures) == len(self._nodes):
+            raise failures[0] if failures else RuntimeUnavailable("the mesh has no driver", {"fix": "configure one"})
+
+    async def _knowing(self, nodes: Sequence[Node], template: str) -> list[Node]:
+        found = [node for node in nodes if node.template(template)]
+        if not found:
+            await asyncio.gather(*(node.refresh() for node in nodes))
+            found = [node for node in nodes if node.template(template)]
+        if not found:
+            known = ", ".join(sorted({t.name for node in nodes if node.info for t in node.info.templates}))
+            raise TemplateNotFound(f"no template {template!r}; there are: {known}", {"known": known})
+        return found
+
+    async def _prepared(self, nodes: Sequence[Node], template: str) -> list[Node]:
+        bare = [node for node in nodes if not _is_prepared(node, template)]
+        starting = [self._prepare_once(node, template) for node in bare]
+        if len(bare) == len(nodes):
+            await self._outcome(starting[0])
+        return [node for node in nodes if _is_prepared(node, template)] or [nodes[0]]
+
+    async def prepare(self, node: Node, template: str) -> None:
+        """Make a template ready on a node; callers at the same time share one run.
+
+        Raises:
+            TemplateNotFound, TemplateBuildFailed, RuntimeUnavailable: As the driver says.
+        """
+        await self._outcome(self._prepare_once(node, template))
+
+    async def _outcome(self, task: asyncio.Task[SandmeshError | None]) -> None:
+        # A caller that goes away does not end the build: others wait for it, and the next one would need it.
+        error = await asyncio.shield(task)
+        if error is not None:
+            raise error
+
+    def _prepare_once(self, node: Node, template: str) -> asyncio.Task[SandmeshError | None]:
+        key = (node.name, template)
+        task = self._preparing.get(key)
+        if task is None:
+            task = self._background.attempt(_prepare(node, template))
+            self._preparing[key] = task
+            task.add_done_callback(lambda _: self._preparing.pop(key, None))
+        return task
+
+
+async def _prepare(node: Node, template: str) -> SandmeshError | None:
+    try:
+        async for step in node.client.prepare_template(pb.PrepareTemplateRequest(template=template)):
+            log.info("preparing a template", node=node.name, template=template, step=step.message, done=step.done)
+        await node.refresh()
+    except SandmeshError as error:
+        return error
+    return None
+
+
+def _is_prepared(node: Node, template: str) -> bool:
+    found = node.template(template)
+    return found is not None and found.prepared
+
+
+def _with_ports(nodes: Sequence[Node], count: int) -> list[Node]:
+    found = [node for node in nodes if node.info and _range_size(node.info.port_range) >= count]
+    if not found:
+        message = f"no node has {count} ports to lease; ask for fewer, or give the driver a range of ports"
+        raise CapabilityMissing(message, {"needs": "host_ports"})
+    return found
+
+
+def _range_size(ports: pb.PortRange) -> int:
+    return ports.last - ports.first + 1 if ports.last else 0

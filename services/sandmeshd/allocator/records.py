@@ -1,0 +1,110 @@
+"""Sandboxes' records: what the store has of one, and the message that callers see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.errors.v1 import errors_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record as it stood at one moment."""
+
+    fields: Mapping[str, bytes]
+
+    def text(self, name: str) -> str:
+        """Read a plain field; one that is not there is empty."""
+        return self.fields.get(name, b"").decode()
+
+    def number(self, name: str) -> int:
+        """Read a plain field that is a number; one that is not there is 0."""
+        return int(self.fields.get(name, b"") or b"0")
+
+    @property
+    def sandbox_id(self) -> str:
+        """The sandbox."""
+        return self.text("id")
+
+    @property
+    def state(self) -> str:
+        """Its state, as the enum names it without the prefix; empty where there is no record."""
+        return self.text("state")
+
+    @property
+    def node_id(self) -> str:
+        """The node that runs it."""
+        return self.text("node")
+
+    @property
+    def token(self) -> int:
+        """The fencing token in force."""
+        return self.number("token")
+
+    @property
+    def spec(self) -> pb.SandboxSpec:
+        """What it is."""
+        return pb.Sandbox.FromString(self.fields["body"]).spec
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports that it holds."""
+        return [int(port) for port in self.text("ports").split(",") if port]
+
+    @property
+    def access(self) -> driver_pb2.RuntimeSandbox:
+        """How to reach it: endpoint, agent token, and what is enforced."""
+        return driver_pb2.RuntimeSandbox.FromString(self.fields.get("access", b""))
+
+    @property
+    def failure(self) -> SandmeshError:
+        """Why it is FAILED, as it was raised."""
+        data = self.fields.get("failure", b"")
+        if not data:
+            return SandboxStartFailed(self.text("reason"), {"detail": self.text("reason")})
+        return from_detail(errors_pb2.ErrorDetail.FromString(data))
+
+    def labels(self) -> dict[str, str]:
+        """Give what a driver stores with the sandbox, to rebuild this record from."""
+        names = ("session", "slot", "token", "deadline_us", "template", "spec_key", "generation")
+        return {name: self.text(name) for name in names}
+
+    def lease(self) -> pb.Lease | None:
+        """Give the lease, or None where it is unused."""
+        if not self.text("holder"):
+            return None
+        expire = timestamp(self.number("deadline_us"))
+        return pb.Lease(holder=self.text("holder"), fencing_token=self.token, expire_time=expire)
+
+    def sandbox(self) -> pb.Sandbox:
+        """Give the record as callers see it."""
+        return pb.Sandbox(
+            sandbox_id=self.sandbox_id,
+            spec=self.spec,
+            state=pb.SandboxState.Value(f"SANDBOX_STATE_{self.state}"),
+            state_reason=self.text("reason"),
+            lease=self.lease(),
+            node_id=self.node_id,
+            driver=self.text("driver"),
+            create_time=timestamp(self.number("created_us")),
+            session_key=self.text("session"),
+            slot=self.text("slot"),
+            ports=self.ports,
+            enforced=dict(self.access.enforced),
+        )
+
+
+def record_from(pairs: Sequence[bytes]) -> Record:
+    """Read a record as scripts answer it: names and values in turn."""
+    return Record({pairs[i].decode(): pairs[i + 1] for i in range(0, len(pairs), 2)})
+
+
+def timestamp(microseconds: int) -> Timestamp:
+    """Give a time of the store's clock as a message."""
+    return Timestamp(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)

@@ -1,0 +1,139 @@
+"""SandboxService, as its proto specifies it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, WrongState
+from sandmeshd.allocator.claims import Claims
+from sandmeshd.allocator.ledger import Ledger
+from sandmeshd.allocator.records import Record, timestamp
+from sandmeshd.allocator.settings import AllocatorSettings
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
+# What an answer needs to get back to a caller before its own deadline.
+_ANSWER_SECONDS = 0.25
+
+
+class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
+    """Serves the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
+
+    def __init__(self, settings: AllocatorSettings, ledger: Ledger, claims: Claims) -> None:
+        self._settings = settings
+        self._ledger = ledger
+        self._claims = claims
+
+    async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
+        """Give a session a sandbox: the one it has, one from a pool, or a new one."""
+        ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
+        queue_seconds = self._queue_seconds(context.time_remaining())
+        return await self._claims.claim(request, ttl_us, queue_seconds, self._settings.poll_seconds)
+
+    def _queue_seconds(self, remaining: float | None) -> float:
+        if remaining is None:
+            return self._settings.queue_timeout_seconds
+        return max(0.0, remaining - min(_ANSWER_SECONDS, remaining / 4))
+
+    def _ttl_us(self, ttl: Duration | None) -> int:
+        if ttl is None:
+            return int(self._settings.default_ttl_seconds * 1e6)
+        microseconds = ttl.ToMicroseconds()
+        if not 0 < microseconds <= self._settings.max_ttl_seconds * 1e6:
+            rule = f"is more than 0 and at most {self._settings.max_ttl_seconds:g} s"
+            raise InvalidArgument(f"ttl {rule}", {"field": "ttl"})
+        return microseconds
+
+    async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:
+        """Move a lease's deadline."""
+        ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
+        reply = await self._ledger.renew(request.sandbox_id, request.fencing_token, ttl_us)
+        if reply.kind == "missing":
+            raise _not_found(request.sandbox_id)
+        if reply.kind == "lost" or reply.record is None:
+            raise _lease_lost(request.sandbox_id)
+        return pb.RenewLeaseResponse(lease=reply.record.lease())
+
+    async def ReleaseSandbox(self, request: pb.ReleaseSandboxRequest, context: Context) -> pb.ReleaseSandboxResponse:
+        """Record that a sandbox is to be deleted."""
+        reply = await self._ledger.release(request.sandbox_id, request.fencing_token, "it was released")
+        if reply.kind == "lost":
+            raise _lease_lost(request.sandbox_id)
+        return pb.ReleaseSandboxResponse()
+
+    async def GetSandbox(self, request: pb.GetSandboxRequest, context: Context) -> pb.GetSandboxResponse:
+        """Read a record."""
+        record = await self._ledger.read(request.sandbox_id)
+        if record is None:
+            raise _not_found(request.sandbox_id)
+        return pb.GetSandboxResponse(sandbox=record.sandbox())
+
+    async def ListSandboxes(self, request: pb.ListSandboxesRequest, context: Context) -> pb.ListSandboxesResponse:
+        """List records by id."""
+        if request.page_size > _LARGEST_PAGE:
+            raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
+        size = request.page_size or _DEFAULT_PAGE
+        found: list[pb.Sandbox] = []
+        after = request.page_token
+        while len(found) <= size:
+            records = await self._ledger.page(request.session_key, after, _DEFAULT_PAGE)
+            found += [s for s in (record.sandbox() for record in records) if _has_labels(s, request)]
+            if len(records) < _DEFAULT_PAGE:
+                break
+            after = records[-1].sandbox_id
+        more = found[size - 1].sandbox_id if len(found) > size else ""
+        return pb.ListSandboxesResponse(sandboxes=found[:size], next_page_token=more)
+
+    async def ResolveSandbox(self, request: pb.ResolveSandboxRequest, context: Context) -> pb.ResolveSandboxResponse:
+        """Say where the agent of a READY sandbox is."""
+        record = await self._ledger.read(request.sandbox_id)
+        if record is None:
+            if await self._ledger.is_buried(request.sandbox_id):
+                raise _lost(request.sandbox_id, "it was released, or its lease ran out")
+            raise _not_found(request.sandbox_id)
+        _check_reachable(record)
+        access = record.access
+        return pb.ResolveSandboxResponse(
+            sandbox=record.sandbox(), endpoint=access.endpoint, agent_token=access.agent_token
+        )
+
+    async def GetCapacity(self, request: pb.GetCapacityRequest, context: Context) -> pb.GetCapacityResponse:
+        """Say what is used and allowed."""
+        capacity = await self._ledger.capacity()
+        soonest = timestamp(capacity.next_expire_us) if capacity.next_expire_us else None
+        return pb.GetCapacityResponse(
+            used=capacity.used, limit=self._settings.capacity, pooled=capacity.pooled, next_expire_time=soonest
+        )
+
+
+def _check_reachable(record: Record) -> None:
+    if record.state == "READY":
+        return
+    if record.state in ("STOPPING", "LOST", "FAILED"):
+        raise _lost(record.sandbox_id, record.text("reason"))
+    message = f"sandbox {record.sandbox_id} is {record.state}; wait until it is READY"
+    raise WrongState(message, {"state": record.state})
+
+
+def _has_labels(sandbox: pb.Sandbox, request: pb.ListSandboxesRequest) -> bool:
+    return all(sandbox.spec.labels.get(key) == value for key, value in request.labels.items())
+
+
+def _not_found(sandbox_id: str) -> SandboxNotFound:
+    return SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
+
+
+def _lost(sandbox_id: str, detail: str) -> SandboxLost:
+    message = f"sandbox {sandbox_id} is gone: {detail}; get a new one"
+    return SandboxLost(message, {"sandbox_id": sandbox_id, "detail": detail})
+
+
+def _lease_lost(sandbox_id: str) -> LeaseLost:
+    message = f"the token is not the one in force for sandbox {sandbox_id}: its lease ran out or passed on"
+    return LeaseLost(message, {"sandbox_id": sandbox_id})

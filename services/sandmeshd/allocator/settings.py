@@ -1,0 +1,73 @@
+"""What an allocator can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+
+class AllocatorSettings(BaseModel):
+    """Settings of one allocator; those of one mesh must agree about capacity and pools."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    capacity: PositiveInt = 100
+    """The most sandboxes that the mesh may have, unused ones included."""
+
+    node_capacity: PositiveInt = 100
+    """The most sandboxes on one node."""
+
+    node_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    """The same for single nodes, by node id."""
+
+    template_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    """The most sandboxes of a template, where it has a bound of its own."""
+
+    pools: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    """How many sandboxes to keep ready, by template."""
+
+    pool_concurrency: PositiveInt = 4
+    """How many sandboxes of pools are made at once."""
+
+    default_driver: str = ""
+    """The driver for requests that name none; empty: the first one."""
+
+    default_ttl_seconds: float = Field(default=3600.0, gt=0)
+    """How long a lease lasts where the request does not say."""
+
+    max_ttl_seconds: float = Field(default=7 * 86400.0, gt=0)
+    """The longest lease that a request may ask for."""
+
+    queue_timeout_seconds: float = Field(default=30.0, ge=0)
+    """How long a request without a deadline waits in the queue of a full mesh."""
+
+    create_timeout_seconds: float = Field(default=60.0, gt=0)
+    """How long a driver may take to create a sandbox."""
+
+    delete_concurrency: PositiveInt = 8
+    """How many sandboxes are deleted at once."""
+
+    delete_timeout_seconds: float = Field(default=30.0, gt=0)
+    """How long a driver may take to delete one before it is asked again."""
+
+    sweep_seconds: float = Field(default=1.0, gt=0)
+    """How often leases that ran out are looked for."""
+
+    poll_seconds: float = Field(default=1.0, gt=0, le=2.0)
+    """How often who waits looks again even if no notice came."""
+
+    owner_grace_seconds: float = Field(default=10.0, gt=0)
+    """After how long of silence an allocator counts as dead; several times `sweep_seconds`."""
+
+    reconcile_seconds: float = Field(default=60.0, gt=0)
+    """How often records and runtimes are compared in full."""
+
+    orphan_grace_seconds: float = Field(default=30.0, ge=0)
+    """After how long a sandbox without a record is deleted."""
+
+    tomb_seconds: PositiveInt = 3600
+    """How long a deleted sandbox is remembered as deleted."""
+
+    ephemeral: bool = False
+    """The mesh ends with this process: its drivers delete what is left."""

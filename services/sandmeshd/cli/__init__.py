@@ -1,0 +1,1 @@
+"""The commands: `sandmesh` for users, `sandmeshd` for services; the only readers of the environment."""

@@ -1,0 +1,33 @@
+"""A progress bar for what takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from sandmeshd.mesh.app import Progress as Report
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Report]:
+    """Give what takes (message, fraction); the bar appears with the first and goes at the end.
+
+    Where the console is no terminal, each new message is a line instead.
+    """
+    columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        state: dict[str, str] = {}
+        task = bar.add_task("starting", total=None, visible=False)
+
+        def report(message: str, fraction: float) -> None:
+            bar.update(task, description=message, completed=max(fraction, 0.0), visible=True)
+            if fraction >= 0:
+                bar.update(task, total=1.0)
+            if not console.is_terminal and state.get("last") != message:
+                console.print(message, highlight=False)
+            state["last"] = message
+
+        yield report

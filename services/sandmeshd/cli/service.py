@@ -1,0 +1,167 @@
+"""`sandmeshd`: one service of a mesh, for meshes whose services run apart.
+
+Settings come from the same SANDMESH_ variables as for `sandmesh up`; what the services of one mesh must share is
+SANDMESH_MESH_ID and the store: SANDMESH_REDIS_URL, or on one machine the embedded one of their common state directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmesh.errors import InvalidArgument, SandmeshError
+from sandmeshd.allocator import open_allocator
+from sandmeshd.broker import BrokerSettings, open_broker
+from sandmeshd.cli.environment import read_settings
+from sandmeshd.cli.lifetime import told_to_end, until
+from sandmeshd.drivers.registry import find_driver
+from sandmeshd.drivers.remote import RemoteDriver
+from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.gateway import GatewaySettings, open_gateway
+from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.app import allocator_settings, driver_settings, store_settings
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service
+from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.store import open_store
+
+app = typer.Typer(
+    help="One service of a mesh. Each runs until SIGINT or SIGTERM and prints its address when it serves.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Listen = Annotated[str, typer.Option(help="unix:///path, or a loopback host:port (port 0 takes a free one).")]
+Listens = Annotated[list[str], typer.Option(help="unix:///path or a loopback host:port; repeatable.")]
+Allocator = Annotated[str, typer.Option(help="The allocator's address.")]
+
+
+@app.command(epilog="Example: sandmeshd driver bubblewrap --listen unix:///run/sandmesh/driver")
+def driver(name: Annotated[str, typer.Argument(help="The driver.")], listen: Listen) -> None:
+    """Serve a driver: the one place that knows a runtime."""
+    _run(_driver(_settings(), name, listen))
+
+
+@app.command(
+    epilog="Example: sandmeshd allocator --listen 127.0.0.1:8571 --driver bubblewrap=unix:///run/sandmesh/driver"
+)
+def allocator(
+    listen: Listen, driver: Annotated[list[str], typer.Option(help="NAME=ADDRESS of a driver; repeatable.")]
+) -> None:
+    """Serve the allocator: the owner of sandboxes, pools, leases and ports."""
+    _run(_allocator(_settings(), listen, dict(_named(entry) for entry in driver)))
+
+
+@app.command(epilog="Example: sandmeshd broker --listen 127.0.0.1:8572 --allocator 127.0.0.1:8571")
+def broker(listen: Listen, allocator: Allocator) -> None:
+    """Serve the broker: the owner of sessions."""
+    _run(_broker(_settings(), listen, allocator))
+
+
+@app.command(
+    epilog="Example: sandmeshd gateway --listen 127.0.0.1:8570 --allocator 127.0.0.1:8571 --broker 127.0.0.1:8572"
+)
+def gateway(
+    listen: Listens, allocator: Allocator, broker: Annotated[str, typer.Option(help="The broker's address.")]
+) -> None:
+    """Serve the gateway: the one public address."""
+    _run(_gateway(_settings(), tuple(listen), allocator, broker))
+
+
+async def _driver(settings: MeshSettings, name: str, listen: str) -> None:
+    settings.paths.make()
+    async with AsyncExitStack() as stack:
+        local = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
+        await stack.enter_async_context(_serving([listen], [driver_service(DriverServicer(local))]))
+        await asyncio.Event().wait()
+
+
+async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, str]) -> None:
+    settings.paths.make()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(store_settings(settings)))
+        drivers = {
+            name: RemoteDriver(await stack.enter_async_context(open_channel(address)))
+            for name, address in addresses.items()
+        }
+        servicer = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, drivers))
+        await stack.enter_async_context(_serving([listen], [sandbox_service(servicer)]))
+        await asyncio.Event().wait()
+
+
+async def _broker(settings: MeshSettings, listen: str, allocator: str) -> None:
+    settings.paths.make()
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(store_settings(settings)))
+        channel = await stack.enter_async_context(open_channel(allocator))
+        stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        servicer = await stack.enter_async_context(open_broker(BrokerSettings(), store, stub))
+        await stack.enter_async_context(_serving([listen], [session_service(servicer)]))
+        await asyncio.Event().wait()
+
+
+async def _gateway(settings: MeshSettings, listen: tuple[str, ...], allocator: str, broker: str) -> None:
+    public = GatewaySettings(listen=listen, bearer_token=settings.bearer_token)
+    async with (
+        open_channel(allocator) as to_allocator,
+        open_channel(broker) as to_broker,
+        open_gateway(public, to_allocator, to_broker) as listening,
+    ):
+        _announce(listening.addresses)
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def _serving(addresses: Sequence[str], services: Sequence[Registration]) -> AsyncGenerator[None]:
+    async with open_server(addresses, services) as listening:
+        _announce(listening.addresses)
+        yield
+
+
+def _announce(addresses: Sequence[str]) -> None:
+    typer.echo("serving at " + " ".join(addresses))
+
+
+def _settings() -> MeshSettings:
+    settings = read_settings()
+    configure_logging(settings.log_level)
+    return settings
+
+
+def _named(entry: str) -> tuple[str, str]:
+    name, found, address = entry.partition("=")
+    if not found or not name or not address:
+        raise InvalidArgument(f"--driver {entry} is not NAME=ADDRESS, like bubblewrap=unix:///run/sandmesh/driver")
+    return name, address
+
+
+async def _until_told(work: Coroutine[None, None, None]) -> None:
+    async with told_to_end() as ended:
+        await until(ended, work)
+
+
+def _run(work: Coroutine[None, None, None]) -> None:
+    asyncio.run(_until_told(work))
+
+
+def main() -> NoReturn:
+    """Run the command line; what a service refuses is one line on standard error and status 1."""
+    try:
+        app()
+    except SandmeshError as error:
+        Console(stderr=True).print(f"[bold red]{error.reason}[/] {error.message}", highlight=False)
+        sys.exit(1)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

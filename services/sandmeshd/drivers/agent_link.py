@@ -1,0 +1,105 @@
+"""What a driver says to an agent: a new fencing token, over the framed link of agent.proto."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import ProtocolMismatch, SandboxLost, from_detail
+
+PROTOCOL = 1
+FRAME_BYTES = 2 << 20
+PATIENCE_SECONDS = 5.0
+
+
+class AgentLink:
+    """An open link; one question at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def ask(self, frame: agent_pb2.ToAgent) -> agent_pb2.FromAgent:
+        """Send a frame and give the first answer on its channel.
+
+        Raises:
+            SandmeshError: The agent refused: its own error.
+        """
+        async with aclosing(self.answers(frame)) as answers:
+            return await anext(answers)
+
+    async def answers(self, frame: agent_pb2.ToAgent) -> AsyncGenerator[agent_pb2.FromAgent]:
+        """Send a frame and give every answer on its channel, to the final one.
+
+        Raises:
+            SandmeshError: The agent refused: its own error.
+        """
+        data = frame.SerializeToString()
+        self._writer.write(len(data).to_bytes(4, "big") + data)
+        await self._writer.drain()
+        final = False
+        while not final:
+            answer = await self._receive()
+            if answer.channel == frame.channel:
+                if answer.HasField("error"):
+                    raise from_detail(answer.error)
+                yield answer
+                final = answer.final
+
+    async def _receive(self) -> agent_pb2.FromAgent:
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        if size > FRAME_BYTES:
+            raise ProtocolMismatch(f"the agent sent a frame of {size} bytes")
+        return agent_pb2.FromAgent.FromString(await self._reader.readexactly(size))
+
+
+@asynccontextmanager
+async def open_link(sandbox: pb.RuntimeSandbox, patience: float = PATIENCE_SECONDS) -> AsyncGenerator[AgentLink]:
+    """Open a link to a sandbox's agent, check that it is that sandbox's, and use it for at most `patience` seconds.
+
+    Raises:
+        SandboxLost: Nothing answers there, now or before the block ends.
+        ProtocolMismatch: The agent speaks another protocol, or is another sandbox's.
+    """
+    try:
+        async with asyncio.timeout(patience):
+            reader, writer = await _connect(sandbox.endpoint)
+            try:
+                link = AgentLink(reader, writer)
+                await _greet(link, sandbox)
+                yield link
+            finally:
+                writer.close()
+    except (OSError, EOFError, TimeoutError) as error:
+        detail = str(error) or type(error).__name__
+        raise SandboxLost(f"the agent of {sandbox.sandbox_id} does not answer", {"detail": detail}) from None
+
+
+async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if endpoint.startswith("unix://"):
+        return await asyncio.open_unix_connection(endpoint.removeprefix("unix://"))
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
+    hello = agent_pb2.GatewayHello(protocol=PROTOCOL, sandbox_id=sandbox.sandbox_id, agent_token=sandbox.agent_token)
+    answer = (await link.ask(agent_pb2.ToAgent(hello=hello))).hello
+    if (answer.protocol, answer.sandbox_id) != (PROTOCOL, sandbox.sandbox_id):
+        message = f"the agent is {answer.sandbox_id!r} with protocol {answer.protocol}, not {sandbox.sandbox_id!r}"
+        raise ProtocolMismatch(message)
+
+
+async def install_token(sandbox: pb.RuntimeSandbox, fencing_token: int) -> None:
+    """Make a sandbox's agent refuse every lower fencing token.
+
+    Raises:
+        SandboxLost: It does not answer.
+        LeaseLost: A higher one is in force.
+    """
+    token = agent_pb2.InstallToken(fencing_token=fencing_token)
+    async with open_link(sandbox) as link:
+        await link.ask(agent_pb2.ToAgent(channel=1, install_token=token))

@@ -1,0 +1,9 @@
+"""The bubblewrap driver, the exec way: one bwrap a sandbox. Needs no privilege, no daemon and no image.
+
+Its runtime is the mesh's state directory: one folder a sandbox, with a lock that the sandbox's PID 1 holds.
+"""
+
+from sandmeshd.drivers.bubblewrap.app import open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+
+__all__ = ["BubblewrapSettings", "open_driver", "sweep_state"]

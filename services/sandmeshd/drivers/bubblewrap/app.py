@@ -1,0 +1,67 @@
+"""Opens the bubblewrap driver, and removes what a dead mesh left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
+from sandmeshd.drivers.bubblewrap.arguments import View
+from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
+from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
+from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
+from sandmeshd.drivers.bubblewrap.executable import find_bwrap
+from sandmeshd.drivers.bubblewrap.interpreter import choose_interpreter
+from sandmeshd.drivers.bubblewrap.probing import Probe
+from sandmeshd.drivers.bubblewrap.processes import end
+from sandmeshd.drivers.bubblewrap.records import Folder, Folders
+from sandmeshd.drivers.bubblewrap.seccomp import build_filters
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.starting import Starter
+from sandmeshd.drivers.bubblewrap.supplies import Supplies
+from sandmeshd.drivers.bubblewrap.system import show_system
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.templates import load_templates
+
+
+@asynccontextmanager
+async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
+    """Open the driver of a mesh; the sandboxes that its folders hold are adopted.
+
+    They outlive it, unless `ends_with_driver` says otherwise.
+
+    Raises:
+        RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing.
+    """
+    view = await _view(settings)
+    filters = await asyncio.to_thread(build_filters)
+    agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
+    supplies = Supplies(load_templates(), EnvironmentBuilder(settings, view), agent)
+    starter = Starter(settings, view, filters.agent)
+    driver = BubblewrapDriver(settings, supplies, starter, Probe(settings, view, filters.agent), filters.user)
+    await driver.adopt()
+    try:
+        yield driver
+    finally:
+        await driver.close()
+
+
+async def _view(settings: BubblewrapSettings) -> View:
+    interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
+    bwrap = await find_bwrap(settings)
+    system = await show_system(settings.paths.cache)
+    return View(bwrap, system, interpreter, settings.scratch_bytes)
+
+
+async def sweep_state(paths: MeshPaths) -> None:
+    """End and remove every sandbox of a mesh that no driver serves any more."""
+    folders = Folders(paths)
+    await asyncio.gather(*(_sweep(folder) for folder in folders.all()))
+    await asyncio.to_thread(finish_removals, folders)
+
+
+async def _sweep(folder: Folder) -> None:
+    await end(folder)
+    await asyncio.to_thread(discard, folder)

@@ -1,0 +1,103 @@
+"""The command lines of bwrap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandmeshd.drivers.bubblewrap.interpreter import Interpreter
+from sandmeshd.drivers.bubblewrap.system import HOME, USER, USER_ID
+
+NAMESPACES = (
+    *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
+    *("--new-session", "--clearenv", "--hostname", USER, "--uid", str(USER_ID), "--gid", str(USER_ID)),
+    *("--cap-drop", "ALL"),
+)
+ENVIRONMENT = "/opt/env"
+AGENT = "/opt/sandmesh/site"
+WORKSPACE = "/workspace"
+SOCKETS = "/run/agent"
+
+
+@dataclass(frozen=True)
+class View:
+    """What all sandboxes of a driver are made from."""
+
+    bwrap: Path
+    system: tuple[str, ...]
+    interpreter: Interpreter
+    scratch_bytes: int
+
+    def root(self) -> list[str]:
+        """Give the start of a command line: namespaces, the system, and file systems in memory."""
+        scratch = ["--size", str(self.scratch_bytes), "--perms"]
+        return [
+            *(str(self.bwrap), *NAMESPACES, *self.system, *self.interpreter.binds),
+            *("--proc", "/proc", "--dev", "/dev", *scratch, "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - inside
+            *(*scratch, "1777", "--tmpfs", "/tmp", *scratch, "0700", "--tmpfs", HOME),  # noqa: S108 - inside
+        ]
+
+
+@dataclass(frozen=True)
+class Mounts:
+    """What one sandbox sees beside the system."""
+
+    environment: Path
+    home_files: tuple[str, ...]
+    agent: Path
+    workspace: Path
+    sockets: Path
+
+    def arguments(self) -> list[str]:
+        """Give bwrap's arguments for them."""
+        home = self.environment / "home"
+        seeds = [part for name in self.home_files for part in ("--ro-bind", str(home / name), f"{HOME}/{name}")]
+        return [
+            *("--ro-bind", str(self.environment), ENVIRONMENT, *seeds),
+            *("--ro-bind", str(self.agent), AGENT),
+            *("--bind", str(self.workspace), WORKSPACE, "--bind", str(self.sockets), SOCKETS),
+        ]
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """What a sandbox's bwrap inherits; the agent gets `lock`, `config` and `ready` of it."""
+
+    lock: int
+    status: int
+    seccomp: int
+    config: int
+    ready: int
+
+    def all(self) -> tuple[int, ...]:
+        """Give them as the descriptors to pass on."""
+        return (self.lock, self.status, self.seccomp, self.config, self.ready)
+
+
+def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with_parent: bool) -> list[str]:
+    """Give the command line that starts a sandbox's agent as its PID 1."""
+    return [
+        *view.root(),
+        *mounts.arguments(),
+        *(["--die-with-parent"] if ends_with_parent else []),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
+        *("--json-status-fd", str(passed.status), "--seccomp", str(passed.seccomp), "--as-pid-1", "--"),
+        *(str(view.interpreter.executable), "-I", "-S", AGENT),
+        *("--config-fd", str(passed.config), "--ready-fd", str(passed.ready)),
+    ]
+
+
+def warm_up_arguments(view: View, environment: Path, home: Path, statement: str) -> list[str]:
+    """Give the command line that runs a statement with an environment's Python, confined, its home on the host."""
+    return [
+        *view.root(),
+        *("--ro-bind", str(environment), ENVIRONMENT, "--bind", str(home), HOME),
+        *("--die-with-parent", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--setenv", "HOME", HOME),
+        *("--", f"{ENVIRONMENT}/bin/python", "-c", statement),
+    ]
+
+
+def probe_arguments(view: View, seccomp: int) -> list[str]:
+    """Give a command line that shows whether sandboxes can be made: the same namespaces, and a program that ends."""
+    ends = ["--remount-ro", "/", "--seccomp", str(seccomp), "--"]
+    return [*view.root(), *ends, str(view.interpreter.executable), "-I", "-S", "-c", "pass"]

@@ -1,0 +1,74 @@
+"""What an agent is told at its birth."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.bubblewrap.arguments import ENVIRONMENT, SOCKETS, WORKSPACE
+from sandmeshd.drivers.bubblewrap.demands import enforced
+from sandmeshd.drivers.bubblewrap.records import Folder, Record
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.system import HOME, USER
+from sandmeshd.templates import Template
+
+FINISHED_CALL_SECONDS = 600
+BASIC = {
+    "PATH": f"{ENVIRONMENT}/bin:/usr/local/bin:/usr/bin:/bin",
+    "VIRTUAL_ENV": ENVIRONMENT,
+    "HOME": HOME,
+    "USER": USER,
+    "LOGNAME": USER,
+    "SHELL": "/bin/sh",
+    "LANG": "C.UTF-8",
+}
+
+
+def new_record(request: pb.CreateSandboxRequest, folder: Folder, settings: BubblewrapSettings) -> Record:
+    """Give the record of a sandbox that is to be started, with a token of its own for its agent."""
+    now = Timestamp()
+    now.GetCurrentTime()
+    sandbox = pb.RuntimeSandbox(
+        sandbox_id=request.sandbox_id,
+        mesh_id=request.mesh_id,
+        state=pb.RUNTIME_STATE_STARTING,
+        endpoint=folder.endpoint,
+        agent_token=secrets.token_urlsafe(32),
+        record_labels=request.record_labels,
+        spec=request.spec,
+        create_time=now,
+        enforced=enforced(settings.host_uid),
+    )
+    return Record(sandbox, request.fencing_token)
+
+
+def agent_config(
+    record: Record, template: Template, user_filter: bytes, ends_with_driver: bool
+) -> agent_pb2.AgentConfig:
+    """Give what the agent of a sandbox is told."""
+    sandbox = record.sandbox
+    return agent_pb2.AgentConfig(
+        sandbox_id=sandbox.sandbox_id,
+        agent_token=sandbox.agent_token,
+        fencing_token=record.fencing_token,
+        listen=f"unix://{SOCKETS}/agent.sock",
+        python=f"{ENVIRONMENT}/bin/python",
+        tool_groups=template.tool_groups,
+        environment=_environment(template, sandbox.spec.environment),
+        workspace=WORKSPACE,
+        seccomp_filter=user_filter,
+        ends_with_driver=ends_with_driver,
+        max_processes=sandbox.spec.limits.pids,
+        max_file_bytes=sandbox.spec.limits.file_bytes,
+        finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
+        hidden_directory=SOCKETS,
+    )
+
+
+def _environment(template: Template, stated: Mapping[str, str]) -> dict[str, str]:
+    return {**BASIC, **template.python.variables, **template.variables, **stated}

@@ -1,0 +1,174 @@
+"""Builds a template's Python environment: once for all meshes of a user, keyed by what it is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
+from sandmeshd.drivers.bubblewrap.arguments import ENVIRONMENT, View, warm_up_arguments
+from sandmeshd.drivers.bubblewrap.builds import building, is_being_built
+from sandmeshd.drivers.bubblewrap.commands import Command, as_sandbox, running
+from sandmeshd.drivers.bubblewrap.interpreter import VERSION
+from sandmeshd.drivers.bubblewrap.reach import open_to_all
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.templates import PythonEnvironment
+
+BUILDER = "1"
+"""Changes when the builder makes something else of the same list."""
+
+PIP = (
+    *("--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--only-binary", ":all:", "--no-compile"),
+    *("--no-warn-script-location", "--root-user-action", "ignore"),
+)
+FETCHED = ("Collecting ", "Processing ")
+"""How pip's lines start that name a package, the second where an index is a directory."""
+
+# How far a build is when each part ends; measured on two cores with a cold cache.
+VENV, COLLECTED, INSTALLED, COMPILED = 0.03, 0.45, 0.65, 0.95
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far something is: for a person, and from 0 to 1, negative where it cannot be told."""
+
+    message: str
+    fraction: float
+
+
+class EnvironmentBuilder:
+    """Builds environments for the sandboxes of one driver."""
+
+    def __init__(self, settings: BubblewrapSettings, view: View) -> None:
+        self._settings = settings
+        self._view = view
+
+    def path(self, python: PythonEnvironment) -> Path:
+        """Give where an environment is or will be."""
+        made_of = [BUILDER, list(python.requirements), python.warm_up, VERSION, platform.machine()]
+        made_of.append(str(self._view.interpreter.executable))
+        key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:20]
+        return self._settings.paths.cache / "environments" / key
+
+    async def build(self, python: PythonEnvironment) -> AsyncGenerator[Progress]:
+        """Build an environment unless it is there, saying how far it is.
+
+        Raises:
+            TemplateBuildFailed: A step failed; `facts["detail"]` has its last lines.
+            RuntimeUnavailable: The mesh's own Python has no pip.
+        """
+        target = self.path(python)
+        if is_being_built(target):
+            yield Progress("waiting for another process that builds it", -1)
+        async with building(target) as fresh:
+            if fresh is None:
+                return
+            async with aclosing(self._fill(fresh, python)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def _fill(self, fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Progress]:
+        yield Progress("making an environment", 0)
+        interpreter = str(self._view.interpreter.executable)
+        await _run([interpreter, "-I", "-m", "venv", "--without-pip", str(fresh)])
+        yield Progress("looking for packages", VENV)
+        async with aclosing(_install(fresh, python.requirements)) as steps:
+            async for step in steps:
+                yield step
+        yield Progress("compiling", INSTALLED)
+        await asyncio.to_thread(_relocate, fresh)
+        await _run(_compile_arguments(fresh))
+        yield Progress("filling caches", COMPILED)
+        await self._warm_up(fresh, python.warm_up)
+
+    async def _warm_up(self, fresh: Path, statement: str) -> None:
+        home = fresh / "home"
+        home.mkdir()
+        await asyncio.to_thread(open_to_all, fresh)
+        if not statement:
+            return
+        if os.geteuid() == 0:
+            os.chown(home, self._settings.host_uid, self._settings.host_gid)
+        await _run(warm_up_arguments(self._view, fresh, home, statement), **as_sandbox(self._settings))
+        await asyncio.to_thread(_take_over, home)
+
+
+async def _run(arguments: list[str], **told: object) -> None:
+    async with running(arguments, **told) as command:
+        if not await command.succeeded():
+            raise _failed(command)
+
+
+async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator[Progress]:
+    if importlib.util.find_spec("pip") is None:
+        fix = f"install pip for {sys.executable} ({sys.executable} -m ensurepip, or: uv pip install pip)"
+        raise RuntimeUnavailable(f"environments are built with pip, which is not there: {fix}", {"fix": fix})
+    wanted = fresh / "requirements.txt"
+    wanted.write_text("\n".join(requirements) + "\n")
+    pip = [sys.executable, "-I", "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", *PIP]
+    collected = 0
+    async with running([*pip, "-r", str(wanted)]) as command:
+        async for line in command.lines():
+            collected += line.startswith(FETCHED)
+            step = _step(line, collected / len(requirements))
+            if step is not None:
+                yield step
+        if not await command.succeeded():
+            raise _failed(command)
+
+
+def _step(line: str, share: float) -> Progress | None:
+    words = line.split()
+    if line.startswith(FETCHED):
+        name = words[1].rpartition("/")[2].partition("=")[0].partition("-")[0]
+        return Progress(f"fetching {name}", VENV + min(share, 1) * (COLLECTED - VENV))
+    if line.startswith("Installing collected packages"):
+        return Progress(f"installing {len(words) - 3} packages", COLLECTED)
+    return None
+
+
+def _failed(command: Command) -> TemplateBuildFailed:
+    detail = command.detail
+    last = detail.splitlines()[-1]
+    return TemplateBuildFailed(f"the template's environment could not be built: {last}", {"detail": detail})
+
+
+def _compile_arguments(fresh: Path) -> list[str]:
+    # It is mounted read-only: what is not compiled now would be compiled in every sandbox again;
+    # the packages' own tests, a third of it, nobody imports.
+    library = fresh / "lib"
+    options = ["-q", "-j", "0", "-x", r"[/\\]tests[/\\]", "-s", str(fresh), "-p", ENVIRONMENT]
+    return [str(fresh / "bin" / "python"), "-I", "-m", "compileall", *options, str(library)]
+
+
+def _relocate(fresh: Path) -> None:
+    """Make scripts name the environment as sandboxes see it."""
+    old, new = str(fresh).encode(), ENVIRONMENT.encode()
+    for path in (*(fresh / "bin").iterdir(), fresh / "pyvenv.cfg"):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            if old in data:
+                path.write_bytes(data.replace(old, new))
+
+
+def _take_over(home: Path) -> None:
+    for root, folders, names in os.walk(home):
+        for name in (".", *folders, *names):
+            os.chown(Path(root, name), os.geteuid(), os.getegid(), follow_symlinks=False)
+    open_to_all(home)
+
+
+def home_files(environment: Path) -> tuple[str, ...]:
+    """Give the files that the warm-up left in its home, as paths below it."""
+    home = environment / "home"
+    found = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
+    return tuple(sorted(str(path.relative_to(home)) for path in found))

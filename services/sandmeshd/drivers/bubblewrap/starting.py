@@ -1,0 +1,227 @@
+"""Starts a sandbox: makes its folder, runs bwrap, tells the agent what it is, waits until it listens."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf import json_format
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.errors import InvalidArgument, SandboxStartFailed
+from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
+from sandmeshd.drivers.bubblewrap.processes import end, readable, reap, to_the_end
+from sandmeshd.drivers.bubblewrap.records import Folder, Record
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+
+CONFIG_BYTES = 1 << 20
+PIPE_BYTES = 1 << 16
+TAIL_BYTES = 4096
+READY_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One sandbox to be started."""
+
+    folder: Folder
+    record: Record
+    mounts: Mounts
+    config: agent_pb2.AgentConfig
+
+
+class Starter:
+    """Starts sandboxes of one driver."""
+
+    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes) -> None:
+        self._settings = settings
+        self._view = view
+        self._filter = agent_filter
+
+    async def start(self, plan: Plan) -> int | None:
+        """Start a sandbox and return when its agent listens.
+
+        What it gives is the pipe's end that ends the sandbox when it closes; None where it outlives the driver. When
+        it fails the caller removes what was begun.
+
+        Raises:
+            SandboxStartFailed: The agent did not come up; `facts["detail"]` has its last words.
+            InvalidArgument: What the agent must be told is larger than 1 MiB.
+        """
+        self._make(plan)
+        with ExitStack() as stack:
+            told = stack.enter_context(_pipe())
+            answered = stack.enter_context(_pipe())
+            told.fill(_written(plan.config))
+            async with _abandoned(plan.folder, self._spawn(plan, told.reader, answered.writer)):
+                told.close_reader()
+                answered.close_writer()
+                await self._ready(plan.folder, answered.reader)
+            return told.detach_writer() if self._settings.ends_with_driver else None
+
+    def _make(self, plan: Plan) -> None:
+        folder, uid, gid = plan.folder, self._settings.host_uid, self._settings.host_gid
+        folder.root.mkdir()
+        folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        plan.record.write(folder)
+        for inner in (folder.workspace, folder.sockets):
+            inner.mkdir(exist_ok=True)
+            inner.chmod(0o700)
+            if os.geteuid() == 0:
+                os.chown(inner, uid, gid)
+
+    def _spawn(self, plan: Plan, config: int, ready: int) -> int:
+        folder = plan.folder
+        with ExitStack() as stack:
+            lock = stack.enter_context(_opened(folder.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            status = stack.enter_context(_opened(folder.status, append))
+            output = stack.enter_context(_opened(folder.log, append))
+            seccomp = stack.enter_context(memory_file(self._filter))
+            passed = Descriptors(lock, status, seccomp, config, ready)
+            arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
+            return _launch(self._settings, arguments, output, passed.all())
+
+    async def _ready(self, folder: Folder, reader: int) -> None:
+        try:
+            async with asyncio.timeout(self._settings.start_timeout):
+                line = await _line(reader)
+        except TimeoutError:
+            raise _failed(folder, f"its agent did not listen within {self._settings.start_timeout:g} s") from None
+        answer = _parsed(line)
+        if answer.get("ready") is not True:
+            raise _failed(folder, str(answer.get("error") or "its agent ended at once"))
+
+
+def _launch(settings: BubblewrapSettings, arguments: list[str], output: int, passed: tuple[int, ...]) -> int:
+    as_root = os.geteuid() == 0
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=passed,
+        cwd="/",
+        env={},
+        start_new_session=True,
+        umask=0o022,
+        user=settings.host_uid if as_root else None,
+        group=settings.host_gid if as_root else None,
+        extra_groups=[] if as_root else None,
+    )
+    # The sandbox may outlive this process, and nobody waits for it by this object.
+    process.returncode = 0
+    return os.pidfd_open(process.pid)
+
+
+@asynccontextmanager
+async def _abandoned(folder: Folder, monitor: int) -> AsyncGenerator[None]:
+    """End a sandbox with its monitor when the block fails or is cancelled."""
+    try:
+        yield
+    except BaseException:
+        await to_the_end(_end_with(folder, monitor))
+        raise
+    finally:
+        os.close(monitor)
+
+
+async def _end_with(folder: Folder, monitor: int) -> None:
+    await end(folder)
+    await readable(monitor)
+    reap(monitor)
+
+
+@dataclass
+class _Pipe:
+    reader: int
+    writer: int
+
+    def fill(self, data: bytes) -> None:
+        """Put what must fit into the pipe, so that nobody has to wait for its reader."""
+        if len(data) > PIPE_BYTES:
+            fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, CONFIG_BYTES)
+        os.write(self.writer, data)
+
+    def close_reader(self) -> None:
+        os.close(self.reader)
+        self.reader = -1
+
+    def close_writer(self) -> None:
+        os.close(self.writer)
+        self.writer = -1
+
+    def detach_writer(self) -> int:
+        writer, self.writer = self.writer, -1
+        return writer
+
+
+@contextmanager
+def _pipe() -> Generator[_Pipe]:
+    pipe = _Pipe(*os.pipe2(os.O_CLOEXEC))
+    try:
+        yield pipe
+    finally:
+        for descriptor in (pipe.reader, pipe.writer):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Generator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def memory_file(data: bytes) -> Generator[int]:
+    """Give a descriptor of a file in memory, at its start: each reader needs one of its own."""
+    descriptor = os.memfd_create("data", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _written(config: agent_pb2.AgentConfig) -> bytes:
+    line = json.dumps(json_format.MessageToDict(config)).encode() + b"\n"
+    if len(line) > CONFIG_BYTES:
+        raise InvalidArgument("the environment variables are larger than 1 MiB", {"field": "spec.environment"})
+    return line
+
+
+async def _line(reader: int) -> bytes:
+    data = b""
+    while not data.endswith(b"\n") and len(data) < READY_BYTES:
+        await readable(reader)
+        part = os.read(reader, 4096)
+        if not part:
+            break
+        data += part
+    return data
+
+
+def _parsed(line: bytes) -> dict[str, object]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _failed(folder: Folder, why: str) -> SandboxStartFailed:
+    detail = folder.tail(TAIL_BYTES).decode("utf-8", "replace").strip()
+    return SandboxStartFailed(f"{folder.sandbox_id} could not be started: {why}", {"detail": detail or why})

@@ -1,0 +1,80 @@
+"""What sandboxes of a driver are made from: templates' environments and the agent's code, built before any create."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from pathlib import Path
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import WrongState
+from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
+from sandmeshd.drivers.bubblewrap.arguments import Mounts
+from sandmeshd.drivers.bubblewrap.builds import is_complete
+from sandmeshd.drivers.bubblewrap.demands import template_of
+from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
+from sandmeshd.drivers.bubblewrap.records import Folder
+from sandmeshd.templates import Template
+
+
+class Supplies:
+    """The templates of a driver and what was built for them."""
+
+    def __init__(self, templates: Mapping[str, Template], builder: EnvironmentBuilder, agent: AgentTree) -> None:
+        self._templates = templates
+        self._builder = builder
+        self._agent = agent
+        self._seeds: dict[Path, tuple[str, ...]] = {}
+
+    def template(self, name: str) -> Template:
+        """Give a template by name.
+
+        Raises:
+            TemplateNotFound: There is none.
+        """
+        return template_of(self._templates, name)
+
+    def describe(self) -> list[pb.TemplateInfo]:
+        """Give the templates as drivers report them."""
+        return [self._info(template) for template in self._templates.values()]
+
+    def _info(self, template: Template) -> pb.TemplateInfo:
+        return pb.TemplateInfo(
+            name=template.name,
+            prepared=self.is_prepared(template),
+            generation=template.generation,
+            tool_groups=template.tool_groups,
+        )
+
+    def is_prepared(self, template: Template) -> bool:
+        """Say whether a create can start at once."""
+        return self._agent.prepared and is_complete(self._builder.path(template.python))
+
+    async def prepare(self, template: Template) -> AsyncGenerator[Progress]:
+        """Build what is not there yet, saying how far it is.
+
+        Raises:
+            TemplateBuildFailed: A package could not be installed.
+            RuntimeUnavailable: The mesh's own Python lacks what builds are made with.
+        """
+        if not self._agent.prepared:
+            yield Progress("copying the agent", 0)
+            await self._agent.build()
+        async with aclosing(self._builder.build(template.python)) as steps:
+            async for step in steps:
+                yield step
+
+    def mounts(self, template: Template, folder: Folder) -> Mounts:
+        """Give what a sandbox sees.
+
+        Raises:
+            WrongState: The template is not prepared.
+        """
+        if not self.is_prepared(template):
+            message = f"template {template.name} is not prepared: prepare it first (sandmesh build {template.name})"
+            raise WrongState(message, {"state": "not prepared", "template": template.name})
+        environment = self._builder.path(template.python)
+        if environment not in self._seeds:
+            self._seeds[environment] = home_files(environment)
+        seeds = self._seeds[environment]
+        return Mounts(environment, seeds, self._agent.site, folder.workspace, folder.sockets)

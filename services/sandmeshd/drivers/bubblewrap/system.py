@@ -1,0 +1,71 @@
+"""What a sandbox sees of the host: its programs, and a few files of /etc, all read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from sandmeshd.drivers.bubblewrap.builds import building
+from sandmeshd.drivers.bubblewrap.reach import open_to_all
+
+USER = "sandbox"
+USER_ID = 1000
+HOME = "/home/sandbox"
+
+MADE = {
+    "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
+    "group": f"root:x:0:\n{USER}:x:{USER_ID}:\nnogroup:x:65534:\n",
+    "hosts": f"127.0.0.1 localhost {USER}\n::1 localhost\n",
+    "hostname": f"{USER}\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "resolv.conf": "",
+}
+"""Files of /etc that are the same in every sandbox and tell nothing of the host."""
+
+SHOWN = (
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki", "fonts"),
+    *("localtime", "mime.types", "magic", "protocols", "services", "os-release"),
+)
+"""Files of the host's /etc that programs below /usr need, where they are there."""
+
+MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+async def show_system(cache: Path) -> tuple[str, ...]:
+    """Give bwrap's arguments for the system's part of a sandbox's root."""
+    made = await _made(cache / "system")
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in MERGED:
+        arguments += _merged(Path("/", name))
+    for name in MADE:
+        arguments += ["--ro-bind", str(made / name), f"/etc/{name}"]
+    for name in SHOWN:
+        arguments += _shown(Path("/etc", name))
+    return tuple(arguments)
+
+
+def _merged(path: Path) -> list[str]:
+    if path.is_symlink():
+        return ["--symlink", str(path.readlink()), str(path)]
+    return ["--ro-bind", str(path), str(path)] if path.is_dir() else []
+
+
+def _shown(path: Path) -> list[str]:
+    # A link is resolved here: what it names may not be there inside.
+    return ["--ro-bind", str(path.resolve()), str(path)] if path.exists() else []
+
+
+async def _made(folder: Path) -> Path:
+    target = folder / hashlib.sha256(repr(MADE).encode()).hexdigest()[:16]
+    async with building(target) as fresh:
+        if fresh is not None:
+            await asyncio.to_thread(_write, fresh)
+    return target
+
+
+def _write(fresh: Path) -> None:
+    for name, text in MADE.items():
+        (fresh / name).write_text(text)
+    open_to_all(fresh)

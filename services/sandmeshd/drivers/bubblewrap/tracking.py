@@ -1,0 +1,94 @@
+"""Follows the sandboxes of a driver: notices their end, and tells who watches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+
+import structlog
+
+from sandmeshd.drivers.bubblewrap.processes import Sandboxed
+from sandmeshd.drivers.bubblewrap.records import Folder
+
+log = structlog.get_logger()
+
+
+class Changes:
+    """Ids of sandboxes that changed, each once however often it did: a slow watcher costs no memory."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+        self._any = asyncio.Event()
+
+    def add(self, sandbox_id: str) -> None:
+        """Note a change."""
+        self._ids[sandbox_id] = None
+        self._any.set()
+
+    async def follow(self) -> AsyncGenerator[str]:
+        """Give each id that changed since it was last given."""
+        while True:
+            await self._any.wait()
+            for sandbox_id in list(self._ids):
+                del self._ids[sandbox_id]
+                yield sandbox_id
+            if not self._ids:
+                self._any.clear()
+
+
+class Tracker:
+    """The sandboxes that live, as this driver knows them."""
+
+    def __init__(self) -> None:
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._watchers: set[Changes] = set()
+
+    @contextmanager
+    def watching(self) -> Generator[Changes]:
+        """Give the changes from now on."""
+        changes = Changes()
+        self._watchers.add(changes)
+        try:
+            yield changes
+        finally:
+            self._watchers.discard(changes)
+
+    def changed(self, sandbox_id: str) -> None:
+        """Tell the watchers that a sandbox is no longer what it was."""
+        for changes in self._watchers:
+            changes.add(sandbox_id)
+
+    def follows(self, folder: Folder) -> bool:
+        """Say whether a sandbox is followed."""
+        return folder.sandbox_id in self._following
+
+    def follow(self, folder: Folder, processes: Sandboxed, held: int | None = None) -> None:
+        """Follow a sandbox until it ends, then let go of its processes and of `held`, a descriptor."""
+        task = asyncio.create_task(self._follow(folder, processes, held))
+        self._following[folder.sandbox_id] = task
+
+    async def _follow(self, folder: Folder, processes: Sandboxed, held: int | None) -> None:
+        try:
+            await processes.ended()
+            log.info("a sandbox ended", sandbox_id=folder.sandbox_id, detail=folder.end_detail())
+        finally:
+            processes.close()
+            if held is not None:
+                os.close(held)
+            self._following.pop(folder.sandbox_id, None)
+        self.changed(folder.sandbox_id)
+
+    async def settled(self, folder: Folder) -> None:
+        """Return when a sandbox that was killed is no longer followed."""
+        task = self._following.get(folder.sandbox_id)
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def close(self) -> None:
+        """Follow nothing any more; the sandboxes themselves are left alone."""
+        tasks = list(self._following.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,34 @@
+"""Finds drivers by name: entry points of the group `sandmesh.drivers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import entry_points
+from typing import Any, cast
+
+from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.interface import Driver
+
+GROUP = "sandmesh.drivers"
+
+OpenDriver = Callable[[Any], AbstractAsyncContextManager[Driver]]
+"""Opens a driver with its own settings."""
+
+
+def known_drivers() -> list[str]:
+    """Give the names of the drivers that are installed, sorted."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def find_driver(name: str) -> OpenDriver:
+    """Give what opens a driver.
+
+    Raises:
+        RuntimeUnavailable: None of that name is installed; `facts["known"]` lists those that are.
+    """
+    for entry in entry_points(group=GROUP, name=name):
+        return cast("OpenDriver", entry.load())
+    known = ", ".join(known_drivers())
+    fix = f"choose one of these: {known}; or install the package that has it"
+    raise RuntimeUnavailable(f"no driver {name!r} is installed: {fix}", {"fix": fix, "known": known})

@@ -1,0 +1,115 @@
+"""Opens a whole mesh in this process: the same services as apart, over the same gRPC, on sockets of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.broker import BrokerSettings, open_broker
+from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.gateway import GatewaySettings, open_gateway
+from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.mesh.sweeping import remove, sweep_private
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.locks import held
+from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service
+from sandmeshd.runtime.serving import open_server
+from sandmeshd.store import Store, StoreSettings, open_store
+
+DRIVER = "bubblewrap"
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """A mesh that runs: its addresses as clients dial them, the unix socket first."""
+
+    addresses: tuple[str, ...]
+
+
+@asynccontextmanager
+async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerator[Mesh]:
+    """Run a mesh until the block ends; `progress` hears what a first start builds (message, fraction from 0 to 1).
+
+    Raises:
+        AlreadyExists: A mesh of that id runs already.
+        RuntimeUnavailable: The driver cannot work on this machine; the facts say what to do.
+        TemplateBuildFailed: The templates' environment could not be built.
+    """
+    paths = settings.paths
+    async with AsyncExitStack() as stack:
+        paths.make()
+        await sweep_private(settings)
+        if settings.ephemeral:
+            stack.callback(remove, paths)
+        await stack.enter_async_context(held(paths.lock))
+        store = await stack.enter_async_context(open_store(store_settings(settings)))
+        driver = await stack.enter_async_context(open_driver(driver_settings(settings)))
+        await _prepare(driver, progress)
+        internal = f"unix://{paths.services}/i"
+        await _open_internal(stack, settings, store, driver, internal)
+        channel = await stack.enter_async_context(open_channel(internal))
+        gateway = GatewaySettings(
+            listen=(f"unix://{paths.gateway}", *settings.listen), bearer_token=settings.bearer_token
+        )
+        listening = await stack.enter_async_context(open_gateway(gateway, channel, channel))
+        yield Mesh(listening.addresses)
+
+
+async def _open_internal(
+    stack: AsyncExitStack, settings: MeshSettings, store: Store, driver: Driver, address: str
+) -> None:
+    allocator = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, {DRIVER: driver}))
+    channel = await stack.enter_async_context(open_channel(address))
+    sandboxes = sandbox_pb2_grpc.SandboxServiceStub(channel)
+    broker = await stack.enter_async_context(open_broker(BrokerSettings(), store, sandboxes))
+    services = [sandbox_service(allocator), session_service(broker), driver_service(DriverServicer(driver))]
+    await stack.enter_async_context(open_server([address], services))
+
+
+async def _prepare(driver: Driver, progress: Progress) -> None:
+    info = await driver.get_info(driver_pb2.GetInfoRequest())
+    for template in info.templates:
+        if not template.prepared:
+            request = driver_pb2.PrepareTemplateRequest(template=template.name)
+            async for step in driver.prepare_template(request):
+                progress(step.message, step.fraction)
+
+
+def store_settings(settings: MeshSettings) -> StoreSettings:
+    """Give the store's own settings."""
+    return StoreSettings(
+        mesh_id=settings.mesh_id,
+        url=settings.redis_url,
+        directory=settings.paths.store,
+        socket=settings.paths.services / "r",
+    )
+
+
+def driver_settings(settings: MeshSettings) -> BubblewrapSettings:
+    """Give the driver's own settings."""
+    return BubblewrapSettings(
+        paths=settings.paths,
+        node_id="local",
+        sandbox_uid=settings.sandbox_uid,
+        ends_with_driver=settings.ephemeral,
+        python=settings.python,
+    )
+
+
+def allocator_settings(settings: MeshSettings) -> AllocatorSettings:
+    """Give the allocator's own settings."""
+    return AllocatorSettings(
+        capacity=settings.max_sandboxes,
+        node_capacity=settings.max_sandboxes,
+        pools=settings.pools,
+        default_ttl_seconds=settings.lease_seconds,
+        queue_timeout_seconds=settings.queue_seconds,
+        ephemeral=settings.ephemeral,
+    )

@@ -1,0 +1,62 @@
+"""What a mesh in one process can be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+
+
+class MeshSettings(BaseModel):
+    """Settings of a whole mesh; each service's own are made from them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    mesh_id: str = Field(default="local", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """The mesh's name; sandboxes and records of another are never touched."""
+
+    state_directory: Path = Field(default_factory=default_state_directory)
+    """Where state and built environments are kept."""
+
+    runtime_directory: Path = Field(default_factory=default_runtime_directory)
+    """Where sockets are; short, because a socket's path holds 107 bytes."""
+
+    listen: tuple[str, ...] = ()
+    """Addresses beside the mesh's unix socket, as host:port; loopback only."""
+
+    bearer_token: SecretStr | None = None
+    """What clients on TCP must show."""
+
+    redis_url: SecretStr | None = None
+    """A Redis or Valkey server (redis://, rediss://, unix://); none: an embedded one."""
+
+    max_sandboxes: int = Field(default=100, ge=1, le=100_000)
+    """The most sandboxes that exist at once, pools included."""
+
+    pools: dict[str, int] = Field(default_factory=dict)
+    """How many sandboxes of a template are kept ready and unused."""
+
+    lease_seconds: float = Field(default=3600.0, gt=0)
+    """How long a lease lasts that states no time and is not renewed."""
+
+    queue_seconds: float = Field(default=30.0, ge=0)
+    """How long a request waits in a full mesh when its caller states no deadline."""
+
+    sandbox_uid: int = Field(default=65432, ge=1, le=65535)
+    """The uid of sandboxes' processes on the host where the mesh runs as root."""
+
+    python: Path | None = None
+    """The interpreter of templates; none: the mesh's own where sandboxes can read it, else the system's."""
+
+    log_level: str = Field(default="INFO", pattern=r"(?i)^(DEBUG|INFO|WARNING|ERROR)$")
+    """The least severe events that are logged."""
+
+    ephemeral: bool = False
+    """The mesh is one program's own: its sandboxes end with it and nothing of it is kept."""
+
+    @property
+    def paths(self) -> MeshPaths:
+        """The mesh's directories."""
+        return MeshPaths(self.mesh_id, self.state_directory, self.runtime_directory)

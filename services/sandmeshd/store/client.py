@@ -1,0 +1,122 @@
+"""A small, typed surface over the store: scripts by name, and the few plain reads that need none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from redis import exceptions
+from redis.asyncio import Redis
+
+from sandmesh.errors import StoreUnavailable
+from sandmeshd.store.notices import Notices
+from sandmeshd.store.scripts_source import load_scripts
+
+_NO_ANSWER = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+)
+# MISCONF: the server cannot write its data; CLUSTERDOWN, LOADING, TRYAGAIN: it is not ready.
+_NOT_NOW = ("MISCONF", "CLUSTERDOWN", "LOADING", "TRYAGAIN", "MASTERDOWN")
+
+
+class Store:
+    """One mesh's data: every key begins with `prefix`, which carries the mesh's hash tag."""
+
+    def __init__(self, client: Redis, mesh_id: str, notices: Notices) -> None:
+        self._client = client
+        self._scripts = load_scripts()
+        self.mesh_id = mesh_id
+        self.prefix = prefix_of(mesh_id)
+        self.notices = notices
+        self.generation = ""
+        """Names this data: another one means that the store came back empty."""
+        self.round_trips = 0
+        """Commands sent so far: what tests count."""
+
+    def key(self, *parts: str) -> str:
+        """Give the full name of a key."""
+        return ":".join((self.prefix, *parts))
+
+    async def run(self, name: str, arguments: Mapping[str, object], *blobs: bytes) -> list[Any]:
+        """Run a script atomically; `arguments` pass as JSON, `blobs` as they are.
+
+        Strings in the answer are bytes. Every script may be sent twice, since a connection may break after it ran.
+
+        Raises:
+            StoreUnavailable: The store does not answer, or cannot write.
+        """
+        script = self._scripts[name]
+        words: tuple[str | int | bytes, ...] = (1, self.prefix, json.dumps(arguments), *blobs)
+        with _unavailable():
+            try:
+                return cast("list[Any]", await self._execute("EVALSHA", script.sha, *words))
+            except exceptions.NoScriptError:
+                return cast("list[Any]", await self._execute("EVAL", script.source, *words))
+
+    async def hash(self, *parts: str) -> dict[str, bytes]:
+        """Read a whole hash; one that is not there is empty."""
+        with _unavailable():
+            pairs = cast("dict[bytes, bytes]", await self._execute("HGETALL", self.key(*parts)))
+        return {name.decode(): value for name, value in pairs.items()}
+
+    async def keys(self) -> list[str]:
+        """List the mesh's keys, sorted: for tests and diagnosis, since it reads them all."""
+        with _unavailable():
+            # redis-py leaves scan_iter's items untyped.
+            scan = cast("Any", self._client).scan_iter(match=f"{self.prefix}:*", count=1000)
+            return sorted([str(name.decode()) async for name in scan])
+
+    async def ping(self) -> None:
+        """Return when the store answers.
+
+        Raises:
+            StoreUnavailable: It does not.
+        """
+        with _unavailable():
+            await self._execute("PING")
+
+    async def _execute(self, *words: str | int | bytes) -> object:
+        self.round_trips += 1
+        with _cancellable():
+            return cast("object", await cast("Any", self._client).execute_command(*words))
+
+
+def prefix_of(mesh_id: str) -> str:
+    """Give what every key of a mesh begins with."""
+    return f"sandmesh:{{{mesh_id}}}"
+
+
+@contextmanager
+def _cancellable() -> Generator[None]:
+    # redis-py can swallow a cancellation that meets it while it connects; the caller must go away all the same.
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+@contextmanager
+def _unavailable() -> Generator[None]:
+    try:
+        yield
+    except (*_NO_ANSWER, OSError) as error:
+        raise _translated(error) from error
+    except exceptions.ResponseError as error:
+        if str(error).startswith(_NOT_NOW):
+            raise _translated(error) from error
+        raise
+
+
+def _translated(error: Exception) -> StoreUnavailable:
+    detail = str(error)
+    message = f"the store does not answer: {detail}; check that its server runs, then try again"
+    return StoreUnavailable(message, {"detail": detail}, retry_after=1.0)

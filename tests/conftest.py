@@ -1,0 +1,31 @@
+"""What holds for every test: needs that a machine may lack, a table at the end, and nothing left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from . import leaks, needs
+from .parts import PartsTable
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add what watches the run."""
+    config.pluginmanager.register(needs, "sandmesh-needs")
+    config.pluginmanager.register(PartsTable(), "sandmesh-parts")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine_is_as_before(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Fail the run when it left processes, mounts, cgroups or folders."""
+    temporary = tmp_path_factory.getbasetemp()
+    mark = leaks.mark_process()
+    before = leaks.look(temporary)
+    running = set(leaks.marked_processes(mark))
+    yield
+    leaks.wait_for_ends(iter(set(leaks.marked_processes(mark)) - running), leaks.GRACE_SECONDS)
+    processes = [f"process {pid}: {what}" for pid, what in leaks.marked_processes(mark).items() if pid not in running]
+    left = [*processes, *leaks.look(temporary).left_since(before)]
+    if left:
+        pytest.fail("the run left this on the machine:\n" + "\n".join(left), pytrace=False)

@@ -1,0 +1,127 @@
+"""Whether a run left the machine as it was: processes, mounts, cgroups, folders of meshes.
+
+Processes of the run are known by a mark that survives exec, a cleared environment, namespaces and another uid: an
+unusual soft limit of POSIX message queues, which nothing here uses. So a kernel that was forked in a sandbox is found
+too, and what others do on the machine meanwhile is not counted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import random
+import re
+import resource
+import select
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandmeshd.runtime.paths import default_runtime_directory, default_state_directory
+
+GRACE_SECONDS = 5.0
+OURS = re.compile(r"sandmesh|bwrap|valkey")
+
+
+def mark_process() -> int:
+    """Set the mark for this process and all that it will start; the same again where it is set already."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+    mark = random.SystemRandom().randrange(300_000, 400_000)
+    if 300_000 <= soft < 400_000:
+        return soft
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (mark, hard))
+    return mark
+
+
+def marked_processes(mark: int) -> dict[int, str]:
+    """Give the living processes with the mark, this one aside: what each runs by its pid."""
+    found: dict[int, str] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and int(folder.name) != os.getpid():
+            with suppress(OSError, ValueError):
+                if _soft_limit(folder) == mark and _state(folder) not in "ZX":
+                    found[int(folder.name)] = _command(folder)
+    return found
+
+
+def _soft_limit(folder: Path) -> int:
+    line = next(line for line in (folder / "limits").read_text().splitlines() if line.startswith("Max msgqueue size"))
+    return int(line.split()[3])
+
+
+def _state(folder: Path) -> str:
+    return (folder / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _command(folder: Path) -> str:
+    arguments = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    return arguments or f"[{(folder / 'comm').read_text().strip()}]"
+
+
+def wait_for_ends(pids: Iterator[int], seconds: float) -> None:
+    """Wait until every process has ended or the time is up."""
+    deadline = time.monotonic() + seconds
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                waiting = select.poll()
+                waiting.register(descriptor, select.POLLIN)
+                waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            finally:
+                os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run could leave besides processes."""
+
+    mounts: frozenset[str]
+    cgroups: frozenset[str]
+    folders: frozenset[str]
+
+    def left_since(self, before: Machine) -> list[str]:
+        """Name what is here and was not before."""
+        return [
+            *(f"mount {name}" for name in sorted(self.mounts - before.mounts)),
+            *(f"cgroup {name}" for name in sorted(self.cgroups - before.cgroups)),
+            *(f"folder {name}" for name in sorted(self.folders - before.folders)),
+        ]
+
+
+def look(temporary: Path) -> Machine:
+    """Look at the machine; `temporary` is the folder of the run's own temporary files."""
+    return Machine(_mounts(temporary), _cgroups(), _folders())
+
+
+def _mounts(temporary: Path) -> frozenset[str]:
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return frozenset(point for point in points if OURS.search(point) or Path(point).is_relative_to(temporary))
+
+
+def _cgroups() -> frozenset[str]:
+    root = Path("/sys/fs/cgroup")
+    found = (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
+    return frozenset(str(path) for path in found if "sandmesh" in path.name)
+
+
+def _folders() -> frozenset[str]:
+    """Give the folders of meshes that no process holds, and those that are for sockets."""
+    meshes = list(default_state_directory().glob("meshes/*"))
+    held = {path.name for path in meshes if _is_held(path / "lock")}
+    sockets = {hashlib.sha256(name.encode()).hexdigest()[:10] for name in held}
+    runtime = [path for path in default_runtime_directory().glob("*") if path.name not in sockets]
+    temporary = [path for path in Path("/tmp").glob("sandmesh*") if path != default_runtime_directory()]
+    return frozenset(str(path) for path in (*runtime, *temporary, *(path for path in meshes if path.name not in held)))
+
+
+def _is_held(lock: Path) -> bool:
+    with suppress(FileNotFoundError, PermissionError), lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

