@@ -57,7 +57,7 @@ grep -v '^[#y]' co2.csv | awk -F, '{ decade = int($1 / 10) * 10; sum[decade] += 
 while read decade ppm; do
   bar=$(printf '%*s' "$(( (${ppm%.*} - 300) / 3 ))" '' | tr ' ' '#')
   printf '%ss  %s ppm  %s\\n' "$decade" "$ppm" "$bar"
-  sleep 0.12
+  sleep 0.06
 done
 """
 

@@ -14,10 +14,28 @@ SHELL = "run_shell_command"
 
 Block = dict[str, Any]
 
+# What the agent writes at the pieces of a text that is too long for one event, from the second on.
+CONTINUES = {"continues": True}
+
 
 def text_block(text: str, description: str | None) -> Block:
     """Give a text block."""
     return {"type": "text", "text": text, "annotations": None, "description": description}
+
+
+def _whole(blocks: list[Block]) -> list[Block]:
+    """Put the pieces of long texts together."""
+    texts: list[list[Block]] = []
+    for block in blocks:
+        if texts and block.get("annotations") == CONTINUES:
+            texts[-1].append(block)
+        else:
+            texts.append([block])
+    return [pieces[0] if len(pieces) == 1 else _joined(pieces) for pieces in texts]
+
+
+def _joined(pieces: list[Block]) -> Block:
+    return {**pieces[0], "text": "".join(str(piece.get("text", "")) for piece in pieces)}
 
 
 class Assembly:
@@ -48,6 +66,7 @@ class Assembly:
         result = read_result(ended)
         self._close()
         self._flush()
+        self._content = _whole(self._content)
         self._explain(result)
         if self._tool == SHELL and result.exit_code is not None:
             self._content.append(text_block(str(result.exit_code), "returncode"))
@@ -96,7 +115,8 @@ class Assembly:
                 self._content.append(text_block(rest, STREAMS[number]))
 
     def _explain(self, result: Result) -> None:
-        if not result.is_error or not result.message:
+        # An exit code explains itself; a word of ours in between would not be what the program wrote.
+        if not result.is_error or not result.message or result.exit_code is not None:
             return
         if not any(result.message in str(block.get("text", "")) for block in self._content):
             self._content.append(text_block(result.message, "stderr"))

@@ -37,6 +37,7 @@ class Connection:
         self._target = target
         self._metadata = make_metadata(bearer_token)
         self._answered = False
+        self._closed = False
         self._usable = asyncio.Event()
         self.mux = CallMux(target.address, self._metadata)
         self.resume()
@@ -63,11 +64,14 @@ class Connection:
 
     async def close(self) -> None:
         """Close the channel for good."""
+        self._closed = True
         await self.suspend()
-        self.mux.fail_all(MeshUnavailable("the connection was closed"))
+        self.mux.fail_all(_closed())
 
     async def suspend(self) -> None:
         """Close the channel; what waits for an answer waits for `resume`."""
+        if not self._usable.is_set():
+            return
         self._usable.clear()
         await self.mux.suspend()
         await self._channel.close()
@@ -75,13 +79,18 @@ class Connection:
 
     def resume(self) -> None:
         """Open the channel; running calls are attached to again."""
+        if self._closed:
+            return
         self._channel = make_channel(self._target)
         self._stubs = make_stubs(self._channel)
         self.mux.resume(self._stubs.calls)
         self._usable.set()
 
     async def _ask_once(self, choose: Choose[Q, A], request: Q, ends: float) -> A:
-        await self._usable.wait()
+        if self._closed:
+            raise _closed()
+        if not self._usable.is_set():
+            await self._usable.wait()
         stubs = self._stubs
         try:
             answer = await choose(stubs)(request, timeout=max(0.001, ends - time.monotonic()), metadata=self._metadata)
@@ -90,8 +99,8 @@ class Connection:
         except asyncio.CancelledError:
             if self._usable.is_set() and stubs is self._stubs:
                 raise
-            # The channel was closed for a fork under this RPC, which cancelled it; the caller did not.
-            raise MeshUnavailable("the process forked") from None
+            # The channel was closed under this RPC, for a fork or for good, which cancelled it; the caller did not.
+            raise MeshUnavailable("the connection was closed under the request", changed=True) from None
         self._answered = True
         return answer
 
@@ -101,6 +110,10 @@ class Connection:
         address = self._target.address
         message = f"no mesh answers at {address}: start one there (sandmesh up) or give another address"
         return MeshUnavailable(message, {**error.facts, "address": address, "detail": error.message})
+
+
+def _closed() -> MeshUnavailable:
+    return MeshUnavailable("the box was closed while this was under way", changed=True)
 
 
 async def acquire(base_url: str | None, bearer_token: str | None, timeout: float) -> Connection:
@@ -123,12 +136,21 @@ async def acquire(base_url: str | None, bearer_token: str | None, timeout: float
     if found is None:
         found = connections[key] = Connection(key, parse(address), bearer_token)
     found.users += 1
+    for other in [one for one in connections.values() if one.loop is found.loop and one.users == 0]:
+        await _forget(other)
     return found
 
 
 async def release(connection: Connection) -> None:
-    """Let a connection go; the last user closes it, except in the portal's loop, which outlives its users."""
+    """Let a connection go; the last user closes it.
+
+    In the portal's loop, which outlives its users, it stays for the next one until another mesh is wanted.
+    """
     connection.users -= 1
     if connection.users == 0 and not process().is_portal(connection.loop):
-        process().connections.pop(connection.key, None)
-        await connection.close()
+        await _forget(connection)
+
+
+async def _forget(connection: Connection) -> None:
+    process().connections.pop(connection.key, None)
+    await connection.close()

@@ -65,7 +65,8 @@ class PrivateMesh:
             os.close(owner)
             os.close(ready)
         # Its frame keeps the child referenced and reaps it, so that nothing is left to do at exit.
-        self._waiter = threading.Thread(target=self._child.wait, name="sandmesh-private", daemon=True)
+        self._words = ""
+        self._waiter = threading.Thread(target=self._reap, name="sandmesh-private", daemon=True)
         self._waiter.start()
 
     @property
@@ -124,11 +125,16 @@ class PrivateMesh:
         last = words.rpartition("\n")[2]
         raise MeshUnavailable(f"the private mesh ended before it was ready: {last}", {"detail": words})
 
+    def _reap(self) -> None:
+        code = self._child.wait()
+        with self._log:
+            size = self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, size - LAST_WORDS))
+            self._words = self._log.read().decode(errors="backslashreplace").strip() or f"exit code {code}"
+
     def _last_words(self) -> str:
-        self._child.wait()
-        size = self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, size - LAST_WORDS))
-        return self._log.read().decode(errors="backslashreplace").strip() or f"exit code {self._child.returncode}"
+        self._waiter.join()
+        return self._words
 
 
 def _spawn(module: str, owner: int, ready: int, log: IO[bytes]) -> subprocess.Popen[bytes]:

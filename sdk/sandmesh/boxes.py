@@ -97,7 +97,10 @@ class SandboxAsync:
         Raises:
             WrongState: It has none yet: the box was not started.
         """
-        return self._wanted.sandbox_id or self._attached().record.sandbox_id
+        if self._wanted.sandbox_id is not None:
+            return self._wanted.sandbox_id
+        attachment = self._attachment or self._attached()
+        return attachment.record.sandbox_id
 
     @property
     def sandbox_type(self) -> str:

@@ -50,9 +50,7 @@ async def apart() -> AsyncGenerator[str]:
             driver = await enter(service(environment, "driver", "bubblewrap", "--listen", f"unix://{sockets}/d"))
             named = f"bubblewrap={driver}"
             allocator = await enter(service(environment, "allocator", "--listen", "127.0.0.1:0", "--driver", named))
-            broker = await enter(
-                service(environment, "broker", "--listen", "127.0.0.1:0", "--allocator", allocator)
-            )
+            broker = await enter(service(environment, "broker", "--listen", "127.0.0.1:0", "--allocator", allocator))
             options = ("--listen", "127.0.0.1:0", "--allocator", allocator, "--broker", broker)
             yield await enter(service(environment, "gateway", *options))
     finally:
@@ -81,12 +79,10 @@ async def test_grpcurl_lists_services_and_runs_a_tool(apart: str) -> None:
     listed = await grpcurl(apart, "list")
     assert "sandmesh.api.call.v1.CallService" in listed
     request = json.dumps({"slots": [{"spec": {"template": "base"}}]})
-    connected = json.loads(
-        await grpcurl("-d", request, apart, "sandmesh.api.session.v1.SessionService/ConnectSession")
-    )
-    sandbox_id = connected["session"]["sandboxes"]["base"]["sandboxId"]
+    connected = json.loads(await grpcurl("-d", request, apart, "sandmesh.api.session.v1.SessionService/ConnectSession"))
+    sandbox_id = connected["session"]["sandboxes"]["base"]["sandbox_id"]
     arguments = "eyJjb21tYW5kIjogImVjaG8gaGkifQ=="  # {"command": "echo hi"}
     start = {"start": {"sandboxId": sandbox_id, "tool": "run_shell_command", "arguments": arguments}}
     ran = await grpcurl("-d", json.dumps(start), apart, "sandmesh.api.call.v1.CallService/RunCall")
     assert '"data": "aGkK"' in ran
-    assert '"exitCode": 0' in ran
+    assert '"exit_code": 0' in ran

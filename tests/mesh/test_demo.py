@@ -24,7 +24,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 def test_the_figures_are_computed_from_the_csv(shown: tuple[str, Path]) -> None:
-    assert "2010  400.41" in shown[0]
+    assert "2010    400.41" in shown[0]
 
 
 def test_the_plot_is_saved_beside_the_user(shown: tuple[str, Path]) -> None:

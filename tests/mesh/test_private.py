@@ -111,10 +111,15 @@ async def test_a_killed_program_takes_its_mesh_and_sandboxes_along(number: signa
 
 async def test_a_killed_mesh_takes_its_sandboxes_along_and_the_next_start_sweeps_its_state() -> None:
     process, _ = await start("--wait")
-    below = descendants(process.pid)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for child in children:
-        os.kill(int(child), signal.SIGKILL)
-    assert await gone(below, 5.0) == set()
-    process.kill()
-    await process.wait()
+    try:
+        below = descendants(process.pid)
+        (mesh,) = [pid for pid in below if b"sandmeshd.cli.private" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(mesh, signal.SIGKILL)
+        assert await gone(below, 5.0) == set()
+    finally:
+        process.kill()
+        await process.wait()
+    before = meshes()
+    next_one, _ = await start()
+    await asyncio.wait_for(next_one.wait(), 20)
+    assert not meshes() & before

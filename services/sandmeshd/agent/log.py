@@ -18,8 +18,26 @@ EVENT_COST: Final = 96
 class _Kept(NamedTuple):
     sequence: int
     piece: bytes
+    before: int
+    """How many bytes of output the events before it carried, and"""
     output: int
-    """How many bytes of output the caller misses if it goes."""
+    """those up to and with it."""
+
+
+class _Gap(NamedTuple):
+    """The dropped events: their sequences, and the bytes of output before and up to them."""
+
+    first: int
+    last: int
+    before: int
+    output: int
+
+
+class Place(NamedTuple):
+    """How far a reader is: the last event it has, and the bytes of output up to there (0: not known)."""
+
+    sequence: int
+    output: int = 0
 
 
 def hold_window(asked: int) -> int:
@@ -42,7 +60,8 @@ class EventLog:
         self._events: list[_Kept] = []
         self._head = 0
         self._freed = 0
-        self._dropped: pb.Dropped | None = None
+        self._output = 0
+        self._gap: _Gap | None = None
 
     @property
     def room(self) -> int:
@@ -63,50 +82,47 @@ class EventLog:
         """Number an event and keep it; `output` is how many bytes of output it carries."""
         self.last += 1
         event.sequence = self.last
-        piece = pb.CallEventBatch(events=[event]).SerializeToString()
-        self._events.append(_Kept(self.last, piece, output))
+        piece = _piece(event)
+        self._events.append(_Kept(self.last, piece, self._output, self._output + output))
+        self._output += output
         self.used += len(piece) + EVENT_COST
 
     def acknowledge(self, sequence: int) -> None:
         """Let go of all events up to and with this one."""
         while not self.empty and self._events[self._head].sequence <= sequence:
             self._pop()
-            self._dropped = None
+        if self._gap is not None and self._gap.last <= sequence:
+            self._gap = None
         self._compact()
 
     def drop_oldest(self, needed: int) -> None:
-        """Make room for `needed` bytes of output: the oldest events go, and a Dropped event stands where they were.
+        """Make room for `needed` bytes of output: the oldest events go, and readers get a Dropped event for them.
 
         It has the sequence of the last one that is missing, so that the numbers stay without gaps.
         """
-        if self.room >= needed or self.empty:
-            return
-        dropped = self._dropped or pb.Dropped(first_sequence=self.first)
-        while self.room < needed + EVENT_COST + 64 and not self.empty:
+        while self.room < needed and not self.empty:
             gone = self._pop()
-            dropped.last_sequence = gone.sequence
-            dropped.bytes += gone.output
+            gap = self._gap or _Gap(gone.sequence, 0, gone.before, 0)
+            self._gap = gap._replace(last=gone.sequence, output=gone.output)
         self._compact()
-        event = pb.CallEvent(sequence=dropped.last_sequence, dropped=dropped)
-        piece = pb.CallEventBatch(events=[event]).SerializeToString()
-        self._events.insert(self._head, _Kept(dropped.last_sequence, piece, 0))
-        self.used += len(piece) + EVENT_COST
-        self._dropped = dropped
 
-    def after(self, sequence: int, budget: int) -> tuple[list[bytes], int]:
-        """Give the events after a sequence, as pieces of a batch, and the sequence of the last one of them.
+    def after(self, place: Place, budget: int) -> tuple[list[bytes], Place]:
+        """Give the events after a place as pieces of a batch, and the place after the last one of them.
 
         The first is given whatever its size, more only within `budget` bytes.
         """
-        index = self._head if sequence < self.first else self._head + sequence - self.first + 1
         pieces: list[bytes] = []
+        if self._gap is not None and place.sequence < self._gap.last:
+            pieces.append(_dropped(self._gap, place))
+            place = Place(self._gap.last, self._gap.output)
+        index = self._head + max(0, place.sequence - self.first + 1)
         for kept in self._events[index : index + 1024]:
             budget -= len(kept.piece)
             if pieces and budget < 0:
                 break
             pieces.append(kept.piece)
-            sequence = kept.sequence
-        return pieces, sequence
+            place = Place(kept.sequence, kept.output)
+        return pieces, place
 
     def _pop(self) -> _Kept:
         kept = self._events[self._head]
@@ -121,3 +137,14 @@ class EventLog:
             del self._events[: self._head]
             self._head = 0
             self._freed = 0
+
+
+def _piece(event: pb.CallEvent) -> bytes:
+    return pb.CallEventBatch(events=[event]).SerializeToString()
+
+
+def _dropped(gap: _Gap, place: Place) -> bytes:
+    """Say what a reader misses of the gap; what it had before is not missing."""
+    first, seen = max(gap.first, place.sequence + 1), max(gap.before, place.output)
+    dropped = pb.Dropped(first_sequence=first, last_sequence=gap.last, bytes=gap.output - seen)
+    return _piece(pb.CallEvent(sequence=gap.last, dropped=dropped))

@@ -127,8 +127,8 @@ class Processes:
                 self._loop.add_writer(self._control, self._flush)
                 return
             except OSError:
-                self._lose()
-                return
+                # It is gone; its last words may still be there to read, and their end tells the rest.
+                pass
             self._unsent.popleft()
             _close(fds)
         self._loop.remove_writer(self._control)
@@ -136,10 +136,9 @@ class Processes:
     def _readable(self) -> None:
         try:
             data = self._control.recv(_LARGEST_MESSAGE)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionResetError):
+            # A reset comes before the last words where requests were left unread.
             return
-        except OSError:
-            data = b""
         if data:
             self._take(json.loads(data))
         else:

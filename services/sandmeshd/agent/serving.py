@@ -20,7 +20,7 @@ def serve(config_fd: int, ready_fd: int, control: socket.socket) -> int:
     try:
         config = _read_config(config_fd)
         return asyncio.run(_serve(config, config_fd, ready_fd, control))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, json_format.Error) as error:
         _tell(ready_fd, {"error": str(error)})
         return 1
 

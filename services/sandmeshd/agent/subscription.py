@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.call import Call
+from sandmeshd.agent.log import Place
 
 _BATCH: Final = 256 << 10
 
@@ -34,7 +35,7 @@ class Subscription:
         self.done = False
         """Whether the frame with the result was taken, or the caller let go."""
         self._sender = sender
-        self._sent = after
+        self._sent = Place(after)
         self._under_way: deque[tuple[int, int]] = deque()
         self._bytes = 0
         self._input_told = 0
@@ -53,24 +54,24 @@ class Subscription:
         """Take credit for what has arrived."""
         while self._under_way and self._under_way[0][0] <= sequence:
             self._bytes -= self._under_way.popleft()[1]
-        if self._sent < self.call.log.last:
+        if self._sent.sequence < self.call.log.last:
             self.notify(now=True)
 
     @property
     def has_more(self) -> bool:
         """Whether a further frame could be taken now."""
-        return not self.done and self._sent < self.call.log.last and self._budget() > 0
+        return not self.done and self._sent.sequence < self.call.log.last and self._budget() > 0
 
     def take_frame(self) -> bytes | None:
         """Give the next frame, None where there is nothing to send or no credit."""
         if self.done:
             return None
         budget = self._budget()
-        pieces, last = self.call.log.after(self._sent, budget) if budget > 0 else ([], self._sent)
+        pieces, place = self.call.log.after(self._sent, budget) if budget > 0 else ([], self._sent)
         acknowledged = self._input_news()
         if not pieces and not acknowledged:
             return None
-        return self._frame(b"".join((self.call.head, acknowledged, *pieces)), last)
+        return self._frame(b"".join((self.call.head, acknowledged, *pieces)), place)
 
     def _budget(self) -> int:
         return min(_BATCH, self.call.log.window - self._bytes)
@@ -82,11 +83,12 @@ class Subscription:
         self._input_told = source.written
         return pb.CallEventBatch(input_ack_sequence=source.written).SerializeToString()
 
-    def _frame(self, batch: bytes, last: int) -> bytes:
-        if last > self._sent:
+    def _frame(self, batch: bytes, place: Place) -> bytes:
+        last = place.sequence
+        if last > self._sent.sequence:
             self._under_way.append((last, len(batch)))
             self._bytes += len(batch)
-            self._sent = last
+            self._sent = place
         self.done = self.call.finished and last == self.call.log.last
         if self.done:
             self.call.detach(self)

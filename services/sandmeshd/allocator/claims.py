@@ -40,15 +40,16 @@ class Claims:
         """
         claim = await self._claim_of(request, ttl_us)
         attempt = _Attempt(claim, self._ledger, self._given, queue_seconds, poll_seconds)
-        answered = False
         try:
             with self._notices.expect(claim.ticket) as woken:
-                response = await attempt.run(woken)
-            answered = True
-            return response
-        finally:
-            if not answered:
-                self._background.spawn(self._leave(claim))
+                return await attempt.run(woken)
+        except SandmeshError:
+            await self._background.spawn(self._leave(claim))
+            raise
+        except BaseException:
+            # The caller has gone: nobody waits for what is taken back.
+            self._background.spawn(self._leave(claim))
+            raise
 
     async def _claim_of(self, request: pb.ClaimSandboxRequest, ttl_us: int) -> Claim:
         check_spec(request.spec)

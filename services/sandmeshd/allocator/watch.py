@@ -19,6 +19,7 @@ from sandmeshd.store import Store
 log = structlog.get_logger()
 
 _LOG_BYTES, _LOG_LINES = 4096, 5
+_AGAIN_SECONDS = 0.5
 
 
 class Watch:
@@ -44,6 +45,8 @@ class Watch:
         try:
             async with asyncio.timeout(self._settings.reconcile_seconds):
                 await self._read(node, expected, node.client.watch_sandboxes(request))
+                # A driver that ends its stream is asked again, but not without a pause.
+                await asyncio.sleep(_AGAIN_SECONDS)
         except TimeoutError:
             return
 

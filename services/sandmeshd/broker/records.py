@@ -12,11 +12,12 @@ from sandmeshd.store import Store
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """One session as the store has it."""
+    """One session as the store has it: `made` just now or before, opened at a time of the store's clock."""
 
     identity: Identity
     created_us: int
     made: bool = False
+    opened_us: int = 0
 
     @property
     def create_time(self) -> Timestamp:
@@ -40,8 +41,8 @@ class SessionRecords:
             "user_key": who.user_key,
             "keep_seconds": self._retention_seconds,
         }
-        made, created = await self._store.run("session_open", words)
-        return SessionRecord(who, int(created), bool(made))
+        made, created, opened = await self._store.run("session_open", words)
+        return SessionRecord(who, int(created), bool(made), int(opened))
 
     async def read(self, who: Identity, keep: bool = False) -> SessionRecord | None:
         """Read the record, or None where there is none; `keep` lets it stay for another while."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 import structlog
-from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError, SessionNotFound
+from sandmeshd.broker.connecting import Connecting
 from sandmeshd.broker.identity import Identity, identity, user_key
 from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
@@ -40,7 +40,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self._check_slots(request.slots)
         who = identity(request.user_id, request.session_id)
         record = await self._records.open(who)
-        connecting = _Connecting(self._leases, record)
+        connecting = Connecting(self._leases, record)
         ttl = request.ttl if request.HasField("ttl") else None
         done = False
         try:
@@ -68,7 +68,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         task.add_done_callback(self._cleanups.discard)
         await asyncio.shield(task)
 
-    async def _undo(self, connecting: _Connecting) -> None:
+    async def _undo(self, connecting: Connecting) -> None:
         try:
             async with asyncio.timeout(self._settings.release_timeout_seconds):
                 await connecting.undo()
@@ -135,43 +135,3 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             sandboxes={sandbox.slot: sandbox for sandbox in sandboxes},
             create_time=record.create_time,
         )
-
-
-class _Connecting:
-    """The claims of one request, all at once, and what of them was new."""
-
-    def __init__(self, leases: Leases, record: SessionRecord) -> None:
-        self._leases = leases
-        self.record = record
-        self._created: list[sandbox_pb2.Sandbox] = []
-
-    @property
-    def created_slots(self) -> list[str]:
-        """The slots that this request filled."""
-        return sorted(sandbox.slot for sandbox in self._created)
-
-    async def claim(
-        self, slots: Sequence[pb.SlotSpec], ttl: Duration | None, timeout: float | None
-    ) -> list[sandbox_pb2.Sandbox]:
-        """Claim every slot; when one fails the others are not waited for."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._claim(slot, ttl, timeout)) for slot in slots]
-        except* SandmeshError as failed:
-            raise _leaf(failed) from None
-        return [task.result() for task in tasks]
-
-    async def _claim(self, slot: pb.SlotSpec, ttl: Duration | None, timeout: float | None) -> sandbox_pb2.Sandbox:
-        response = await self._leases.claim(self.record.identity.session_key, slot, ttl, timeout)
-        if response.claimed:
-            self._created.append(response.sandbox)
-        return response.sandbox
-
-    async def undo(self) -> None:
-        """Release what was new."""
-        await self._leases.release(self._created)
-
-
-def _leaf(group: BaseExceptionGroup[SandmeshError]) -> SandmeshError:
-    first = group.exceptions[0]
-    return _leaf(first) if isinstance(first, BaseExceptionGroup) else first

@@ -16,7 +16,6 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-
 from sandmesh.errors import SandmeshError
 from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.lifetime import until

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 import time
 from pathlib import Path
@@ -12,6 +10,7 @@ import structlog
 
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.runtime.locks import is_free
 from sandmeshd.runtime.paths import MeshPaths
 
 PREFIX = "private-"
@@ -24,7 +23,7 @@ async def sweep_private(settings: MeshSettings) -> None:
     """End and remove everything of every private mesh of this user whose process is dead."""
     for folder in sorted((settings.state_directory / "meshes").glob(f"{PREFIX}*")):
         paths = MeshPaths(folder.name, settings.state_directory, settings.runtime_directory)
-        if folder.name != settings.mesh_id and _is_free(paths):
+        if folder.name != settings.mesh_id and _is_dead(paths):
             log.info("a dead private mesh is removed", mesh_id=folder.name)
             await sweep_state(paths)
             remove(paths)
@@ -36,22 +35,15 @@ def remove(paths: MeshPaths) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_free(paths: MeshPaths) -> bool:
+def _is_dead(paths: MeshPaths) -> bool:
     try:
-        descriptor = os.open(paths.lock, os.O_RDWR | os.O_CLOEXEC)
+        return is_free(paths.lock)
     except FileNotFoundError:
+        # It is being made at this moment, or its maker died before it had a lock.
         return _is_old(paths.state)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return _is_old(paths.lock)
 
 
 def _is_old(path: Path) -> bool:
-    # A mesh that starts at this moment made its file and has not locked it yet.
     try:
         return time.time() - path.stat().st_mtime > STARTING_SECONDS
     except FileNotFoundError:

@@ -5,28 +5,64 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from sandmesh.errors import AlreadyExists
+
+FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 @asynccontextmanager
 async def held(path: Path) -> AsyncGenerator[None]:
     """Hold a file locked until the block ends or the process does.
 
+    A file that this makes is locked before it has its name: one that is there and free is a dead process's.
+
     Raises:
         AlreadyExists: Another process holds it.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _made(path)
+    if descriptor is None:
+        descriptor = os.open(path, FLAGS, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         message = f"another mesh holds {path}: use it, stop it, or choose another mesh id"
         raise AlreadyExists(message, {"lock": str(path)}) from None
-    os.utime(descriptor)
     try:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_free(path: Path) -> bool:
+    """Say whether nobody holds a file that `held` made.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _made(path: Path) -> int | None:
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(fresh, FLAGS, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        os.close(descriptor)
+        return None
+    finally:
+        with suppress(FileNotFoundError):
+            fresh.unlink()
+    return descriptor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -36,8 +37,8 @@ class Store:
         self.notices = notices
         self.generation = ""
         """Names this data: another one means that the store came back empty."""
-        self.round_trips = 0
-        """Commands sent so far: what tests count."""
+        self.round_trips: Counter[str] = Counter()
+        """Commands sent so far, by script or command: what tests count."""
 
     def key(self, *parts: str) -> str:
         """Give the full name of a key."""
@@ -55,14 +56,14 @@ class Store:
         words: tuple[str | int | bytes, ...] = (1, self.prefix, json.dumps(arguments), *blobs)
         with _unavailable():
             try:
-                return cast("list[Any]", await self._execute("EVALSHA", script.sha, *words))
+                return cast("list[Any]", await self._execute(name, "EVALSHA", script.sha, *words))
             except exceptions.NoScriptError:
-                return cast("list[Any]", await self._execute("EVAL", script.source, *words))
+                return cast("list[Any]", await self._execute(name, "EVAL", script.source, *words))
 
     async def hash(self, *parts: str) -> dict[str, bytes]:
         """Read a whole hash; one that is not there is empty."""
         with _unavailable():
-            pairs = cast("dict[bytes, bytes]", await self._execute("HGETALL", self.key(*parts)))
+            pairs = cast("dict[bytes, bytes]", await self._execute("hash", "HGETALL", self.key(*parts)))
         return {name.decode(): value for name, value in pairs.items()}
 
     async def keys(self) -> list[str]:
@@ -79,10 +80,10 @@ class Store:
             StoreUnavailable: It does not.
         """
         with _unavailable():
-            await self._execute("PING")
+            await self._execute("ping", "PING")
 
-    async def _execute(self, *words: str | int | bytes) -> object:
-        self.round_trips += 1
+    async def _execute(self, name: str, *words: str | int | bytes) -> object:
+        self.round_trips[name] += 1
         with _cancellable():
             return cast("object", await cast("Any", self._client).execute_command(*words))
 

@@ -175,3 +175,18 @@ async def talking(ground: Ground, **changed: Any) -> AsyncIterator[tuple[Sandbox
     with running(ground, **changed) as sandbox:
         async with asyncio.timeout(60), sandbox.connect() as client:
             yield sandbox, client
+
+
+def resident(pid: int) -> int:
+    """Give a process's memory in KiB."""
+    return _status(pid, "VmRSS")
+
+
+def peak(pid: int) -> int:
+    """Give the most memory that a process had, in KiB."""
+    return _status(pid, "VmHWM")
+
+
+def _status(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))

@@ -8,11 +8,12 @@ import json
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 from .client import Channel, Client, Ended
-from .sandbox import Ground, talking
+from .sandbox import Ground, Sandbox, peak, resident, talking
 
 pytestmark = pytest.mark.needs("user namespaces")
 
@@ -140,7 +141,9 @@ async def test_the_kernel_works_in_the_workspace_and_finds_modules_there(client:
 
 
 async def test_nothing_of_the_agent_can_be_imported_by_user_code(client: Client) -> None:
-    ended = await run(client, "import sys\n[n for n in sys.modules if 'sandmesh' in n], [p for p in sys.path if 'opt/s' in p]")
+    ended = await run(
+        client, "import sys\n[n for n in sys.modules if 'sandmesh' in n], [p for p in sys.path if 'opt/s' in p]"
+    )
     assert texts(ended) == "([], [])"
     assert "ModuleNotFoundError" in texts(await run(client, "import sandmeshd"), "stderr")
 
@@ -165,8 +168,9 @@ async def test_a_dead_kernel_is_reported_and_replaced(
 
 
 async def test_a_kernel_that_died_between_cells_is_said_so(client: Client) -> None:
-    await run(client, "1")
-    await client.start("run_shell_command", b'{"command": "kill -9 -1"}').end()
+    pid = (await run(client, "1")).events[0].started.pid
+    command = f"kill -9 {pid}; while test -d /proc/{pid}; do :; done"
+    await client.start("run_shell_command", json.dumps({"command": command}).encode()).end()
     ended = await run(client, "1+1")
     assert "had died since the last cell" in texts(ended, "stderr")
     assert texts(ended) == "2"
@@ -196,9 +200,8 @@ async def test_a_cell_that_ignores_its_interrupt_loses_its_kernel(client: Client
 
 
 async def test_the_timeout_of_the_envelope_counts_too(client: Client) -> None:
-    envelope = pb.CallStart()
-    envelope.timeout.FromMilliseconds(200)
-    ended = await start(client, "import time; time.sleep(60)", timeout=None, **{"timeout": envelope.timeout}).end()
+    arguments = b'{"code": "import time; time.sleep(60)"}'
+    ended = await client.start("run_ipython_cell", arguments, timeout=Duration(nanos=200_000_000)).end()
     assert ended.result.reason == pb.END_REASON_TIMED_OUT
 
 
@@ -230,17 +233,41 @@ async def test_a_signal_reaches_the_cell_that_runs(client: Client) -> None:
     assert "KeyboardInterrupt" in (await call.end()).result.message
 
 
+LATE = """
+import threading
+go, done = threading.Event(), threading.Event()
+def late():
+    go.wait()
+    print('late')
+    done.set()
+threading.Thread(target=late).start()
+"""
+
+BOMB = """
+import os
+print('bomb', flush=True)
+while True:
+    try: os.fork()
+    except OSError: pass
+"""
+
+FORGED = """
+import os, socket, struct, time
+for fd in [int(name) for name in os.listdir('/proc/self/fd') if int(name) >= 200]:
+    try: socket.socket(fileno=os.dup(fd)).sendall({frame})
+    except OSError: pass
+time.sleep({seconds})
+"""
+
+
 async def test_output_of_a_background_thread_comes_with_the_next_cell(client: Client) -> None:
-    code = "import threading\ngo = threading.Event()\ndone = threading.Event()\n" \
-        "def late():\n    go.wait(); print('late', flush=True); done.set()\nthreading.Thread(target=late).start()"
-    await run(client, code)
+    await run(client, LATE)
     assert (await run(client, "go.set(); _ = done.wait()")).stdout == b"late\n"
 
 
 async def test_a_fork_bomb_leaves_the_agent_answering(ground: Ground) -> None:
     async with talking(ground, max_processes=64) as (_, client):
-        bomb = start(client, "import os\nprint('bomb', flush=True)\nwhile True:\n    try: os.fork()\n    except OSError: pass", 0.5)
-        ended = await bomb.end()
+        ended = await run(client, BOMB, timeout=0.5)
         assert ended.result.reason == pb.END_REASON_TIMED_OUT
         assert texts(await run(client, "1+1")) == "2"
         shell = await client.start("run_shell_command", b'{"command": "true && /bin/echo fine"}').end()
@@ -248,15 +275,12 @@ async def test_a_fork_bomb_leaves_the_agent_answering(ground: Ground) -> None:
 
 
 async def test_forged_frames_end_the_kernel_and_nobody_else(ground: Ground) -> None:
-    forged = "import os, socket, struct\n" \
-        "fds = [int(n) for n in os.listdir('/proc/self/fd') if int(n) >= 200]\n" \
-        "for fd in fds:\n    try: socket.socket(fileno=os.dup(fd)).sendall({frame})\n    except OSError: pass\n"
     async with talking(ground) as (_, client):
         for frame in ("struct.pack('!IB', 2**31, 16)", "struct.pack('!IB', 0, 99)"):
-            ended = await run(client, forged.replace("{frame}", frame) + "import time; time.sleep(60)")
+            ended = await run(client, FORGED.format(frame=frame, seconds=60))
             assert ended.result.is_error
             assert "died" in ended.result.message
-        await run(client, forged.replace("{frame}", "struct.pack('!IB', 4, 16) + b'nope'"))
+        await run(client, FORGED.format(frame="struct.pack('!IB', 4, 16) + b'nope'", seconds=0))
         assert texts(await run(client, "1+1")) == "2"
 
 
@@ -283,22 +307,7 @@ async def test_a_hundred_megabytes_of_output_leave_the_agent_small(ground: Groun
         assert peak(sandbox.agent_pid) - before < 16 << 10
 
 
-def resident(pid: int) -> int:
-    """Give a process's memory in KiB."""
-    return _status(pid, "VmRSS")
-
-
-def peak(pid: int) -> int:
-    """Give the most memory that a process had, in KiB."""
-    return _status(pid, "VmHWM")
-
-
-def _status(pid: int, name: str) -> int:
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith(name))
-
-
-async def test_calls_of_two_links_share_one_kernel(client: Client, sandbox: Any) -> None:
+async def test_calls_of_two_links_share_one_kernel(client: Client, sandbox: Sandbox) -> None:
     async with sandbox.connect() as other:
         await run(client, "shared = 'seen'")
         async with asyncio.timeout(20):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from pydantic import SecretStr
 
 from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
@@ -21,6 +21,8 @@ from sandmeshd.runtime.registrations import sandbox_service
 from sandmeshd.runtime.serving import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime
+from tests.unit.store.servers import external_server
+from tests.unit.store.waiting import until
 
 FAST = {"sweep_seconds": 0.05, "poll_seconds": 0.1}
 
@@ -53,9 +55,7 @@ class Allocator:
     async def release(self, sandbox: pb.Sandbox, token: int | None = None) -> None:
         token = sandbox.lease.fencing_token if token is None else token
         with translated():
-            await self.stub.ReleaseSandbox(
-                pb.ReleaseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
-            )
+            await self.stub.ReleaseSandbox(pb.ReleaseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token))
 
     async def renew(self, sandbox: pb.Sandbox, token: int | None = None) -> pb.Lease:
         token = sandbox.lease.fencing_token if token is None else token
@@ -80,20 +80,23 @@ class Allocator:
             return await self.stub.GetCapacity(pb.GetCapacityRequest())
 
     async def until_used(self, count: int) -> None:
-        async with asyncio.timeout(10):
-            while (await self.capacity()).used != count:
-                await asyncio.sleep(0.01)
+        async def reached() -> bool:
+            return (await self.capacity()).used == count
+
+        await until(reached)
 
     async def until_pooled(self, template: str, count: int) -> None:
-        async with asyncio.timeout(10):
-            while (await self.capacity()).pooled.get(template, 0) != count:
-                await asyncio.sleep(0.01)
+        async def reached() -> bool:
+            return (await self.capacity()).pooled.get(template, 0) == count
 
-    async def until_state(self, sandbox_id: str, state: pb.SandboxState) -> pb.Sandbox:
-        async with asyncio.timeout(10):
-            while (found := await self.get(sandbox_id)).state != state:
-                await asyncio.sleep(0.01)
-        return found
+        await until(reached)
+
+    async def until_state(self, sandbox_id: str, state: int) -> pb.Sandbox:
+        async def reached() -> bool:
+            return int((await self.get(sandbox_id)).state) == state
+
+        await until(reached)
+        return await self.get(sandbox_id)
 
 
 @dataclass(frozen=True)
@@ -125,11 +128,15 @@ class Mesh:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncGenerator[Store]:
-    """Run the embedded store."""
-    settings = StoreSettings(mesh_id="m", directory=tmp_path / "data", socket=tmp_path / "run" / "s")
-    async with open_store(settings) as opened:
-        yield opened
+async def store(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncGenerator[Store]:
+    """Run the embedded store, or an external one where the test asks for it by a parameter."""
+    async with AsyncExitStack() as stack:
+        if getattr(request, "param", "embedded") == "external":
+            server = await stack.enter_async_context(external_server(tmp_path))
+            settings = StoreSettings(mesh_id="m", url=SecretStr(server.tcp_url))
+        else:
+            settings = StoreSettings(mesh_id="m", directory=tmp_path / "data", socket=tmp_path / "run" / "s")
+        yield await stack.enter_async_context(open_store(settings))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -17,20 +18,20 @@ class Runtime:
 
     node_id: str = "node-1"
     ports: tuple[int, int] = (0, 0)
-    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
-    sandboxes: dict[str, pb.RuntimeSandbox] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    created: list[pb.CreateSandboxRequest] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
+    processes: dict[str, asyncio.subprocess.Process] = field(default_factory=dict[str, asyncio.subprocess.Process])
+    sandboxes: dict[str, pb.RuntimeSandbox] = field(default_factory=dict[str, pb.RuntimeSandbox])
+    tokens: dict[str, int] = field(default_factory=dict[str, int])
+    created: list[pb.CreateSandboxRequest] = field(default_factory=list[pb.CreateSandboxRequest])
+    deleted: list[str] = field(default_factory=list[str])
     prepared: set[str] = field(default_factory=lambda: {"base"})
     prepare_count: int = 0
-    failures: list[SandmeshError] = field(default_factory=list)
+    failures: list[SandmeshError] = field(default_factory=list[SandmeshError])
     """Raised by the next creates, one each."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Creates wait for it."""
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a create waits at the gate."""
-    changes: set[asyncio.Queue[pb.RuntimeSandbox]] = field(default_factory=set)
+    changes: set[asyncio.Queue[pb.RuntimeSandbox]] = field(default_factory=set[asyncio.Queue[pb.RuntimeSandbox]])
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -101,7 +102,7 @@ class ProcessDriver:
             mesh_id=request.mesh_id,
             state=pb.RUNTIME_STATE_RUNNING,
             endpoint=f"unix:///run/{request.sandbox_id}",
-            agent_token="agent-secret",
+            agent_token=AGENT_TOKEN,
             record_labels=dict(request.record_labels),
             spec=request.spec,
             enforced={"memory": "no"},
@@ -166,6 +167,7 @@ class ProcessDriver:
 
 
 NAMES = ("base", "bare", "other")
+AGENT_TOKEN = secrets.token_hex(4)
 
 
 def start_failure() -> SandboxStartFailed:

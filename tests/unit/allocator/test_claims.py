@@ -18,7 +18,11 @@ from sandmesh.errors import (
     WrongState,
 )
 from tests.unit.allocator.conftest import Mesh
-from tests.unit.allocator.process_driver import ProcessDriver, Runtime, start_failure
+from tests.unit.allocator.process_driver import AGENT_TOKEN, ProcessDriver, Runtime, start_failure
+from tests.unit.store.waiting import commands, until
+
+# The same scripts, on the embedded server and on one by its URL.
+pytestmark = pytest.mark.parametrize("store", ["embedded", "external"], indirect=True)
 
 
 async def test_the_same_session_gets_the_same_sandbox_with_the_same_token(mesh: Mesh) -> None:
@@ -66,7 +70,7 @@ async def test_a_sandbox_has_what_was_asked_for_and_what_the_driver_said(mesh: M
         assert request.record_labels["generation"] == mesh.store.generation
         resolved = await allocator.resolve(sandbox.sandbox_id)
         assert resolved.endpoint == f"unix:///run/{sandbox.sandbox_id}"
-        assert resolved.agent_token == "agent-secret"
+        assert resolved.agent_token == AGENT_TOKEN
 
 
 async def test_a_template_that_is_not_prepared_is_prepared_once_by_its_first_use(mesh: Mesh) -> None:
@@ -90,7 +94,7 @@ async def test_bad_requests_are_refused_by_name_and_change_nothing(mesh: Mesh) -
         assert unknown.value.facts["known"] == "bare, base, other"
         with pytest.raises(InvalidArgument, match="no driver"):
             await allocator.claim("one", spec=pb.SandboxSpec(template="base", driver="docker"))
-        with pytest.raises(InvalidArgument, match="spec.labels"):
+        with pytest.raises(InvalidArgument, match=r"spec\.labels"):
             await allocator.claim("one", spec=pb.SandboxSpec(template="base", labels={"": "x"}))
         with pytest.raises(InvalidArgument, match="ttl"):
             await allocator.claim("one", ttl=0)
@@ -135,8 +139,7 @@ async def test_a_stale_token_renews_and_releases_nothing(mesh: Mesh) -> None:
 async def test_tokens_rise_with_every_lease_and_after_the_store_lost_its_data(mesh: Mesh) -> None:
     async with mesh.allocator() as allocator:
         tokens = [(await allocator.claim(f"s{number}")).sandbox.lease.fencing_token for number in range(3)]
-        client = mesh.store._client
-        await client.flushdb()
+        await commands(mesh.store).flushdb()
         tokens.append((await allocator.claim("after")).sandbox.lease.fencing_token)
         assert tokens == sorted(set(tokens))
 
@@ -179,9 +182,7 @@ async def test_a_lease_that_ran_out_ends_its_sandbox(mesh: Mesh) -> None:
 async def test_a_failed_start_is_told_to_all_who_wait_and_gives_everything_back(mesh: Mesh) -> None:
     async with mesh.allocator() as allocator:
         mesh.runtime.failures.append(start_failure())
-        answers = await asyncio.gather(
-            *(allocator.claim("one", ports=5) for _ in range(3)), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(allocator.claim("one", ports=5) for _ in range(3)), return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, SandboxStartFailed)]
         assert failed
         assert all(error.facts["detail"] == "no space left" for error in failed)
@@ -220,20 +221,17 @@ async def test_a_caller_that_goes_away_leaves_the_sandbox_to_another_that_waits(
         await mesh.runtime.entered.wait()
         second = asyncio.create_task(b.claim("one"))
         [sandbox] = (await a.list()).sandboxes
-        async with asyncio.timeout(10):
-            while await _interested(mesh, sandbox.sandbox_id) < 2:
-                await asyncio.sleep(0.01)
+
+        async def both_wait() -> bool:
+            return int(await commands(mesh.store).zcard(mesh.store.key("interest", sandbox.sandbox_id))) == 2
+
+        await until(both_wait)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         mesh.runtime.gate.set()
         assert (await second).sandbox.sandbox_id == sandbox.sandbox_id
         assert len(mesh.runtime.created) == 1
-
-
-async def _interested(mesh: Mesh, sandbox_id: str) -> int:
-    count: int = await mesh.store._client.zcard(mesh.store.key("interest", sandbox_id))
-    return count
 
 
 async def test_a_sandbox_that_is_starting_cannot_be_resolved_yet(mesh: Mesh) -> None:
@@ -253,7 +251,9 @@ async def test_a_listing_is_by_id_in_pages_and_by_session_and_label(mesh: Mesh) 
     async with mesh.allocator() as allocator:
         for number in range(5):
             labels = {"odd": str(number % 2), "all": "yes"}
-            await allocator.claim(f"s{number % 2}", slot=str(number), spec=pb.SandboxSpec(template="base", labels=labels))
+            await allocator.claim(
+                f"s{number % 2}", slot=str(number), spec=pb.SandboxSpec(template="base", labels=labels)
+            )
         everything = [sandbox.sandbox_id for sandbox in (await allocator.list()).sandboxes]
         assert everything == sorted(everything)
         assert len(everything) == 5

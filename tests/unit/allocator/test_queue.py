@@ -9,14 +9,16 @@ import pytest
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import PoolExhausted
 from tests.unit.allocator.conftest import Allocator, Mesh
+from tests.unit.store.waiting import until
 
 _QUEUE_KEYS = ("queue", "queue_seen", "queue_wants")
 
 
 async def _queued(mesh: Mesh, count: int) -> None:
-    async with asyncio.timeout(10):
-        while len(await mesh.store.hash("queue_wants")) != count:
-            await asyncio.sleep(0.01)
+    async def reached() -> bool:
+        return len(await mesh.store.hash("queue_wants")) == count
+
+    await until(reached)
 
 
 async def _queue_keys(mesh: Mesh) -> list[str]:

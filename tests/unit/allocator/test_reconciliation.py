@@ -15,6 +15,7 @@ from sandmesh.errors import LeaseLost, SandboxLost, StoreUnavailable
 from sandmeshd.allocator.ledger import Ledger
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
+from tests.unit.store.waiting import commands, until
 
 
 async def test_a_killed_sandbox_is_lost_with_the_reason_and_its_slot_gets_a_new_one(mesh: Mesh) -> None:
@@ -33,9 +34,7 @@ async def test_a_killed_sandbox_is_lost_with_the_reason_and_its_slot_gets_a_new_
         fresh = (await allocator.claim("one")).sandbox
         assert fresh.sandbox_id != sandbox.sandbox_id
         assert fresh.lease.fencing_token > sandbox.lease.fencing_token
-        async with asyncio.timeout(10):
-            while sandbox.sandbox_id not in mesh.runtime.deleted:
-                await asyncio.sleep(0.01)
+        await until(lambda: sandbox.sandbox_id in mesh.runtime.deleted)
         # Its old holder's release says nothing about the new one.
         await allocator.release(sandbox)
         with pytest.raises(LeaseLost):
@@ -68,15 +67,11 @@ async def test_what_died_while_no_allocator_ran_is_lost_at_the_next_start(mesh: 
 
 async def test_a_sandbox_without_a_record_is_deleted_after_the_grace(mesh: Mesh) -> None:
     driver = ProcessDriver(mesh.runtime)
-    request = driver_pb2.CreateSandboxRequest(
-        sandbox_id="sb_orphan", mesh_id="m", spec=pb.SandboxSpec(template="base")
-    )
+    request = driver_pb2.CreateSandboxRequest(sandbox_id="sb_orphan", mesh_id="m", spec=pb.SandboxSpec(template="base"))
     await driver.create_sandbox(request)
     async with mesh.allocator(orphan_grace_seconds=0.1, reconcile_seconds=0.1) as allocator:
         kept = (await allocator.claim("one")).sandbox
-        async with asyncio.timeout(10):
-            while "sb_orphan" in mesh.runtime.processes:
-                await asyncio.sleep(0.01)
+        await until(lambda: "sb_orphan" not in mesh.runtime.processes)
         assert list(mesh.runtime.processes) == [kept.sandbox_id]
 
 
@@ -89,9 +84,7 @@ async def test_sandboxes_whose_records_went_with_the_store_are_not_deleted(mesh:
         )  # fmt: skip
         await driver.create_sandbox(request)
     async with mesh.allocator(orphan_grace_seconds=0, reconcile_seconds=0.1):
-        async with asyncio.timeout(10):
-            while "sb_orphan" in mesh.runtime.processes:
-                await asyncio.sleep(0.01)
+        await until(lambda: "sb_orphan" not in mesh.runtime.processes)
         assert list(mesh.runtime.processes) == ["sb_old"]
 
 
@@ -100,8 +93,8 @@ async def test_what_a_dead_allocator_was_starting_fails_and_its_slot_is_free(mes
         sandbox = (await allocator.claim("one")).sandbox
         # As an allocator that was killed in mid-create leaves its record.
         key = mesh.store.key("sandbox", sandbox.sandbox_id)
-        await mesh.store._client.hset(key, mapping={"state": "STARTING", "owner": "dead"})
-        await mesh.store._client.sadd(mesh.store.key("starting"), sandbox.sandbox_id)
+        await commands(mesh.store).hset(key, mapping={"state": "STARTING", "owner": "dead"})
+        await commands(mesh.store).sadd(mesh.store.key("starting"), sandbox.sandbox_id)
         failed = await allocator.until_state(sandbox.sandbox_id, pb.SANDBOX_STATE_FAILED)
         assert "allocator" in failed.state_reason
         assert (await allocator.claim("one")).sandbox.sandbox_id != sandbox.sandbox_id
@@ -126,20 +119,19 @@ async def test_a_deletion_that_fails_is_tried_again_until_it_is_done(mesh: Mesh)
 async def test_records_are_there_by_value_after_the_store_was_killed(mesh: Mesh, tmp_path: Path) -> None:
     async with mesh.allocator() as allocator:
         before = (await allocator.claim("one", ports=2)).sandbox
-        await _kill_server(tmp_path)
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    after = await allocator.get(before.sandbox_id)
-                except StoreUnavailable:
-                    await asyncio.sleep(0.02)
-                else:
-                    break
-        assert after == before
+        _kill_server(tmp_path)
+
+        async def same() -> bool:
+            try:
+                return await allocator.get(before.sandbox_id) == before
+            except StoreUnavailable:
+                return False
+
+        await until(same)
         assert (await allocator.claim("two")).sandbox.lease.fencing_token > before.lease.fencing_token
 
 
-async def _kill_server(folder: Path) -> None:
+def _kill_server(folder: Path) -> None:
     """Kill the embedded server that works in a folder."""
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:

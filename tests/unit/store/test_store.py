@@ -9,7 +9,11 @@ from pydantic import SecretStr, ValidationError
 
 from sandmesh.errors import StoreUnavailable
 from sandmeshd.store import Store, StoreSettings, open_store
-from tests.unit.store.servers import external_server
+from tests.unit.store.servers import ExternalServer, external_server
+
+
+def _by_socket(server: ExternalServer) -> StoreSettings:
+    return StoreSettings(mesh_id="m", url=SecretStr(server.unix_url))
 
 
 async def _capacity(store: Store) -> object:
@@ -54,22 +58,19 @@ async def test_nothing_at_the_address_is_unavailable_with_a_delay_to_retry_after
 
 
 async def test_a_server_that_ends_makes_the_store_unavailable(tmp_path: Path) -> None:
-    async with external_server(tmp_path) as server:
-        async with open_store(StoreSettings(mesh_id="m", url=SecretStr(server.unix_url))) as store:
-            server.process.kill()
-            await server.process.wait()
-            with pytest.raises(StoreUnavailable):
-                await _capacity(store)
+    async with external_server(tmp_path) as server, open_store(_by_socket(server)) as store:
+        server.process.kill()
+        await server.process.wait()
+        with pytest.raises(StoreUnavailable):
+            await _capacity(store)
 
 
 async def test_a_server_that_forgot_its_scripts_is_taught_them_again(tmp_path: Path) -> None:
-    async with external_server(tmp_path) as server:
-        async with open_store(StoreSettings(mesh_id="m", url=SecretStr(server.unix_url))) as store:
-            before = store.round_trips
-            await _capacity(store)
-            await _capacity(store)
-            # Taught by EVAL once, then known: three trips for two runs.
-            assert store.round_trips - before == 3
+    async with external_server(tmp_path) as server, open_store(_by_socket(server)) as store:
+        await _capacity(store)
+        await _capacity(store)
+        # Taught by EVAL once, then known: three trips for two runs.
+        assert store.round_trips["capacity"] == 3
 
 
 def test_settings_name_one_server() -> None:

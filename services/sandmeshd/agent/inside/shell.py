@@ -45,7 +45,7 @@ class _Hook(DisplayHook):  # type: ignore[misc]  # IPython has no types here
     """Shows the value of a cell's last expression."""
 
     def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Give a value's forms. Plain values have their text alone: asking for the others takes longer than the cell."""
+        """Give a value's forms. Plain values have their text alone: asking for others takes longer than the cell."""
         if type(result) in _PLAIN:
             return {"text/plain": self.shell.display_formatter.formatters["text/plain"](result)}, {}
         forms: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)

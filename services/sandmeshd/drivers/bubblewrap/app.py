@@ -12,6 +12,7 @@ from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
+from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.bubblewrap.interpreter import choose_interpreter
 from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end
@@ -40,7 +41,7 @@ async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
     supplies = Supplies(load_templates(), EnvironmentBuilder(settings, view), agent)
     starter = Starter(settings, view, filters.agent)
-    driver = BubblewrapDriver(settings, supplies, starter, Probe(settings, view, filters.agent), filters.user)
+    driver = BubblewrapDriver(settings, supplies, starter, Probe(view, filters.agent), filters.user)
     await driver.adopt()
     try:
         yield driver
@@ -52,7 +53,8 @@ async def _view(settings: BubblewrapSettings) -> View:
     interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
     bwrap = await find_bwrap(settings)
     system = await show_system(settings.paths.cache)
-    return View(bwrap, system, interpreter, settings.scratch_bytes)
+    command = (*sandbox_identity(settings), str(bwrap))
+    return View(command, system, interpreter, settings.scratch_bytes)
 
 
 async def sweep_state(paths: MeshPaths) -> None:

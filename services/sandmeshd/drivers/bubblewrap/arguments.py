@@ -13,6 +13,7 @@ NAMESPACES = (
     *("--new-session", "--clearenv", "--hostname", USER, "--uid", str(USER_ID), "--gid", str(USER_ID)),
     *("--cap-drop", "ALL"),
 )
+FOLDERS = ("/etc", "/home", "/opt", "/run")
 ENVIRONMENT = "/opt/env"
 AGENT = "/opt/sandmesh/site"
 WORKSPACE = "/workspace"
@@ -21,9 +22,9 @@ SOCKETS = "/run/agent"
 
 @dataclass(frozen=True)
 class View:
-    """What all sandboxes of a driver are made from."""
+    """What all sandboxes of a driver are made from; `bwrap` runs it, as the sandboxes' uid."""
 
-    bwrap: Path
+    bwrap: tuple[str, ...]
     system: tuple[str, ...]
     interpreter: Interpreter
     scratch_bytes: int
@@ -31,8 +32,9 @@ class View:
     def root(self) -> list[str]:
         """Give the start of a command line: namespaces, the system, and file systems in memory."""
         scratch = ["--size", str(self.scratch_bytes), "--perms"]
+        folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
         return [
-            *(str(self.bwrap), *NAMESPACES, *self.system, *self.interpreter.binds),
+            *(*self.bwrap, *NAMESPACES, *folders, *self.system, *self.interpreter.binds),
             *("--proc", "/proc", "--dev", "/dev", *scratch, "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - inside
             *(*scratch, "1777", "--tmpfs", "/tmp", *scratch, "0700", "--tmpfs", HOME),  # noqa: S108 - inside
         ]

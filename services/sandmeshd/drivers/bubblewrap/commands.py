@@ -11,17 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-
 TAIL_LINES = 30
-
-
-def as_sandbox(settings: BubblewrapSettings) -> dict[str, Any]:
-    """Give the arguments of subprocess that make a child what sandboxes' processes are on the host."""
-    if os.geteuid() != 0:
-        return {"cwd": "/", "env": {}}
-    uid, gid = settings.host_uid, settings.host_gid
-    return {"cwd": "/", "env": {}, "user": uid, "group": gid, "extra_groups": [], "umask": 0o022}
 
 
 @dataclass
@@ -59,6 +49,7 @@ async def running(arguments: Sequence[str], **told: Any) -> AsyncGenerator[Comma
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,
+        umask=0o022,
         **told,
     )
     try:

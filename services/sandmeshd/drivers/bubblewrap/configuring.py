@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import secrets
 from collections.abc import Mapping
 
@@ -63,11 +64,17 @@ def agent_config(
         workspace=WORKSPACE,
         seccomp_filter=user_filter,
         ends_with_driver=ends_with_driver,
-        max_processes=sandbox.spec.limits.pids,
-        max_file_bytes=sandbox.spec.limits.file_bytes,
+        max_processes=_within(resource.RLIMIT_NPROC, sandbox.spec.limits.pids),
+        max_file_bytes=_within(resource.RLIMIT_FSIZE, sandbox.spec.limits.file_bytes),
         finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
         hidden_directory=SOCKETS,
     )
+
+
+def _within(kind: int, stated: int) -> int:
+    # Nobody may raise a limit above the one that the sandbox inherits.
+    _, hard = resource.getrlimit(kind)
+    return stated if hard == resource.RLIM_INFINITY else min(stated, hard)
 
 
 def _environment(template: Template, stated: Mapping[str, str]) -> dict[str, str]:

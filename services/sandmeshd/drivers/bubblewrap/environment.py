@@ -17,7 +17,7 @@ from pathlib import Path
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.arguments import ENVIRONMENT, View, warm_up_arguments
 from sandmeshd.drivers.bubblewrap.builds import building, is_being_built
-from sandmeshd.drivers.bubblewrap.commands import Command, as_sandbox, running
+from sandmeshd.drivers.bubblewrap.commands import Command, running
 from sandmeshd.drivers.bubblewrap.interpreter import VERSION
 from sandmeshd.drivers.bubblewrap.reach import open_to_all
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -98,7 +98,7 @@ class EnvironmentBuilder:
             return
         if os.geteuid() == 0:
             os.chown(home, self._settings.host_uid, self._settings.host_gid)
-        await _run(warm_up_arguments(self._view, fresh, home, statement), **as_sandbox(self._settings))
+        await _run(warm_up_arguments(self._view, fresh, home, statement), cwd="/", env={})
         await asyncio.to_thread(_take_over, home)
 
 

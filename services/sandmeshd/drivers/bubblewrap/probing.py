@@ -7,8 +7,7 @@ from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.bubblewrap.arguments import View, probe_arguments
-from sandmeshd.drivers.bubblewrap.commands import as_sandbox, running
-from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.commands import running
 from sandmeshd.drivers.bubblewrap.starting import memory_file
 
 SWITCHES = {
@@ -27,8 +26,7 @@ GENERAL = "allow unprivileged user namespaces to this user; inside a container c
 class Probe:
     """Tries once; what worked is taken to go on working."""
 
-    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes) -> None:
-        self._settings = settings
+    def __init__(self, view: View, agent_filter: bytes) -> None:
         self._view = view
         self._filter = agent_filter
         self._once = asyncio.Lock()
@@ -49,12 +47,12 @@ class Probe:
     async def _try(self) -> None:
         with memory_file(self._filter) as seccomp:
             arguments = probe_arguments(self._view, seccomp)
-            async with running(arguments, pass_fds=(seccomp,), **as_sandbox(self._settings)) as command:
+            async with running(arguments, pass_fds=(seccomp,), cwd="/", env={}) as command:
                 if not await command.succeeded():
                     raise unavailable(command.detail)
 
     async def _ask(self) -> str:
-        async with running([str(self._view.bwrap), "--version"], **as_sandbox(self._settings)) as command:
+        async with running([*self._view.bwrap, "--version"], cwd="/", env={}) as command:
             await command.succeeded()
             return command.detail.strip()
 

@@ -49,7 +49,7 @@ class Sandboxed:
     init: int
     monitor: int | None
 
-    async def ended(self, patience: float = 1.0) -> None:
+    async def ended(self, patience: float = 3.0) -> None:
         """Return when PID 1 and all below it ended, and the monitor, which then writes how, did or took too long."""
         await readable(self.init)
         if self.monitor is not None:

@@ -88,7 +88,7 @@ class Starter:
             seccomp = stack.enter_context(memory_file(self._filter))
             passed = Descriptors(lock, status, seccomp, config, ready)
             arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
-            return _launch(self._settings, arguments, output, passed.all())
+            return _launch(arguments, output, passed.all())
 
     async def _ready(self, folder: Folder, reader: int) -> None:
         try:
@@ -101,8 +101,7 @@ class Starter:
             raise _failed(folder, str(answer.get("error") or "its agent ended at once"))
 
 
-def _launch(settings: BubblewrapSettings, arguments: list[str], output: int, passed: tuple[int, ...]) -> int:
-    as_root = os.geteuid() == 0
+def _launch(arguments: list[str], output: int, passed: tuple[int, ...]) -> int:
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
@@ -113,9 +112,6 @@ def _launch(settings: BubblewrapSettings, arguments: list[str], output: int, pas
         env={},
         start_new_session=True,
         umask=0o022,
-        user=settings.host_uid if as_root else None,
-        group=settings.host_gid if as_root else None,
-        extra_groups=[] if as_root else None,
     )
     # The sandbox may outlive this process, and nobody waits for it by this object.
     process.returncode = 0

@@ -10,6 +10,7 @@ from typing import Any
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import from_detail
 from sandmeshd.drivers.agent_link import open_link
 
 PATIENCE_SECONDS = 60.0
@@ -17,9 +18,9 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Finished:
-    """A command that ended."""
+    """A command that ended; the code is minus the signal where one ended it, and None where it did not run."""
 
-    exit_code: int
+    exit_code: int | None
     stdout: str
     stderr: str
 
@@ -43,17 +44,28 @@ async def run(sandbox: pb.RuntimeSandbox, command: str, fencing_token: int = 0) 
     events: list[call_pb2.CallEvent] = []
     async with open_link(sandbox, PATIENCE_SECONDS) as link:
         async for answer in link.answers(agent_pb2.ToAgent(channel=1, call=agent_pb2.Fenced(frame=frame))):
-            events += call_pb2.CallEventBatch.FromString(answer.batch).events
+            batch = call_pb2.CallEventBatch.FromString(answer.batch)
+            if batch.HasField("error"):
+                raise from_detail(batch.error)
+            events += batch.events
     return _finished(events)
 
 
 def _finished(events: list[call_pb2.CallEvent]) -> Finished:
-    written = {call_pb2.STREAM_STDOUT: b"", call_pb2.STREAM_STDERR: b""}
-    for event in events:
-        if event.HasField("output"):
-            written[event.output.stream] += event.output.data
-    out, err = (written[stream].decode("utf-8", "replace") for stream in (1, 2))
-    return Finished(events[-1].result.exit_code, out, err)
+    out, err = (_written(events, stream) for stream in (call_pb2.STREAM_STDOUT, call_pb2.STREAM_STDERR))
+    result = events[-1].result
+    return Finished(_code(result), out, err or result.message)
+
+
+def _code(result: call_pb2.Result) -> int | None:
+    if result.HasField("exit_code"):
+        return result.exit_code
+    return -result.signal if result.HasField("signal") else None
+
+
+def _written(events: list[call_pb2.CallEvent], stream: int) -> str:
+    parts = [event.output.data for event in events if event.HasField("output") and event.output.stream == stream]
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 async def evaluate(sandbox: pb.RuntimeSandbox, program: str) -> Any:

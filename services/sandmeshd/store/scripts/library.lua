@@ -111,7 +111,7 @@ end
 
 -- The queue: tickets in order of arrival, what each wants, and when its waiter was last seen.
 local function drop_ticket(ticket)
-  redis.call('ZREM', key('queue'), ticket)
+  if redis.call('ZREM', key('queue'), ticket) == 0 then return end
   redis.call('ZREM', key('queue_seen'), ticket)
   redis.call('HDEL', key('queue_wants'), ticket)
 end

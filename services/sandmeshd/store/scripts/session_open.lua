@@ -1,7 +1,7 @@
--- Makes a session or finds it, and keeps its record for a while longer. Answers {whether made, created_us}.
+-- Makes a session or finds it, and keeps its record for a while longer. Answers {whether made, created_us, now_us}.
 local session = key('user_session', args.session)
 local made = redis.call('HSETNX', session, 'created_us', text(now))
 redis.call('HSET', session, 'user', args.user, 'name', args.name)
 redis.call('EXPIRE', session, args.keep_seconds)
 redis.call('ZADD', key('user', args.user_key), 0, args.session)
-return {made, redis.call('HGET', session, 'created_us')}
+return {made, redis.call('HGET', session, 'created_us'), text(now)}

@@ -1,0 +1,74 @@
+"""Connecting a session: all its claims at once, and what has to be undone when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from google.protobuf.duration_pb2 import Duration
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.session.v1 import session_pb2 as pb
+from sandmesh.errors import SandmeshError
+from sandmeshd.broker.leases import Leases
+from sandmeshd.broker.records import SessionRecord
+
+
+class Connecting:
+    """The claims of one request, and what of them was new."""
+
+    def __init__(self, leases: Leases, record: SessionRecord) -> None:
+        self._leases = leases
+        self.record = record
+        self._created: list[sandbox_pb2.Sandbox] = []
+        self._unanswered: set[str] = set()
+
+    @property
+    def created_slots(self) -> list[str]:
+        """The slots that this request filled."""
+        return sorted(sandbox.slot for sandbox in self._created)
+
+    async def claim(
+        self, slots: Sequence[pb.SlotSpec], ttl: Duration | None, timeout: float | None
+    ) -> list[sandbox_pb2.Sandbox]:
+        """Claim every slot; when one fails the others are not waited for.
+
+        Raises:
+            SandmeshError: The first failure.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._claim(slot, ttl, timeout)) for slot in slots]
+        except BaseExceptionGroup as failed:
+            raise _leaf(failed) from None
+        return [task.result() for task in tasks]
+
+    async def _claim(self, slot: pb.SlotSpec, ttl: Duration | None, timeout: float | None) -> sandbox_pb2.Sandbox:
+        name = slot.slot or slot.spec.template
+        self._unanswered.add(name)
+        try:
+            response = await self._leases.claim(self.record.identity.session_key, slot, ttl, timeout)
+        except SandmeshError:
+            self._unanswered.discard(name)
+            raise
+        self._unanswered.discard(name)
+        if response.claimed:
+            self._created.append(response.sandbox)
+        return response.sandbox
+
+    async def undo(self) -> None:
+        """Release what was new, also where the answer that said so was no longer waited for."""
+        found = await self._leases.of_session(self.record.identity.session_key) if self._unanswered else []
+        # A token is at least the time of its lease: this one was taken since the request came.
+        fresh = [one for one in found if one.slot in self._unanswered and _leased_since(one, self.record.opened_us)]
+        await self._leases.release([*self._created, *fresh])
+
+
+def _leased_since(sandbox: sandbox_pb2.Sandbox, microseconds: int) -> bool:
+    return sandbox.lease.fencing_token >= microseconds
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _leaf(cast("BaseExceptionGroup[BaseException]", first)) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,158 @@
+"""What stands between user code, the sandbox's agent, the node and its neighbours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from sandmeshd.drivers.conformance.expecting import expect, expect_equal
+from sandmeshd.drivers.conformance.inside import evaluate, run
+from sandmeshd.drivers.conformance.subject import Subject
+
+STATUS = """
+import json
+lines = open("/proc/self/status").read().splitlines()
+print(json.dumps(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)))
+"""
+
+MOUNTS = """
+import json
+rows = [line.split() for line in open("/proc/self/mounts")]
+last = {row[1]: (row[2], row[3].split(",")) for row in rows}
+print(json.dumps([path for path, (kind, options) in last.items() if "rw" in options and kind != "devtmpfs"]))
+"""
+
+DENIED = """
+import ctypes, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+def refused(number, *arguments):
+    ctypes.set_errno(0)
+    return libc.syscall(number, *arguments) == -1 and ctypes.get_errno() in (1, 38)
+def socket_refused(family, kind=3):
+    import socket
+    try:
+        socket.socket(family, kind).close()
+    except OSError:
+        return True
+    return False
+x86 = os.uname().machine == "x86_64"
+print(json.dumps({
+    "unshare": libc.unshare(0x10000000) == -1,
+    "mount": libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == -1,
+    "umount": libc.umount2(b"/workspace", 2) == -1,
+    "ptrace": refused(101 if x86 else 117, 16, 1, 0, 0),
+    "bpf": refused(321 if x86 else 280, 0, 0, 0),
+    "io_uring": refused(425, 1, 0),
+    "keyctl": refused(250 if x86 else 219, 0, -3, 0),
+    "clone3": refused(435, 0, 0),
+    "netlink": socket_refused(16),
+    "packet": socket_refused(17),
+    "vsock": socket_refused(40, 1),
+    "setuid": libc.setuid(0) == -1,
+}))
+"""
+
+WRITES = """
+import json, os
+def refused(path):
+    try:
+        with open(path, "w") as file:
+            file.write("0")
+    except OSError:
+        return True
+    return False
+paths = ["/usr/x", "/etc/x", "/x", "/dev/x", "/opt/x", "/run/x", "/proc/sys/kernel/core_pattern",
+         "/proc/sys/kernel/hostname", "/proc/sysrq-trigger", "/sys/x"]
+print(json.dumps([path for path in paths if not refused(path)]))
+"""
+
+
+async def no_process_has_host_uid_0(subject: Subject) -> None:
+    """Neither agent nor user code, whoever runs the driver."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        await run(sandbox, "sleep 1000 >/dev/null 2>&1 &")
+        processes = subject.boundary.processes(sandbox.sandbox_id)
+        expect(len(processes) > 2, f"the processes are not all seen: {processes}")
+        expect(0 not in {_uid(pid) for pid in processes}, "one has host uid 0")
+
+
+def _uid(pid: int) -> int:
+    # /proc/<pid> of a process that is not dumpable belongs to root, whatever its uid.
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1])
+
+
+async def user_code_has_no_privileges(subject: Subject) -> None:
+    """No capability in any set, no new privileges, a seccomp filter."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        status = await evaluate(sandbox, STATUS)
+    sets = {name: int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    expect_equal(set(sets.values()), {0}, f"capabilities {sets}")
+    expect_equal((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"), "no_new_privs and seccomp")
+
+
+async def user_code_writes_only_where_it_may(subject: Subject) -> None:
+    """The writable mounts are exactly those expected, and nothing of the system can be written."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        mounts = await evaluate(sandbox, MOUNTS)
+        written = await evaluate(sandbox, WRITES)
+    expect_equal(set(mounts), set(subject.boundary.writable_mounts), "the writable mounts")
+    expect_equal(written, [], "what could be written")
+
+
+async def user_code_cannot_make_dangerous_system_calls(subject: Subject) -> None:
+    """Namespaces, mounts, tracing, programs in the kernel, keys, raw sockets."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        denied = await evaluate(sandbox, DENIED)
+    expect_equal([name for name, refused in denied.items() if not refused], [], "what was not refused")
+
+
+async def the_network_is_loopback_only(subject: Subject) -> None:
+    """The namespace has lo, up, and no other."""
+    listens = (
+        "import json, socket; names = [name for _, name in socket.if_nameindex()] if False else "
+        "[line.split(':')[0].strip() for line in open('/proc/net/dev').readlines()[2:]]; "
+        "server = socket.create_server(('127.0.0.1', 0)); "
+        "socket.create_connection(server.getsockname()).close(); print(json.dumps(names))"
+    )
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        expect_equal(await evaluate(sandbox, listens.replace("'", '"')), ["lo"], "the interfaces")
+
+
+async def the_host_is_out_of_sight(subject: Subject) -> None:
+    """Its processes, its files, and the environment of the driver."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        seen = (await run(sandbox, "cat /proc/[0-9]*/cmdline")).stdout
+        expect(str(Path(sys.executable).parent) not in seen, f"processes of the host are seen: {seen}")
+        for path in ("/root", "/var/lib", *subject.boundary.hidden):
+            expect_equal((await run(sandbox, f"ls {path}")).exit_code, 2, f"{path} is there")
+        seen = (await run(sandbox, "env; cat /proc/*/environ")).stdout
+    leaked = [name for name, value in os.environ.items() if f"{name}={value}" in seen and name not in _ORDINARY]
+    expect_equal(leaked, [], "variables of the driver")
+
+
+_ORDINARY = frozenset({"LANG", "PATH", "SHELL", "SHLVL", "_", "USER", "LOGNAME", "HOME", "PWD"})
+
+
+async def user_code_cannot_touch_the_agent(subject: Subject) -> None:
+    """Killing everything that can be seen leaves the sandbox answering; token and socket are out of reach."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        await run(sandbox, "kill -9 -1; kill -9 1")
+        expect_equal((await run(sandbox, "echo alive")).stdout, "alive\n", "the answer afterwards")
+        found = await run(sandbox, "cat /proc/*/environ /proc/*/cmdline; ls -R /run; find / -type s 2>/dev/null")
+        expect(sandbox.agent_token not in found.stdout, "the agent's token is seen")
+        expect("agent.sock" not in found.stdout, "the agent's socket is seen")
+
+
+async def neighbours_do_not_see_one_another(subject: Subject) -> None:
+    """Neither files nor shared memory nor abstract sockets."""
+    listens = (
+        'import socket, time; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + "suite"); s.listen(); time.sleep(60)'
+    )
+    connects = 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + "suite")'
+    async with subject.open() as driver, subject.sandbox(driver) as one, subject.sandbox(driver) as two:
+        await run(one, f"echo a | tee /workspace/a /tmp/a /dev/shm/a; python3 -c '{listens}' >/dev/null 2>&1 &")
+        seen = await run(two, f"ls /workspace /tmp /dev/shm; python3 -c '{connects}' 2>&1 | tail -1")
+    expect("a\n" not in seen.stdout.replace("suite", ""), f"a neighbour's files are seen: {seen.stdout}")
+    expect("ConnectionRefusedError" in seen.stdout, f"a neighbour's socket answers: {seen.stdout}")

@@ -1,0 +1,71 @@
+"""What the suite runs against."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.interface import Driver
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What only the runtime knows of a sandbox's walls."""
+
+    writable_mounts: frozenset[str]
+    """Where user code may write, as mount points inside."""
+
+    processes: Callable[[str], list[int]]
+    """The sandbox's processes by id, as pids of the node; PID 1 is the first."""
+
+    hidden: tuple[str, ...] = ()
+    """Paths of the node that must not be there inside."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A driver under test."""
+
+    open: Callable[[], AbstractAsyncContextManager[Driver]]
+    """Opens the driver on the same runtime state each time; what it made must outlive it."""
+
+    mesh_id: str
+    """A mesh that only the suite uses."""
+
+    template: str
+    """A template with Python and a shell, prepared before."""
+
+    unprepared: str | None
+    """A template that was not prepared; None where all are."""
+
+    leftovers: Callable[[], set[str]]
+    """Everything on the node that is the mesh's: processes, mounts, sockets, folders, descriptors."""
+
+    boundary: Boundary
+
+    def request(self, sandbox_id: str = "", **stated: object) -> pb.CreateSandboxRequest:
+        """Give a request for a sandbox, by default of a new id, with what is stated of its spec."""
+        spec = sandbox_pb2.SandboxSpec(template=self.template, **stated)  # type: ignore[arg-type]  # fields by name
+        return pb.CreateSandboxRequest(sandbox_id=sandbox_id or new_id(), mesh_id=self.mesh_id, spec=spec)
+
+    @asynccontextmanager
+    async def sandbox(self, driver: Driver, **stated: object) -> AsyncGenerator[pb.RuntimeSandbox]:
+        """Give a sandbox for the time of a block."""
+        request = self.request("", **stated)
+        try:
+            yield (await driver.create_sandbox(request)).sandbox
+        finally:
+            await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=request.sandbox_id))
+
+
+Requirement: TypeAlias = Callable[[Subject], Awaitable[None]]
+
+
+def new_id() -> str:
+    """Give an id that no sandbox has."""
+    return f"sb_{secrets.token_hex(13)}"

@@ -1,0 +1,136 @@
+"""The bubblewrap driver as the conformance suite wants it, directly and over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.records import Folders
+from sandmeshd.drivers.bubblewrap.removal import remove_tree
+from sandmeshd.drivers.conformance import Boundary, Subject
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.remote import RemoteDriver
+from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.registrations import driver_service
+from sandmeshd.runtime.serving import open_server
+
+WRITABLE = frozenset({"/proc", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})
+Open = Callable[[], AbstractAsyncContextManager[Driver]]
+
+
+def _parents() -> dict[int, int]:
+    found: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            found[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _below(root: int) -> list[int]:
+    parents = _parents()
+    found = [root]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def _descriptors() -> list[str]:
+    targets: list[str] = []
+    for path in Path("/proc/self/fd").iterdir():
+        try:
+            targets.append(str(path.readlink()))
+        except FileNotFoundError:
+            continue
+    return targets
+
+
+def leftovers(paths: MeshPaths) -> set[str]:
+    """Give everything on this machine that belongs to a mesh of this process."""
+    processes = {f"process {pid}" for pid in _below(os.getpid())}
+    mounts = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(paths.state_root) in line}
+    roots = (paths.sandboxes, paths.agents)
+    folders = {str(path) for root in roots for pattern in ("*", "*/*") for path in root.glob(pattern)}
+    pidfds = {f"pidfd {number}" for number in range(_descriptors().count("anon_inode:[pidfd]"))}
+    files = {target for target in _descriptors() if "/memfd:" in target or str(paths.sandboxes) in target}
+    return processes | mounts | folders | pidfds | files
+
+
+def processes(paths: MeshPaths, sandbox_id: str) -> list[int]:
+    """Give a sandbox's processes, PID 1 first."""
+    init = Folders(paths).folder(sandbox_id).status_value("child-pid")
+    assert init is not None
+    return _below(init)
+
+
+@pytest.fixture
+def paths() -> Iterator[MeshPaths]:
+    """Give the directories of a mesh of a new id, beside the environments that this user's meshes share."""
+    made = MeshPaths(f"suite-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
+    made.make()
+    yield made
+    for folder in (made.state, made.runtime):
+        remove_tree(folder)
+
+
+@pytest.fixture(scope="session")
+def prepared() -> None:
+    """Build the templates' environment, where no earlier run did."""
+    asyncio.run(_prepare())
+
+
+async def _prepare() -> None:
+    paths = MeshPaths("suite-builds", default_state_directory(), default_runtime_directory())
+    paths.make()
+    async with open_driver(BubblewrapSettings(paths=paths)) as driver:
+        async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):
+            pass
+    for folder in (paths.state, paths.runtime):
+        remove_tree(folder)
+
+
+def _direct(settings: BubblewrapSettings) -> Open:
+    return lambda: open_driver(settings)
+
+
+def _remote(settings: BubblewrapSettings) -> Open:
+    @asynccontextmanager
+    async def open_remote() -> AsyncGenerator[Driver]:
+        address = f"unix://{settings.paths.services}/d"
+        async with (
+            open_driver(settings) as driver,
+            open_server([address], [driver_service(DriverServicer(driver))]),
+            open_channel(address) as channel,
+        ):
+            yield RemoteDriver(channel)
+
+    return open_remote
+
+
+@pytest.fixture(params=[_direct, _remote], ids=["direct", "grpc"])
+async def subject(request: pytest.FixtureRequest, paths: MeshPaths, prepared: None) -> AsyncGenerator[Subject]:
+    """Give the driver on a mesh of its own, nothing of which is left afterwards."""
+    yield Subject(
+        open=request.param(BubblewrapSettings(paths=paths)),
+        mesh_id=paths.mesh_id,
+        template="base",
+        unprepared=None,
+        leftovers=lambda: leftovers(paths),
+        boundary=Boundary(
+            writable_mounts=WRITABLE,
+            processes=lambda sandbox_id: processes(paths, sandbox_id),
+            hidden=(str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
+        ),
+    )
+    await sweep_state(paths)

@@ -1,0 +1,50 @@
+"""The conformance suite on the bubblewrap driver; as root a second time as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
+from sandmeshd.runtime.paths import default_state_directory
+
+ORDINARY_UID = 65433
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.__name__)
+async def test_conformance(requirement: Requirement, subject: Subject) -> None:
+    await requirement(subject)
+
+
+def _home() -> Path:
+    """Give the home of an ordinary user, who shares root's environments instead of building them again."""
+    home = Path(f"/var/tmp/sandmesh-suite-{ORDINARY_UID}")
+    shared = home / ".local" / "state" / "sandmesh" / "cache" / "environments"
+    shared.mkdir(parents=True, exist_ok=True)
+    for built in (default_state_directory() / "cache" / "environments").glob("[0-9a-f]*"):
+        if not (shared / built.name).is_symlink():
+            (shared / built.name).symlink_to(built)
+    for path in (home, *home.rglob("*")):
+        os.chown(path, ORDINARY_UID, ORDINARY_UID, follow_symlinks=False)
+    return home
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="this run is an ordinary user's already")
+@pytest.mark.timeout(300)
+def test_the_suite_passes_as_an_ordinary_user(prepared: None) -> None:
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", "-q", str(Path(__file__)), "-k", "test_conformance"],
+        cwd=Path(__file__).parents[2],
+        env={"HOME": str(_home()), "PATH": os.environ["PATH"]},
+        user=ORDINARY_UID,
+        group=ORDINARY_UID,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
