@@ -23,21 +23,6 @@ def text_block(text: str, description: str | None) -> Block:
     return {"type": "text", "text": text, "annotations": None, "description": description}
 
 
-def _whole(blocks: list[Block]) -> list[Block]:
-    """Put the pieces of long texts together."""
-    texts: list[list[Block]] = []
-    for block in blocks:
-        if texts and block.get("annotations") == CONTINUES:
-            texts[-1].append(block)
-        else:
-            texts.append([block])
-    return [pieces[0] if len(pieces) == 1 else _joined(pieces) for pieces in texts]
-
-
-def _joined(pieces: list[Block]) -> Block:
-    return {**pieces[0], "text": "".join(str(piece.get("text", "")) for piece in pieces)}
-
-
 class Assembly:
     """Collects the events of one call; what one stream wrote without another between is one block."""
 
@@ -66,7 +51,6 @@ class Assembly:
         result = read_result(ended)
         self._close()
         self._flush()
-        self._content = _whole(self._content)
         self._explain(result)
         if self._tool == SHELL and result.exit_code is not None:
             self._content.append(text_block(str(result.exit_code), "returncode"))

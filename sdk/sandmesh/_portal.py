@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
 
+THREAD = "sandmesh-portal"
+
 # How long an interrupted caller waits until its remote work was told to end.
 CANCEL_SECONDS = 5.0
 
@@ -49,7 +51,7 @@ class Portal:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="sandmesh-portal", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=THREAD, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:

@@ -1,23 +1,38 @@
 """What a process has once: the portal and the private mesh. A forked child begins with neither.
 
 gRPC's threads do not survive a fork, and a child that uses what they left hangs. So what the portal holds is closed
-before a fork and opened again after it, in the parent by itself, in the child when it is first needed.
+before a fork and opened again after it, in the parent by itself, in the child when it is first needed. The same is
+done for other loops that run in other threads; a loop that forks from inside itself cannot be helped.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import gc
 import os
+import sys
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sandmesh._portal import THREAD as PORTAL_THREAD
 from sandmesh._portal import Portal
 from sandmesh.errors import RuntimeUnavailable
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sandmesh._private import PrivateMesh
+
+
+# How long a fork waits for gRPC's threads to end; a program's own channels keep them.
+QUIET_SECONDS = 0.5
+# How long one loop may take to close its connection; one that is blocked is forked as it is.
+SUSPEND_SECONDS = 3.0
+# As gRPC names them, cut to the 15 characters that the kernel keeps.
+GRPC_THREADS = frozenset({"event_engine", "lifeguard", "grpc_global_tim", "timer_manager", "grpc_shutdown"})
 
 
 class Connected(Protocol):
@@ -89,14 +104,19 @@ class Process:
                 del self.connections[key]
 
     def before_fork(self) -> None:
-        """Close what the portal's loop holds."""
-        self.forget_closed_loops()
-        if self._portal is None or threading.current_thread().name == "sandmesh-portal":
+        """Close what gRPC holds in every loop that runs in another thread than the fork."""
+        if "grpc" not in sys.modules or threading.current_thread().name == PORTAL_THREAD:
             return
-        held: list[Connected] = [one for one in self.connections.values() if self.is_portal(one.loop)]
+        self.forget_closed_loops()
+        own = _running_loop()
+        held: list[Connected] = [one for one in self.connections.values() if one.loop is not own]
         for connection in held:
-            self._run(connection.suspend())
-        self._suspended = held
+            if connection.loop.is_running():
+                with suppress(TimeoutError):
+                    asyncio.run_coroutine_threadsafe(connection.suspend(), connection.loop).result(SUSPEND_SECONDS)
+                    self._suspended.append(connection)
+        if len(self._suspended) == len(self.connections):
+            _wait_for_grpc()
 
     def after_fork(self) -> None:
         """Go on in the parent."""
@@ -104,16 +124,50 @@ class Process:
         for connection in held:
             connection.loop.call_soon_threadsafe(connection.resume)
 
+    def at_exit(self) -> None:
+        """Close what the portal holds: gRPC's threads do not take it well when the interpreter ends under them."""
+        self.forget_closed_loops()
+        for connection in [one for one in self.connections.values() if self.is_portal(one.loop)]:
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(connection.suspend(), connection.loop).result(SUSPEND_SECONDS)
+        if self.connections:
+            _wait_for_grpc()
+
     def child(self) -> Process:
         """Give what a forked child begins with."""
         if self._private is not None:
             self._private.disown()
-        alive = any(not self.is_portal(one.loop) for one in self.connections.values())
+        alive = len(self._suspended) < len(self.connections)
         return Process((self, self._inherited), poisoned=alive or self._poisoned)
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        if self._portal is not None:
-            self._portal.run(work)
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _wait_for_grpc() -> None:
+    # gRPC ends its threads some time after its last object went. While one of them ends, its own fork handlers can
+    # deadlock with this process's interpreter lock, and the child has locks that nobody holds.
+    deadline = time.monotonic() + QUIET_SECONDS
+    collected = False
+    while _grpc_threads() and time.monotonic() < deadline:
+        if not collected and time.monotonic() > deadline - QUIET_SECONDS / 2:
+            gc.collect()
+            collected = True
+        time.sleep(0.0005)
+
+
+def _grpc_threads() -> bool:
+    if any("_poll_wrapper" in thread.name for thread in threading.enumerate()):
+        return True
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it ended
+            if path.read_text().strip() in GRPC_THREADS:
+                return True
+    return False
 
 
 class _Holder:
@@ -121,6 +175,9 @@ class _Holder:
 
     def __init__(self) -> None:
         self.process = Process()
+
+    def at_exit(self) -> None:
+        self.process.at_exit()
 
     def before_fork(self) -> None:
         self.process.before_fork()
@@ -133,6 +190,7 @@ class _Holder:
 
 
 _holder = _Holder()
+atexit.register(_holder.at_exit)
 os.register_at_fork(
     before=_holder.before_fork,
     after_in_parent=_holder.after_fork_in_parent,

@@ -5,7 +5,7 @@ The form is that of https://google.aip.dev/193: reason, domain "sandmesh", metad
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import grpc
@@ -61,7 +61,7 @@ def to_trailers(error: errors.SandmeshError) -> tuple[tuple[str, str | bytes], .
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(int(error.retry_after * 1e9))
         details.append(_any(retry))
-    code: tuple[int, str] = code_of(error).value  # type: ignore[assignment]  # grpc's stubs say int
+    code: tuple[int, str] = code_of(error).value
     status = status_pb2.Status(code=code[0], message=error.message, details=details)
     return ((DETAILS, status.SerializeToString()),)
 
@@ -97,7 +97,7 @@ def _from_status(status: status_pb2.Status) -> errors.SandmeshError | None:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated() -> Generator[None]:
     """Raise the exception that a failed RPC inside carries instead of grpc's own."""
     try:
         yield

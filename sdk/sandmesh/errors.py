@@ -39,7 +39,7 @@ class SandmeshError(Exception):
     """Something the mesh could not or may not do.
 
     `message` says what happened and what to do, `facts` has names and values as the reason documents them, `changed`
-    whether the mesh was changed, `retryable` whether the same request may succeed later, `retry_after` when, in seconds.
+    whether the mesh was changed, `retryable` whether the same request may succeed later, `retry_after` when (seconds).
     """
 
     reason: ClassVar[str] = "INTERNAL"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sandmeshd.drivers.bubblewrap.removal import remove_tree
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.runtime.paths import default_state_directory
 
@@ -20,26 +23,28 @@ async def test_conformance(requirement: Requirement, subject: Subject) -> None:
     await requirement(subject)
 
 
-def _home() -> Path:
+@pytest.fixture
+def home(prepared: None) -> Iterator[Path]:
     """Give the home of an ordinary user, who shares root's environments instead of building them again."""
-    home = Path(f"/var/tmp/sandmesh-suite-{ORDINARY_UID}")
-    shared = home / ".local" / "state" / "sandmesh" / "cache" / "environments"
-    shared.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="sm-", dir="/var/tmp"))
+    shared = made / ".local" / "state" / "sandmesh" / "cache" / "environments"
+    shared.mkdir(parents=True)
+    (made / "run").mkdir(mode=0o700)
     for built in (default_state_directory() / "cache" / "environments").glob("[0-9a-f]*"):
-        if not (shared / built.name).is_symlink():
-            (shared / built.name).symlink_to(built)
-    for path in (home, *home.rglob("*")):
+        (shared / built.name).symlink_to(built)
+    for path in (made, *made.rglob("*")):
         os.chown(path, ORDINARY_UID, ORDINARY_UID, follow_symlinks=False)
-    return home
+    yield made
+    remove_tree(made)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="this run is an ordinary user's already")
+@pytest.mark.needs("root")
 @pytest.mark.timeout(300)
-def test_the_suite_passes_as_an_ordinary_user(prepared: None) -> None:
+def test_the_suite_passes_as_an_ordinary_user(home: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-B", "-m", "pytest", "-q", str(Path(__file__)), "-k", "test_conformance"],
         cwd=Path(__file__).parents[2],
-        env={"HOME": str(_home()), "PATH": os.environ["PATH"]},
+        env={"HOME": str(home), "XDG_RUNTIME_DIR": str(home / "run"), "PATH": os.environ["PATH"]},
         user=ORDINARY_UID,
         group=ORDINARY_UID,
         extra_groups=[],

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sandmeshd.runtime.paths import default_state_directory
+
 PROGRAM = """
 import json, os, sys, time
 from sandmesh import BaseSandbox
@@ -42,10 +44,13 @@ def descendants(pid: int) -> set[int]:
         found |= more
 
 
+def command_line(pid: int) -> str:
+    """Give a process's arguments."""
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
 def meshes() -> set[str]:
     """Give the private meshes that have a directory."""
-    from sandmeshd.runtime.paths import default_state_directory
-
     return {path.name for path in (default_state_directory() / "meshes").glob("private-*")}
 
 
@@ -113,7 +118,7 @@ async def test_a_killed_mesh_takes_its_sandboxes_along_and_the_next_start_sweeps
     process, _ = await start("--wait")
     try:
         below = descendants(process.pid)
-        (mesh,) = [pid for pid in below if b"sandmeshd.cli.private" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (mesh,) = [pid for pid in below if "sandmeshd.cli.private" in command_line(pid)]
         os.kill(mesh, signal.SIGKILL)
         assert await gone(below, 5.0) == set()
     finally:

@@ -39,7 +39,8 @@ def tool(group: str) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         cls.group = group
-        made = pydantic_dataclass(config=ConfigDict(extra="forbid", strict=True), frozen=True)(cls)
+        dataclass = pydantic_dataclass(config=ConfigDict(extra="forbid", strict=True), frozen=True)
+        made = cast("type[T]", dataclass(cls))
         TOOLS[cls.name] = made
         return made
 
@@ -47,8 +48,8 @@ def tool(group: str) -> Callable[[type[T]], type[T]]:
 
 
 @cache
-def _adapter(cls: type[Tool]) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(TOOLS[name])
 
 
 def parse(cls: type[T], arguments: bytes) -> T:
@@ -58,7 +59,7 @@ def parse(cls: type[T], arguments: bytes) -> T:
         InvalidArgument: It is no object, or a value is missing, unknown or of the wrong type; the message names each.
     """
     try:
-        parsed: T = _adapter(cls).validate_json(arguments or b"{}")
+        parsed: T = _adapter(cls.name).validate_json(arguments or b"{}")
     except ValidationError as error:
         raise InvalidArgument(_explain(cls, error), {"tool": cls.name}) from None
     return parsed
@@ -88,13 +89,13 @@ def _explain(cls: type[Tool], error: ValidationError) -> str:
 
 def dump(declared: Tool) -> dict[str, Any]:
     """Give an instance's parameters as plain JSON values, those left at their default not included."""
-    plain: dict[str, Any] = _adapter(type(declared)).dump_python(declared, mode="json", exclude_defaults=True)
+    plain: dict[str, Any] = _adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
     return plain
 
 
 def input_schema(cls: type[Tool]) -> dict[str, Any]:
     """Give the JSON Schema (2020-12) of a tool's parameters."""
-    schema = _adapter(cls).json_schema()
+    schema = _adapter(cls.name).json_schema()
     schema.pop("description", None)
     schema["title"] = cls.name
     return schema

@@ -8,9 +8,7 @@ from pydantic import Field
 
 from sandmesh.tools.declare import Tool, tool
 
-Timeout = Annotated[
-    float | None, Field(gt=0, description="Seconds until it is stopped; none: no limit of its own.")
-]
+Timeout = Annotated[float | None, Field(gt=0, description="Seconds until it is stopped; none: no limit of its own.")]
 
 
 @tool("generic")
@@ -20,9 +18,7 @@ class RunIpythonCell(Tool):
     Variables and imports stay for the next cell. IPython's magics and top-level await work.
     """
 
-    code: Annotated[
-        str, Field(min_length=1, description="Python code; its last expression's value is shown.")
-    ]
+    code: Annotated[str, Field(min_length=1, description="Python code; its last expression's value is shown.")]
     timeout: Timeout = None
 
 
@@ -30,13 +26,9 @@ class RunIpythonCell(Tool):
 class RunShellCommand(Tool):
     """Run a command line with the sandbox's shell and return its output and exit code."""
 
-    command: Annotated[
-        str, Field(min_length=1, pattern=r"\S", description="The command line, for /bin/bash -c.")
-    ]
+    command: Annotated[str, Field(min_length=1, pattern=r"\S", description="The command line, for /bin/bash -c.")]
     timeout: Timeout = None
-    cwd: Annotated[
-        str | None, Field(description="Where it runs; relative to the workspace, which is the default.")
-    ] = None
-    env: Annotated[
-        dict[str, str] | None, Field(description="Variables on top of the sandbox's environment.")
-    ] = None
+    cwd: Annotated[str | None, Field(description="Where it runs; relative to the workspace, which is the default.")] = (
+        None
+    )
+    env: Annotated[dict[str, str] | None, Field(description="Variables on top of the sandbox's environment.")] = None

@@ -11,7 +11,7 @@ from typing import Any
 class Answer:
     """A tool's result: MCP content blocks, and a structured result where it has one."""
 
-    content: list[dict[str, Any]] = field(default_factory=list)
+    content: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     structured: Mapping[str, Any] | None = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from sandmeshd.runtime.interception import Context
 from sandmeshd.runtime.serving import Registration
 
 Resolved = sandbox_pb2.ResolveSandboxResponse
-TOKEN = "known to both"
+TOKEN = secrets.token_hex(8)
 LENGTH = struct.Struct(">I")
 
 

@@ -125,3 +125,9 @@ def test_megabytes_of_output_are_put_together_once() -> None:
     result = assemble(*(output(b"x" * 65536) for _ in range(100)))
     assert len(result["content"]) == 1
     assert len(result.stdout) == len(result.stdout_bytes) == 6553600
+
+
+def test_a_text_that_came_in_pieces_is_one_block_whatever_was_written_between() -> None:
+    more = b'{"type": "text", "text": "b", "annotations": {"continues": true}}'
+    result = assemble(content(b'{"type": "text", "text": "a"}'), content(more), output(b"x"), content(more), tool="x")
+    assert result["content"] == [block("abb", "stdout"), block("x", "stdout")]

@@ -26,6 +26,7 @@ from sandmesh import (
 )
 from sandmesh import errors as e
 from sandmesh._portal import Portal
+from sandmesh._process import process
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 from .conftest import World
@@ -216,33 +217,41 @@ def test_a_fork_leaves_the_parents_calls_running_and_gives_the_child_its_own(thr
     assert threaded_world.mesh.sessions == {}
 
 
-FORKED_IN_A_LOOP = """
+FORKED_BESIDE_A_LOOP = """
 import asyncio, os, signal
-from sandmesh import BaseSandbox, BaseSandboxAsync, errors
+from sandmesh import BaseSandbox, BaseSandboxAsync
 def fork():
     child = os.fork()
     if child == 0:
         signal.alarm(20)
-        try:
-            with BaseSandbox(base_url="{address}") as own:
-                print(own.run_ipython_cell("1+1").text, flush=True)
-        except errors.RuntimeUnavailable as error:
-            print(error.facts["fix"].split()[0], flush=True)
+        with BaseSandbox(base_url="{address}") as own:
+            print(own.run_ipython_cell("1+1").text, flush=True)
         os._exit(0)
     print(os.waitpid(child, 0)[1], flush=True)
 async def main():
     async with BaseSandboxAsync(base_url="{address}") as box:
         await box.run_ipython_cell("1+1")
-        fork()
+        await asyncio.to_thread(fork)
         print((await box.run_ipython_cell("1+1")).text)
     fork()
 asyncio.run(main())
 """
 
 
-def test_a_child_in_which_grpc_would_hang_says_so(threaded_world: World) -> None:
-    out = run_program_quietly(FORKED_IN_A_LOOP.format(address=threaded_world.address))
-    assert out == "close\n0\n2\n2\n0\n"
+def test_a_thread_may_fork_beside_a_loop_and_a_loop_that_closed_its_boxes(threaded_world: World) -> None:
+    out = run_program_quietly(FORKED_BESIDE_A_LOOP.format(address=threaded_world.address))
+    assert out == "2\n0\n2\n2\n0\n"
+
+
+async def test_a_child_of_a_loop_with_open_boxes_is_told_that_grpc_cannot_work_there(world: World) -> None:
+    async with BaseSandboxAsync(base_url=world.address):
+        process().before_fork()
+        with pytest.raises(e.RuntimeUnavailable, match="forked"):
+            process().child().check_fork()
+        process().after_fork()
+    process().before_fork()
+    process().child().check_fork()
+    process().after_fork()
 
 
 def run_program_quietly(program: str) -> str:

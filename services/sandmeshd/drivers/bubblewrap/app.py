@@ -36,7 +36,7 @@ async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
     Raises:
         RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing.
     """
-    view = await _view(settings)
+    view = await open_view(settings)
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
     supplies = Supplies(load_templates(), EnvironmentBuilder(settings, view), agent)
@@ -49,7 +49,12 @@ async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
         await driver.close()
 
 
-async def _view(settings: BubblewrapSettings) -> View:
+async def open_view(settings: BubblewrapSettings) -> View:
+    """Find what all sandboxes are made from.
+
+    Raises:
+        RuntimeUnavailable: bwrap or an interpreter that sandboxes can read is missing.
+    """
     interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
     bwrap = await find_bwrap(settings)
     system = await show_system(settings.paths.cache)

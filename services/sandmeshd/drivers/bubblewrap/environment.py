@@ -130,7 +130,7 @@ def _step(line: str, share: float) -> Progress | None:
     words = line.split()
     if line.startswith(FETCHED):
         name = words[1].rpartition("/")[2].partition("=")[0].partition("-")[0]
-        return Progress(f"fetching {name}", VENV + min(share, 1) * (COLLECTED - VENV))
+        return Progress(f"fetching {name}", min(VENV + share * (COLLECTED - VENV), COLLECTED))
     if line.startswith("Installing collected packages"):
         return Progress(f"installing {len(words) - 3} packages", COLLECTED)
     return None

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from google.protobuf import json_format
 
@@ -215,7 +216,7 @@ def _parsed(line: bytes) -> dict[str, object]:
         answer = json.loads(line)
     except ValueError:
         return {}
-    return answer if isinstance(answer, dict) else {}
+    return cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
 
 
 def _failed(folder: Folder, why: str) -> SandboxStartFailed:

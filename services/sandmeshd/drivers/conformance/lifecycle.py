@@ -119,7 +119,7 @@ async def a_deleted_sandbox_leaves_nothing(subject: Subject) -> None:
         expect(subject.leftovers() != before, "the leftovers do not show a sandbox")
         async with asyncio.timeout(DELETION_SECONDS):
             await driver.delete_sandbox(_delete(sandbox.sandbox_id))
-        expect_equal(subject.leftovers() - before, set(), "what is left")
+        expect_equal(sorted(subject.leftovers() - before), [], "what is left")
         await expect_error(
             SandboxNotFound, driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=sandbox.sandbox_id))
         )
@@ -157,7 +157,7 @@ async def a_cancelled_create_leaves_nothing(subject: Subject) -> None:
             if task.cancelled():
                 await _gone(driver, request.sandbox_id)
             await driver.delete_sandbox(_delete(request.sandbox_id))
-        expect_equal(subject.leftovers() - before, set(), "what is left")
+        expect_equal(sorted(subject.leftovers() - before), [], "what is left")
 
 
 async def _create(driver: Driver, request: pb.CreateSandboxRequest) -> None:

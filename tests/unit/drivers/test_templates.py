@@ -1,0 +1,68 @@
+"""Templates are data."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.templates import load_templates
+
+GOOD = 'description = "d"\ntool_groups = ["generic"]\nenvironment = "python"\n'
+
+
+def _write(root: Path, definition: str = GOOD, environment: str = 'requirements = ["a==1"]\n') -> Path:
+    for kind, name, text in (("definitions", "one", definition), ("environments", "python", environment)):
+        (root / kind).mkdir()
+        (root / kind / f"{name}.toml").write_text(text)
+    return root
+
+
+def test_base_and_filesystem_ship_and_share_one_environment() -> None:
+    templates = load_templates()
+    assert list(templates) == ["base", "filesystem"]
+    assert templates["base"].tool_groups == ("generic",)
+    assert templates["filesystem"].tool_groups == ("generic", "filesystem")
+    assert templates["base"].python == templates["filesystem"].python
+
+
+def test_every_package_is_pinned() -> None:
+    for template in load_templates().values():
+        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in template.python.requirements)
+
+
+def test_the_generation_changes_with_anything_in_a_template(tmp_path: Path) -> None:
+    texts = [GOOD, GOOD.replace('"d"', '"e"'), GOOD + '[variables]\nA = "1"\n']
+    for number, text in enumerate(texts):
+        (tmp_path / str(number)).mkdir()
+        _write(tmp_path / str(number), text)
+    generations = {load_templates(tmp_path / str(number))["one"].generation for number in range(len(texts))}
+    assert len(generations) == len(texts)
+    assert load_templates(tmp_path / "0")["one"].generation in generations
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "not toml",
+        GOOD + "colour = 1\n",
+        GOOD.replace("generic", "").replace('""', ""),
+        GOOD.replace('"python"', '"none"'),
+    ],
+    ids=["no TOML", "an unknown value", "no tools", "no such environment"],
+)
+def test_a_bad_definition_is_refused_by_its_name(tmp_path: Path, definition: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"(one|none)\.toml"):
+        load_templates(_write(tmp_path, definition))
+
+
+def test_templates_need_nothing_of_the_services() -> None:
+    program = "import sys, sandmeshd.templates; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "sandmeshd" in loaded
+    assert not loaded & {"grpc", "structlog", "redis"}
