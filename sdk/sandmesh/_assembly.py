@@ -14,7 +14,7 @@ SHELL = "run_shell_command"
 
 Block = dict[str, Any]
 
-# What the agent writes at the pieces of a text that is too long for one event, from the second on.
+# How an agent marks a text block that is more of the last one: a text may be too long for one event.
 CONTINUES = {"continues": True}
 
 
@@ -31,6 +31,8 @@ class Assembly:
         self._call_id = call_id
         self._content: list[Block] = []
         self._pieces: list[str] = []
+        self._text: Block | None = None
+        self._continued: list[str] = []
         self._open: int = 0
         self._decoders: dict[int, codecs.IncrementalDecoder] = {}
         self._raw: dict[int, list[bytes]] = {}
@@ -50,6 +52,7 @@ class Assembly:
         """Give the result."""
         result = read_result(ended)
         self._close()
+        self._join()
         self._flush()
         self._explain(result)
         if self._tool == SHELL and result.exit_code is not None:
@@ -73,6 +76,11 @@ class Assembly:
     def _add_content(self, content: pb.Content) -> None:
         self._close()
         block = read_block(content)
+        if block.get("annotations") == CONTINUES and self._text is not None:
+            self._continued.append(str(block.get("text", "")))
+            return
+        self._join()
+        self._text = block if block.get("type") == "text" else None
         block.setdefault("annotations", None)
         block.setdefault("description", "stdout" if block.get("type") == "text" else None)
         self._content.append(block)
@@ -81,6 +89,11 @@ class Assembly:
         self._close()
         self._dropped += dropped.bytes
         self._content.append(text_block(f"[{dropped.bytes} bytes of output were left out here]\n", "stderr"))
+
+    def _join(self) -> None:
+        if self._continued and self._text is not None:
+            self._text["text"] = "".join((str(self._text.get("text", "")), *self._continued))
+            self._continued.clear()
 
     def _close(self) -> None:
         if self._open == 0:

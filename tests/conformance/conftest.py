@@ -84,9 +84,9 @@ def paths() -> Iterator[MeshPaths]:
         remove_tree(folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def prepared() -> None:
-    """Build the templates' environment, where no earlier run did."""
+    """Build the templates' environment and the agent's tree, where no earlier test did."""
     asyncio.run(_prepare())
 
 

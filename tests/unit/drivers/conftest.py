@@ -58,9 +58,9 @@ def request_of(settings: BubblewrapSettings, sandbox_id: str) -> pb.CreateSandbo
     return pb.CreateSandboxRequest(sandbox_id=sandbox_id, mesh_id=settings.paths.mesh_id, spec=spec)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def prepared() -> None:
-    """Build the base template, where no earlier run did."""
+    """Build the base template and the agent's tree, where no earlier test did."""
     asyncio.run(_prepare_shared())
 
 

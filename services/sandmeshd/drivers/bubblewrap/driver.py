@@ -9,7 +9,14 @@ from contextlib import aclosing
 from typing import NoReturn
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
+from sandmesh.errors import (
+    AlreadyExists,
+    CapabilityMissing,
+    InvalidArgument,
+    SandboxLost,
+    SandboxNotFound,
+    SandboxStartFailed,
+)
 from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
@@ -107,7 +114,7 @@ class BubblewrapDriver:
             if held is not None:
                 os.close(held)
             detail = plan.folder.end_detail()
-            raise SandboxLost(f"{plan.folder.sandbox_id} ended as soon as it listened", {"detail": detail})
+            raise SandboxStartFailed(f"{plan.folder.sandbox_id} ended as soon as it listened", {"detail": detail})
         self._tracker.follow(plan.folder, processes, held)
         plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
         plan.record.write(plan.folder)
@@ -212,6 +219,8 @@ class BubblewrapDriver:
 
     async def close(self) -> None:
         """Let go of the sandboxes; those that end with the driver are deleted."""
-        if self._settings.ends_with_driver:
-            await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
-        await self._tracker.close()
+        try:
+            if self._settings.ends_with_driver:
+                await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
+        finally:
+            await self._tracker.close()
