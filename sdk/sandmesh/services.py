@@ -17,7 +17,7 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.errors import SandmeshError, WrongState
 from sandmesh.inputs import SandboxType
-from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
+from sandmesh.sync import BaseSandbox, FilesystemSandbox
 
 B = TypeVar("B")
 Ids = tuple[str, str]
@@ -25,8 +25,8 @@ Ids = tuple[str, str]
 DEFAULT_USER = "default"
 HEALTH_SECONDS = 5.0
 
-_ASYNC: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
-_SYNC: dict[str, type[Sandbox]] = {"base": BaseSandbox, "filesystem": FilesystemSandbox}
+_ASYNC: dict[str, type[BaseSandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
+_SYNC: dict[str, type[BaseSandbox]] = {"base": BaseSandbox, "filesystem": FilesystemSandbox}
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class SandboxService:
         self._address = (base_url, bearer_token)
         self._timeout = read_seconds("timeout", timeout)
         self._started = False
-        self._here: _Sessions[SandboxAsync] | None = None
-        self._portal: _Sessions[Sandbox] | None = None
+        self._here: _Sessions[BaseSandboxAsync] | None = None
+        self._portal: _Sessions[BaseSandbox] | None = None
 
     async def start(self) -> None:
         """Reach the mesh.
@@ -143,7 +143,7 @@ class SandboxService:
 
     def connect(
         self, session_id: str, user_id: str | None = None, sandbox_types: Sequence[str | SandboxType] = ("base",)
-    ) -> list[Sandbox]:
+    ) -> list[BaseSandbox]:
         """Give the session's sandboxes of these types, those it has or new ones, open and ready.
 
         Without `user_id` the session is the user's named "default".
@@ -161,7 +161,7 @@ class SandboxService:
 
     async def connect_async(
         self, session_id: str, user_id: str | None = None, sandbox_types: Sequence[str | SandboxType] = ("base",)
-    ) -> list[SandboxAsync]:
+    ) -> list[BaseSandboxAsync]:
         """Give what `connect` does, as sandboxes for this event loop."""
         return await self._sessions().connect(_ids(session_id, user_id), _types(sandbox_types))
 
@@ -170,14 +170,14 @@ class SandboxService:
         await self._sessions().release(_ids(session_id, user_id))
         return True
 
-    async def _connect_in_portal(self, ids: Ids, types: Sequence[str]) -> list[Sandbox]:
+    async def _connect_in_portal(self, ids: Ids, types: Sequence[str]) -> list[BaseSandbox]:
         return await (await self._portal_sessions()).connect(ids, types)
 
     async def _release_in_portal(self, ids: Ids) -> bool:
         await (await self._portal_sessions()).release(ids)
         return True
 
-    async def _portal_sessions(self) -> _Sessions[Sandbox]:
+    async def _portal_sessions(self) -> _Sessions[BaseSandbox]:
         self._sessions()
         if self._portal is None:
             connection = await acquire(*self._address, self._timeout)
@@ -189,16 +189,16 @@ class SandboxService:
             self._portal = _Sessions(connection, self._timeout, opener)
         return self._portal
 
-    def _sessions(self) -> _Sessions[SandboxAsync]:
+    def _sessions(self) -> _Sessions[BaseSandboxAsync]:
         if self._here is None:
             raise WrongState("this service was not started: await start() first", {"state": "STOPPED"})
         return self._here
 
-    def _make_async(self, kind: str, sandbox_id: str) -> SandboxAsync:
-        return _ASYNC.get(kind, SandboxAsync)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
+    def _make_async(self, kind: str, sandbox_id: str) -> BaseSandboxAsync:
+        return _ASYNC.get(kind, BaseSandboxAsync)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
 
-    def _make_sync(self, kind: str, sandbox_id: str) -> Sandbox:
-        return _SYNC.get(kind, Sandbox)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
+    def _make_sync(self, kind: str, sandbox_id: str) -> BaseSandbox:
+        return _SYNC.get(kind, BaseSandbox)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
 
     async def _ask_capacity(self, timeout: float) -> None:
         connection = await acquire(*self._address, timeout)

@@ -5,18 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.mesh.settings import MeshSettings
 
 
-class EnvironmentSettings(BaseSettings, MeshSettings):
+class EnvironmentSettings(MeshSettings):
     """MeshSettings with the environment below what is given."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="SANDMESH_", extra="ignore", frozen=True, use_attribute_docstrings=True
-    )
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what is given, then the environment."""
+        return (init_settings, env_settings)
 
 
 def read_settings(**given: Any) -> MeshSettings:
@@ -27,11 +35,10 @@ def read_settings(**given: Any) -> MeshSettings:
     """
     stated = {name: value for name, value in given.items() if value is not None}
     try:
-        found = EnvironmentSettings(**stated)
+        return EnvironmentSettings(**stated)
     except ValidationError as error:
         problems = "; ".join(
             f"SANDMESH_{'.'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"settings do not fit: {problems}") from None
-    return MeshSettings.model_validate(found.model_dump())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from sandmeshd.mesh.app import Progress as Report
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[Report]:
+def progress_bar(console: Console) -> Generator[Report]:
     """Give what takes (message, fraction); the bar appears with the first and goes at the end.
 
     Where the console is no terminal, each new message is a line instead.

@@ -61,10 +61,12 @@ def python(
 
 def variables(entries: list[str] | None) -> dict[str, str]:
     """Read NAME=VALUE entries."""
-    read = dict(entry.partition("=")[::2] for entry in entries or ())
+    read: dict[str, str] = {}
     for entry in entries or ():
-        if "=" not in entry or entry.startswith("="):
+        name, found, value = entry.partition("=")
+        if not name or not found:
             raise typer.BadParameter(f"{entry!r} is not NAME=VALUE")
+        read[name] = value
     return read
 
 

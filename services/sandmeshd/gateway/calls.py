@@ -17,6 +17,9 @@ from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
+# More than any client has under way; a finished call that is not acknowledged counts until then.
+MOST_RELAYS = 8192
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 NAME = pb.DESCRIPTOR.services_by_name["CallService"].full_name
@@ -195,8 +198,10 @@ class Client:
     def take(self, frame: pb.CallFrame) -> None:
         """Route a frame to its call; one for a call that is over is dropped, as it crossed the result."""
         relay = self._relays.get(frame.call_id)
-        if relay is not None and not frame.HasField("attach"):
+        if relay is not None and not (frame.HasField("attach") or frame.HasField("start")):
             relay.push(frame)
+            if relay.over and frame.HasField("acknowledge"):
+                del self._relays[frame.call_id]
         elif frame.HasField("start") or frame.HasField("attach"):
             self._open(frame, relay)
 
@@ -215,9 +220,13 @@ class Client:
         self._outbox.put(call, response, last_sequence)
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
-        """Forget the call."""
-        if self._relays.get(call.call_id) is call:
+        """Forget a call that was refused; one with a result stays until the client has it, or very many are."""
+        if error is not None and self._relays.get(call.call_id) is call:
             del self._relays[call.call_id]
+        elif len(self._relays) > MOST_RELAYS:
+            finished = [call_id for call_id, relay in self._relays.items() if relay.over]
+            for call_id in finished[: MOST_RELAYS // 2]:
+                del self._relays[call_id]
 
     async def write_all(self, context: Context) -> None:
         """Write responses as the client takes them."""

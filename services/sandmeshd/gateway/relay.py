@@ -79,17 +79,18 @@ class Relay:
             self._forward(frame)
 
     def push(self, frame: pb.CallFrame) -> None:
-        """Send a further frame of the caller's."""
+        """Send a further frame of the caller's; of a call that is over, only what frees its log."""
         if self.over:
-            return
-        if self._link is None:
+            if frame.HasField("acknowledge"):
+                self._send(frame)
+        elif self._link is None:
             self._backlog.append(frame)
         else:
             self._forward(frame)
 
     def acknowledge(self, sequence: int) -> None:
         """Tell the agent that all events up to one have arrived."""
-        if sequence and not self.over:
+        if sequence:
             self.push(pb.CallFrame(call_id=self.call_id, acknowledge=pb.Acknowledge(sequence=sequence)))
 
     def detach(self) -> None:

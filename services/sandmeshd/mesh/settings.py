@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 
-class MeshSettings(BaseModel):
+class MeshSettings(BaseSettings):
     """Settings of a whole mesh; each service's own are made from them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SANDMESH_", extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what is given and nothing else: only the command line reads the environment."""
+        return (init_settings,)
 
     mesh_id: str = Field(default="local", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     """The mesh's name; sandboxes and records of another are never touched."""

@@ -205,6 +205,28 @@ async def test_run_call_acknowledges_what_the_caller_took(world: World) -> None:
     assert await acknowledged == 1
 
 
+async def test_the_acknowledgement_of_a_result_reaches_the_agent(world: World) -> None:
+    acknowledged: asyncio.Queue[int] = asyncio.Queue()
+
+    async def script(peer: Peer) -> None:
+        for _ in range(2):
+            frame = await peer.receive()
+            call_id = frame.call.frame.call_id
+            peer.send_events(frame.channel, call_id, output(1, "a"), result(2))
+            acknowledged.put_nowait((await peer.receive()).call.frame.acknowledge.sequence)
+
+    stub = call_pb2_grpc.CallServiceStub(await world.open(script))
+    assert len([answer async for answer in stub.RunCall(call_pb2.RunCallRequest(start=start()))]) == 1
+    assert await acknowledged.get() == 2
+    stream = stub.Multiplex()
+    await stream.write(call_pb2.MultiplexRequest(frames=[call_pb2.CallFrame(call_id="c2", start=start("c2"))]))
+    await stream.read()
+    frame = call_pb2.CallFrame(call_id="c2", acknowledge=call_pb2.Acknowledge(sequence=2))
+    await stream.write(call_pb2.MultiplexRequest(frames=[frame]))
+    assert await acknowledged.get() == 2
+    stream.cancel()
+
+
 async def test_a_client_that_goes_away_detaches_its_calls(world: World) -> None:
     detached = asyncio.Event()
 

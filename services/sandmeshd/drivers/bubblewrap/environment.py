@@ -98,12 +98,13 @@ class EnvironmentBuilder:
             return
         if os.geteuid() == 0:
             os.chown(home, self._settings.host_uid, self._settings.host_gid)
-        await _run(warm_up_arguments(self._view, fresh, home, statement), cwd="/", env={})
+        await _run(warm_up_arguments(self._view, fresh, home, statement))
         await asyncio.to_thread(_take_over, home)
 
 
-async def _run(arguments: list[str], **told: object) -> None:
-    async with running(arguments, **told) as command:
+async def _run(arguments: list[str]) -> None:
+    # What runs in a sandbox gets none of this environment: bwrap clears it.
+    async with running(arguments, cwd=Path("/")) as command:
         if not await command.succeeded():
             raise _failed(command)
 

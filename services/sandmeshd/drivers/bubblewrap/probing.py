@@ -47,12 +47,12 @@ class Probe:
     async def _try(self) -> None:
         with memory_file(self._filter) as seccomp:
             arguments = probe_arguments(self._view, seccomp)
-            async with running(arguments, pass_fds=(seccomp,), cwd="/", env={}) as command:
+            async with running(arguments, pass_fds=(seccomp,), cwd=Path("/"), env={}) as command:
                 if not await command.succeeded():
                     raise unavailable(command.detail)
 
     async def _ask(self) -> str:
-        async with running([*self._view.bwrap, "--version"], cwd="/", env={}) as command:
+        async with running([*self._view.bwrap, "--version"], cwd=Path("/"), env={}) as command:
             await command.succeeded()
             return command.detail.strip()
 
