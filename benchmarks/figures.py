@@ -85,6 +85,7 @@ async def warm(mesh: RunningMesh) -> list[Figure]:
 
     async def filled() -> None:
         await pool_is_full(mesh, "base", 2)
+        await asyncio.sleep(0.5)  # the newest one still imports what its kernel needs
 
     made, _ = await create_and_release(mesh, 20, filled)
     return [Figure("warm create -> first Python result", made.measured, "5 ms; now 15 ms")]

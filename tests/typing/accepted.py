@@ -56,5 +56,5 @@ async def with_a_loop() -> None:
 
 async def sessions(service: SandboxService) -> None:
     """A service gives lists of boxes."""
-    assert_type(service.connect("s", "u", ["base"]), list[Sandbox])
-    assert_type(await service.connect_async("s", user_id="u"), list[SandboxAsync])
+    assert_type(service.connect("s", "u", ["base"]), list[BaseSandbox])
+    assert_type(await service.connect_async("s", user_id="u"), list[BaseSandboxAsync])

@@ -59,7 +59,8 @@ class Pools:
                 while await self._add(pool, placement, background):
                     pass
                 await wait_briefly(woken, self._settings.poll_seconds)
-                await asyncio.sleep(pool.delay)
+                # A start takes both cores: the claim that made room for it has its first call first.
+                await asyncio.sleep(max(pool.delay, self._settings.pool_pause_seconds))
 
     async def _add(self, pool: _Pool, placement: Placement, background: Background) -> bool:
         if pool.delay and pool.under_way:

@@ -27,6 +27,9 @@ class AllocatorSettings(BaseModel):
     pools: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """How many sandboxes to keep ready, by template."""
 
+    pool_pause_seconds: float = Field(default=0.1, ge=0)
+    """How long after a claim its pool is refilled: as long as its holder's first call takes."""
+
     pool_concurrency: PositiveInt = 4
     """How many sandboxes of pools are made at once."""
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+import grpc
+
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmeshd.allocator import AllocatorSettings, open_allocator
@@ -16,7 +18,7 @@ from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweeping import remove, sweep_private
-from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.local import local_channel
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service
 from sandmeshd.runtime.serving import open_server
@@ -53,8 +55,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         driver = await stack.enter_async_context(open_driver(driver_settings(settings)))
         await _prepare(driver, progress)
         internal = f"unix://{paths.services}/i"
-        await _open_internal(stack, settings, store, driver, internal)
-        channel = await stack.enter_async_context(open_channel(internal))
+        channel = await _open_internal(stack, settings, store, driver, internal)
         gateway = GatewaySettings(
             listen=(f"unix://{paths.gateway}", *settings.listen), bearer_token=settings.bearer_token
         )
@@ -64,13 +65,14 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
 
 async def _open_internal(
     stack: AsyncExitStack, settings: MeshSettings, store: Store, driver: Driver, address: str
-) -> None:
+) -> grpc.aio.Channel:
     allocator = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, {DRIVER: driver}))
-    channel = await stack.enter_async_context(open_channel(address))
-    sandboxes = sandbox_pb2_grpc.SandboxServiceStub(channel)
+    leases = local_channel([sandbox_service(allocator)])
+    sandboxes = sandbox_pb2_grpc.SandboxServiceStub(leases)
     broker = await stack.enter_async_context(open_broker(BrokerSettings(), store, sandboxes))
     services = [sandbox_service(allocator), session_service(broker), driver_service(DriverServicer(driver))]
     await stack.enter_async_context(open_server([address], services))
+    return local_channel(services)
 
 
 async def _prepare(driver: Driver, progress: Progress) -> None:

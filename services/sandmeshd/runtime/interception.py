@@ -34,10 +34,14 @@ async def errors_as_status(method: str, context: Context) -> AsyncGenerator[None
     except grpc.aio.AbortError:
         raise
     except Exception:
-        error_id = secrets.token_hex(6)
-        log.exception("an RPC failed unexpectedly", method=method, error_id=error_id)
-        message = f"the mesh has a defect; its log names it {error_id}"
-        await _abort(context, InternalError(message, {"error_id": error_id}))
+        await _abort(context, unexpected(method))
+
+
+def unexpected(method: str) -> InternalError:
+    """Log the exception that is being handled, and give what may leave of it: an id to look up."""
+    error_id = secrets.token_hex(6)
+    log.exception("an RPC failed unexpectedly", method=method, error_id=error_id)
+    return InternalError(f"the mesh has a defect; its log names it {error_id}", {"error_id": error_id})
 
 
 async def _abort(context: Context, error: SandmeshError) -> None:

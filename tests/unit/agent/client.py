@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -106,7 +107,8 @@ class Client:
         self.reader = reader
         self.writer = writer
         self.numbers = itertools.count(1)
-        self.ids = (f"call-{id(self):x}-{number}" for number in itertools.count(1))
+        prefix = secrets.token_hex(8)
+        self.ids = (f"{prefix}-{number}" for number in itertools.count(1))
         self.channels: dict[int, Channel] = {}
 
     def send(self, frame: pb.ToAgent) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from tests.unit.allocator.conftest import Mesh
@@ -123,6 +125,9 @@ async def test_a_claim_after_a_crash_before_the_token_was_installed_installs_it(
         await allocator.until_pooled("base", 1)
         answer = await allocator.claim("one")
         sandbox_id = answer.sandbox.sandbox_id
+        async with asyncio.timeout(5):
+            while await commands(mesh.store).hget(mesh.store.key("sandbox", sandbox_id), "installed") != b"1":
+                await asyncio.sleep(0)
         # As a crash between the claim and the agent's answer leaves it.
         mesh.runtime.tokens[sandbox_id] = 0
         await commands(mesh.store).hset(mesh.store.key("sandbox", sandbox_id), "installed", "0")

@@ -34,6 +34,8 @@ class Kernel:
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
+        # What a fork shares is copied when it is first written: before the first cell, not in it.
+        shell.exercise(self._shell, "1+1")
         self._sink.channel = channel
         streams = _Streams(channel, pipes)
         while True:

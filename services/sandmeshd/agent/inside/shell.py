@@ -119,8 +119,13 @@ def _config() -> Any:
 def make_shell(sink: Sink) -> Any:
     """Make the shell that `get_ipython()` gives, and let it have done everything once."""
     shell = Shell.instance(sink)
-    for cell in ("1+1", "print(end='')", "import asyncio", "1/0", "1 +"):
+    exercise(shell, "1+1", "print(end='')", "import asyncio", "1/0", "1 +")
+    return shell
+
+
+def exercise(shell: Any, *cells: str) -> None:
+    """Run cells whose results go nowhere, and forget them."""
+    for cell in cells:
         shell.run_cell(cell, store_history=True)
     shell.reset(new_session=True)
     shell.execution_count = 1
-    return shell

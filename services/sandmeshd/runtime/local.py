@@ -1,0 +1,104 @@
+"""A channel to services of the same process, without a network between.
+
+What is called is what a server would call, with messages that are copied as they are on the wire: only the composition
+root knows the difference. Errors arrive as the exceptions they were raised as.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import grpc
+
+from sandmesh.errors import DeadlineExceeded, MethodNotFound, SandmeshError
+from sandmeshd.runtime.interception import Handler, unexpected
+from sandmeshd.runtime.serving import Registration
+from sandmeshd.runtime.validation import require
+
+Convert = Callable[[Any], Any]
+
+
+def local_channel(services: Sequence[Registration]) -> grpc.aio.Channel:
+    """Give a channel to services of this process, for their unary methods."""
+    server = _Handlers()
+    for service in services:
+        service.add(cast("grpc.aio.Server", server))
+    return cast("grpc.aio.Channel", _LocalChannel(server))
+
+
+class _Handlers:
+    """What generated code takes for a server: it keeps the handlers."""
+
+    def __init__(self) -> None:
+        self._generic: list[grpc.GenericRpcHandler] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self._generic += handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
+        """Do nothing: the same handlers came generically."""
+
+    def find(self, method: str) -> Handler:
+        details = cast("grpc.HandlerCallDetails", _Details(method))
+        for generic in self._generic:
+            found = generic.service(details)
+            if found is not None:
+                return found
+        raise MethodNotFound(f"{method} is not a method of this process", {"method": method})
+
+
+class _Details:
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.invocation_metadata = ()
+
+
+class _Context:
+    """What servicers use of a ServicerContext."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._ends = None if timeout is None else time.monotonic() + timeout
+
+    def time_remaining(self) -> float | None:
+        return None if self._ends is None else max(0.0, self._ends - time.monotonic())
+
+
+class _LocalChannel:
+    """The part of a grpc.aio.Channel that unary stubs use."""
+
+    def __init__(self, handlers: _Handlers) -> None:
+        self._handlers = handlers
+
+    def unary_unary(
+        self, method: str, request_serializer: Convert = bytes, response_deserializer: Convert = bytes, **_: object
+    ) -> Callable[..., Awaitable[Any]]:
+        handlers = self._handlers
+
+        async def call(request: Any, *, timeout: float | None = None, **_: object) -> Any:
+            handler = handlers.find(method)
+            message = cast("Convert", handler.request_deserializer)(request_serializer(request))
+            require(message)
+            answer = await _within(timeout, method, cast("Any", handler.unary_unary)(message, _Context(timeout)))
+            return response_deserializer(cast("Convert", handler.response_serializer)(answer))
+
+        return call
+
+    def unary_stream(self, *_: object, **__: object) -> None:
+        """Give nothing: no service of a mesh streams to another in one process."""
+
+    stream_unary = stream_stream = unary_stream
+
+
+async def _within(timeout: float | None, method: str, work: Awaitable[Any]) -> Any:
+    try:
+        async with asyncio.timeout(timeout):
+            return await work
+    except SandmeshError:
+        raise
+    except TimeoutError:
+        raise DeadlineExceeded(f"{method} did not answer in time") from None
+    except Exception:  # as the interceptor of a server: what is unexpected leaves with an id to look up
+        raise unexpected(method) from None
