@@ -14,7 +14,6 @@ from sandmesh import (
     Limits,
     NetworkGrant,
     Sandbox,
-    SandboxAsync,
     SandboxService,
     ToolResult,
 )

@@ -65,11 +65,14 @@ class InputPipe:
     def close(self) -> None:
         """Let go of both ends; what was not written is lost."""
         self.close_reader()
+        self._close_writer()
+        self._unwritten.clear()
+
+    def _close_writer(self) -> None:
         if self._writer >= 0:
             self._loop.remove_writer(self._writer)
             os.close(self._writer)
             self._writer = -1
-        self._unwritten.clear()
 
     def _write(self) -> None:
         while self._unwritten and self._writer >= 0:
@@ -85,7 +88,7 @@ class InputPipe:
         if self._writer >= 0:
             self._loop.remove_writer(self._writer)
         if self._ends:
-            self.close()
+            self._close_writer()
 
     def _try(self, data: bytes) -> int:
         try:

@@ -10,14 +10,14 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
-from sandmeshd.drivers.bubblewrap.app import _view
+from sandmeshd.drivers.bubblewrap.app import open_view
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_files
 from sandmeshd.drivers.bubblewrap.seccomp import Filters, build_filters
@@ -48,7 +48,7 @@ async def prepare_ground() -> Ground:
     paths = MeshPaths("test-agent", default_state_directory(), default_runtime_directory())
     paths.make()
     settings = BubblewrapSettings(paths=paths)
-    view = await _view(settings)
+    view = await open_view(settings)
     template = load_templates()["base"]
     builder, agent = EnvironmentBuilder(settings, view), AgentTree(paths.cache)
     await agent.build()
@@ -104,7 +104,7 @@ def config(ground: Ground, **changed: Any) -> bytes:
 
 
 @contextmanager
-def _folder(ground: Ground) -> Iterator[Path]:
+def _folder(ground: Ground) -> Generator[Path]:
     """Give a folder that a sandbox's uid can reach, which pytest's own cannot be."""
     with tempfile.TemporaryDirectory(prefix="sm-", dir="/tmp") as name:
         folder = Path(name)
@@ -122,8 +122,6 @@ def _launch(ground: Ground, folder: Path, fds: dict[str, int]) -> subprocess.Pop
     passed = Descriptors(lock=fds["lock"], status=fds["lock"], seccomp=memory, config=fds["config"], ready=fds["ready"])
     seeds = home_files(ground.environment)
     mounts = Mounts(ground.environment, seeds, ground.agent, folder / "workspace", folder / "run")
-    user, group = ground.settings.host_uid, ground.settings.host_gid
-    unprivileged: dict[str, Any] = {"user": user, "group": group, "extra_groups": []} if os.geteuid() == 0 else {}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             sandbox_arguments(ground.view, mounts, passed, True),
@@ -133,14 +131,13 @@ def _launch(ground: Ground, folder: Path, fds: dict[str, int]) -> subprocess.Pop
             stderr=log,
             env={},
             cwd="/",
-            **unprivileged,
         )
     os.close(memory)
     return process
 
 
 @contextmanager
-def start(ground: Ground, **changed: Any) -> Iterator[tuple[Sandbox, str]]:
+def start(ground: Ground, **changed: Any) -> Generator[tuple[Sandbox, str]]:
     """Start an agent, give what it said of itself, and end it."""
     with _folder(ground) as folder:
         config_read, config_write = os.pipe()
@@ -162,7 +159,7 @@ def start(ground: Ground, **changed: Any) -> Iterator[tuple[Sandbox, str]]:
 
 
 @contextmanager
-def running(ground: Ground, **changed: Any) -> Iterator[Sandbox]:
+def running(ground: Ground, **changed: Any) -> Generator[Sandbox]:
     """Start an agent that must come up."""
     with start(ground, **changed) as (sandbox, line):
         assert json.loads(line or "{}") == {"ready": True}, (sandbox.folder / "log").read_text()
@@ -170,7 +167,7 @@ def running(ground: Ground, **changed: Any) -> Iterator[Sandbox]:
 
 
 @asynccontextmanager
-async def talking(ground: Ground, **changed: Any) -> AsyncIterator[tuple[Sandbox, Client]]:
+async def talking(ground: Ground, **changed: Any) -> AsyncGenerator[tuple[Sandbox, Client]]:
     """Start an agent and open a link to it."""
     with running(ground, **changed) as sandbox:
         async with asyncio.timeout(60), sandbox.connect() as client:

@@ -269,7 +269,8 @@ async def test_a_fork_bomb_leaves_the_agent_answering(ground: Ground) -> None:
     async with talking(ground, max_processes=64) as (_, client):
         ended = await run(client, BOMB, timeout=0.5)
         assert ended.result.reason == pb.END_REASON_TIMED_OUT
-        assert texts(await run(client, "1+1")) == "2"
+        after = await run(client, "1+1")
+        assert texts(after) == "2", after.result.message
         shell = await client.start("run_shell_command", b'{"command": "true && /bin/echo fine"}').end()
         assert shell.stdout == b"fine\n"
 

@@ -81,7 +81,7 @@ async def test_the_token_is_nowhere_in_what_user_code_can_read(client: Client) -
     found = await out(
         client, f"grep -sl {pattern} /proc/[0-9]*/environ /proc/[0-9]*/cmdline; grep -rsl {pattern} /tmp /run"
     )
-    assert seen == ""
+    assert found == ""
 
 
 async def test_environment_is_the_configured_one_alone(client: Client) -> None:
