@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
@@ -30,7 +30,7 @@ _PROCESSES: Final = 512
 
 
 @asynccontextmanager
-async def open_agent(config: agent_pb2.AgentConfig, control: socket.socket) -> AsyncIterator[Processes]:
+async def open_agent(config: agent_pb2.AgentConfig, control: socket.socket) -> AsyncGenerator[Processes]:
     """Serve a sandbox whose zygote waits at the other end of `control`. Yields its processes once it listens.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -147,7 +147,7 @@ class Call:
         self._waiting.append(wake)
 
     @contextmanager
-    def stopping(self, stop: Callable[[], None], signal: Callable[[int], None] | None = None) -> Iterator[None]:
+    def stopping(self, stop: Callable[[], None], signal: Callable[[int], None] | None = None) -> Generator[None]:
         """Have `stop` called when the call is cancelled or out of time, at once if it is already."""
         before = self._on_stop, self._on_signal
         self._on_stop, self._on_signal = stop, signal

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -166,11 +166,12 @@ class Client:
 
 def hello(**changed: Any) -> pb.ToAgent:
     """Give the first frame."""
-    return pb.ToAgent(hello=pb.GatewayHello(**{"protocol": 1, "sandbox_id": SANDBOX, "agent_token": TOKEN, **changed}))
+    told: dict[str, Any] = {"protocol": 1, "sandbox_id": SANDBOX, "agent_token": TOKEN, **changed}
+    return pb.ToAgent(hello=pb.GatewayHello(**told))
 
 
 @asynccontextmanager
-async def connect(path: str) -> AsyncIterator[Client]:
+async def connect(path: str) -> AsyncGenerator[Client]:
     """Open a link and exchange hellos."""
     reader, writer = await asyncio.open_unix_connection(path, limit=1 << 22)
     client = Client(reader, writer)

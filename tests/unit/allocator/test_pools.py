@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from tests.unit.allocator.conftest import Mesh
@@ -120,14 +118,17 @@ async def test_a_pool_that_is_no_longer_wanted_is_given_up_at_the_next_start(mes
         assert mesh.runtime.processes == {}
 
 
+async def _is_noted(mesh: Mesh, key: str) -> bool:
+    return await commands(mesh.store).hget(key, "installed") == b"1"
+
+
 async def test_a_claim_after_a_crash_before_the_token_was_installed_installs_it(mesh: Mesh) -> None:
     async with mesh.allocator(pools={"base": 1}) as allocator:
         await allocator.until_pooled("base", 1)
         answer = await allocator.claim("one")
         sandbox_id = answer.sandbox.sandbox_id
-        async with asyncio.timeout(5):
-            while await commands(mesh.store).hget(mesh.store.key("sandbox", sandbox_id), "installed") != b"1":
-                await asyncio.sleep(0)
+        key = mesh.store.key("sandbox", sandbox_id)
+        await until(lambda: _is_noted(mesh, key))
         # As a crash between the claim and the agent's answer leaves it.
         mesh.runtime.tokens[sandbox_id] = 0
         await commands(mesh.store).hset(mesh.store.key("sandbox", sandbox_id), "installed", "0")

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 from sandmeshd.agent.inside import blocks, output
 
 if TYPE_CHECKING:
-    InteractiveShell: Any
-    DisplayHook: Any
-    DisplayPublisher: Any
-    Config: Any
+    # IPython is the template's, not the mesh's: type checkers see these in its place.
+    class _Anything:
+        def __init__(self, *given: Any, **told: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]: ...
+        @classmethod
+        def instance(cls, *given: Any) -> Any: ...
+
+    InteractiveShell = DisplayHook = DisplayPublisher = Config = _Anything
 else:
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
@@ -41,7 +46,7 @@ class Sink:
                 self.channel.place(block)
 
 
-class _Hook(DisplayHook):  # type: ignore[misc]  # IPython has no types here
+class _Hook(DisplayHook):
     """Shows the value of a cell's last expression."""
 
     def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,7 +67,7 @@ class _Hook(DisplayHook):  # type: ignore[misc]  # IPython has no types here
         """Write no newline."""
 
 
-class _Publisher(DisplayPublisher):  # type: ignore[misc]  # as above
+class _Publisher(DisplayPublisher):
     """Shows what display() is given."""
 
     def publish(self, data: Mapping[str, Any], *_: object, **__: object) -> None:
@@ -73,7 +78,7 @@ class _Publisher(DisplayPublisher):  # type: ignore[misc]  # as above
         """Do nothing: what was shown stays."""
 
 
-class Shell(InteractiveShell):  # type: ignore[misc]  # as above
+class Shell(InteractiveShell):
     """A shell without terminal, history file and colours."""
 
     def __init__(self, sink: Sink) -> None:

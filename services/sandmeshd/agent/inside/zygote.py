@@ -56,7 +56,7 @@ class Zygote:
     def serve(self, warming: Iterator[Any]) -> None:
         """Answer until the agent goes. What `warming` yields last is the kernel; until then only programs start."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _wake_only)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._poll.register(self._control, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
@@ -173,6 +173,10 @@ class Zygote:
         failure = launch.read_report(child.failure) if not child.kernel else None
         os.close(child.failure)
         self._say({"ended": child.id, "status": status, "failure": failure})
+
+
+def _wake_only(_number: int, _frame: object) -> None:
+    """Take a signal whose only work is to wake the loop."""
 
 
 def _read_all(fd: int) -> bytes:
