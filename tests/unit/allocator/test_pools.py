@@ -119,7 +119,8 @@ async def test_a_pool_that_is_no_longer_wanted_is_given_up_at_the_next_start(mes
 
 
 async def _is_noted(mesh: Mesh, key: str) -> bool:
-    return await commands(mesh.store).hget(key, "installed") == b"1"
+    noted: bytes | None = await commands(mesh.store).hget(key, "installed")
+    return noted == b"1"
 
 
 async def test_a_claim_after_a_crash_before_the_token_was_installed_installs_it(mesh: Mesh) -> None:
