@@ -87,7 +87,8 @@ async def _kill(mesh: Connection, sandbox_ids: list[str]) -> None:
 
 def _table(found: list[pb.Sandbox]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("SANDBOX", "TEMPLATE", "STATE", "DRIVER", "AGE", "LEASE ENDS", "LABELS"):
+    table.add_column("SANDBOX", no_wrap=True, min_width=29)
+    for heading in ("TEMPLATE", "STATE", "DRIVER", "AGE", "LEASE ENDS", "LABELS"):
         table.add_column(heading)
     now = datetime.now(UTC)
     for one in found:
