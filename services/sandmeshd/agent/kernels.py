@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections import deque
+from contextlib import suppress
 from typing import Final, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -17,6 +18,8 @@ from sandmeshd.agent.processes import Ended, Process, Processes
 _WAITING: Final = frozenset({frames.BLOCK_WAITS, frames.SYNC})
 _KNOWN: Final = frozenset({frames.BLOCK, frames.BLOCK_WAITS, frames.SYNC, frames.END})
 _MOST_UNREAD: Final = 4 << 20
+_OWN_END_SECONDS: Final = 0.25
+"""How long a kernel without a channel may take to end by itself: how it does is then told, not that it was killed."""
 
 
 def _refuse_constant(name: str) -> object:
@@ -134,7 +137,6 @@ class Kernel:
         channel = self._channel
         while not channel.frames:
             if channel.lost or self.process.ended.done():
-                self.process.kill()
                 return None
             channel.news = asyncio.get_running_loop().create_future()
             await channel.news
@@ -142,6 +144,9 @@ class Kernel:
 
     async def gone(self) -> Ended:
         """Wait for the process's end, and let go of all that it had."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_OWN_END_SECONDS):
+                await asyncio.shield(self.process.ended)
         self.process.kill()
         ended = await asyncio.shield(self.process.ended)
         self.close()

@@ -145,6 +145,7 @@ def run_program(program: str) -> str:
 INTERRUPTED = """
 import os, signal, sys, threading
 from sandmesh import BaseSandbox, Started
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits it ignored
 box = BaseSandbox(base_url="{address}").start()
 def interrupt_when_it_runs():
     sys.stdin.readline()
