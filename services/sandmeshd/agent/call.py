@@ -67,6 +67,7 @@ class Call:
         self.finished = False
         self.stop_reason: int | None = None
         self.signals_sent: set[int] = set()
+        self._early_signals: list[int] = []
         self._subscriber: Subscriber | None = None
         self._drops = start.overflow == pb.OVERFLOW_DROP_OLDEST
         self._gave_up = False
@@ -153,6 +154,8 @@ class Call:
         self._on_stop, self._on_signal = stop, signal
         if self.stop_reason is not None:
             stop()
+        while signal is not None and self._early_signals:
+            signal(self._early_signals.pop(0))
         try:
             yield
         finally:
@@ -193,6 +196,8 @@ class Call:
         self.signals_sent.add(number)
         if self._on_signal is not None:
             self._on_signal(number)
+        else:
+            self._early_signals.append(number)
 
     def take_input(self, item: pb.Input) -> int:
         """Take data for standard input and give the last sequence that was taken.

@@ -180,11 +180,11 @@ class Link(FramedLink):
 
     # What acts on calls; the answer is `done`, except on the call's own channel.
 
-    def _acknowledge(self, _: int, fenced: pb.Fenced, acknowledge: call_pb2.Acknowledge) -> None:
-        subscription = self._calls.get(fenced.frame.call_id)
-        # One that comes after the call went to another link is about events that the other may not have yet.
-        if subscription is None:
+    def _acknowledge(self, channel: int, fenced: pb.Fenced, acknowledge: call_pb2.Acknowledge) -> None:
+        # One that comes after the call went to another channel is about events that the other may not have yet.
+        if not self._is_own(channel, fenced.frame.call_id):
             return
+        subscription = self._subscriptions[channel]
         subscription.call.acknowledge(acknowledge.sequence)
         subscription.acknowledge(acknowledge.sequence)
         if subscription.done and acknowledge.sequence >= subscription.call.log.last:
@@ -207,8 +207,9 @@ class Link(FramedLink):
 
     def _detach(self, channel: int, fenced: pb.Fenced, _: call_pb2.Detach) -> None:
         self._unfinished.pop(channel, None)
-        subscription = self._calls.get(fenced.frame.call_id)
-        if subscription is not None:
+        # A caller that was displaced lets go of nothing that is another's by now.
+        if self._is_own(channel, fenced.frame.call_id):
+            subscription = self._subscriptions[channel]
             subscription.done = True
             subscription.call.detach(subscription)
             self.let_go(subscription)

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import WrongState, to_detail
 from sandmeshd.agent.call import Call
 from sandmeshd.agent.log import Place
 
@@ -18,6 +19,10 @@ class Sender(Protocol):
 
     def enqueue(self, subscription: Subscription, *, now: bool) -> None:
         """Ask `take_frame` of a subscription soon, or `now`."""
+        ...
+
+    def write(self, frame: bytes) -> None:
+        """Send a frame that waits for no turn."""
         ...
 
     def let_go(self, subscription: Subscription) -> None:
@@ -46,9 +51,15 @@ class Subscription:
             self._sender.enqueue(self, now=now)
 
     def replaced(self) -> None:
-        """Send nothing more: another link, or this one anew, follows the call."""
+        """Tell the caller that another, or the same anew, follows the call from now on."""
+        if self.done:
+            return
         self.done = True
         self._sender.let_go(self)
+        message = "another caller attached to the call, which goes on for that one: attach again to take it back"
+        error = to_detail(WrongState(message, {"state": "REPLACED", "call_id": self.call.id}))
+        batch = pb.CallEventBatch(call_id=self.call.id, error=error).SerializeToString()
+        self._sender.write(agent_pb2.FromAgent(channel=self.channel, final=True, batch=batch).SerializeToString())
 
     def acknowledge(self, sequence: int) -> None:
         """Take credit for what has arrived."""

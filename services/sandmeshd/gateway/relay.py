@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge
+from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState
 from sandmeshd.gateway.link import AgentLink
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.wire import refusal, wrap
@@ -113,7 +113,8 @@ class Relay:
         self._caller.deliver(self, wrap(frame.batch), frame.last_sequence)
         if frame.final:
             self._finish()
-            self._caller.ended(self, None)
+            # A last frame without an event holds the agent's refusal.
+            self._caller.ended(self, None if frame.last_sequence else WrongState("the agent refused the call"))
 
     def on_lost(self, link: AgentLink) -> None:
         """Attach again on a new link."""

@@ -28,8 +28,6 @@ from sandmeshd.templates import load_templates
 
 from .client import SANDBOX, TOKEN, Client, connect
 
-AGENT_UID_INSIDE = 1000
-
 
 @dataclass(frozen=True)
 class Ground:
@@ -79,7 +77,7 @@ class Sandbox:
     @property
     def agent_pid(self) -> int:
         """The agent's pid on the host."""
-        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
+        return children(self.process.pid)[0]
 
     def connect(self) -> Any:
         """Open a link."""
@@ -187,3 +185,8 @@ def peak(pid: int) -> int:
 def _status(pid: int, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def children(pid: int) -> list[int]:
+    """Give the pids of a process's children."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

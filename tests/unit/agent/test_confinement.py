@@ -13,7 +13,7 @@ import pytest
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 from .client import TOKEN, Client
-from .sandbox import Ground, Sandbox, start
+from .sandbox import Ground, Sandbox, children, start
 from .test_shell import run
 from .test_shell import start as shell
 
@@ -97,8 +97,8 @@ def test_the_agent_ends_with_its_driver(ground: Ground) -> None:
 
 def test_the_loss_of_the_zygote_ends_the_agent(ground: Ground) -> None:
     with start(ground) as (sandbox, _):
-        (zygote,) = Path(f"/proc/{sandbox.agent_pid}/task/{sandbox.agent_pid}/children").read_text().split()
-        os.kill(int(zygote), signal.SIGKILL)
+        (zygote,) = children(sandbox.agent_pid)
+        os.kill(zygote, signal.SIGKILL)
         assert sandbox.process.wait(timeout=10) != 0
 
 
@@ -131,6 +131,6 @@ def uids_below(pid: int) -> dict[int, int]:
     """Give the uids on the host of a process and all below it."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = {pid: int(status.split("Uid:")[1].split()[0])}
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        found |= uids_below(int(child))
+    for child in children(pid):
+        found |= uids_below(child)
     return found

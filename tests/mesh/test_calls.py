@@ -1,0 +1,187 @@
+"""Every way of carrying a call, by plain gRPC through the real gateway to a real agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncGenerator, AsyncIterable
+from dataclasses import dataclass
+
+import grpc
+import pytest
+
+from sandmesh._status import translated
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.api.call.v1 import call_pb2_grpc
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.errors import CallNotFound, InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, TooLarge, WrongState
+from sandmeshd.mesh import Mesh
+from sandmeshd.runtime.channels import open_channel
+
+Answer = pb.RunCallResponse | pb.OpenCallResponse | pb.AttachCallResponse
+
+
+@dataclass(frozen=True)
+class Box:
+    """A sandbox and the stub to reach it."""
+
+    calls: call_pb2_grpc.CallServiceAsyncStub
+    channel: grpc.aio.Channel
+    sandbox: sandbox_pb2.Sandbox
+
+    def start(self, command: str, call_id: str = "", **fields: object) -> pb.CallStart:
+        arguments = json.dumps({"command": command}).encode()
+        told = {"tool": "run_shell_command", "arguments": arguments, **fields}
+        return pb.CallStart(sandbox_id=self.sandbox.sandbox_id, call_id=call_id, **told)  # type: ignore[arg-type]  # by name
+
+    def run(self, start: pb.CallStart) -> AsyncIterable[pb.RunCallResponse]:
+        return self.calls.RunCall(pb.RunCallRequest(start=start))
+
+    def attach(self, call_id: str, after: int = 0) -> AsyncIterable[pb.AttachCallResponse]:
+        place = pb.Attach(sandbox_id=self.sandbox.sandbox_id, call_id=call_id, after_sequence=after)
+        return self.calls.AttachCall(pb.AttachCallRequest(attach=place))
+
+
+@pytest.fixture
+async def box(mesh: Mesh) -> AsyncGenerator[Box]:
+    async with open_channel(mesh.addresses[0]) as channel, asyncio.timeout(60):
+        slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
+        request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot])
+        connected = await session_pb2_grpc.SessionServiceStub(channel).ConnectSession(request)
+        yield Box(call_pb2_grpc.CallServiceStub(channel), channel, connected.session.sandboxes["base"])
+
+
+async def events(answers: AsyncIterable[Answer]) -> list[pb.CallEvent]:
+    """Collect a call's events to its end."""
+    return [event async for answer in answers for event in answer.batch.events]
+
+
+def output(found: list[pb.CallEvent]) -> bytes:
+    """Join what was written."""
+    return b"".join(event.output.data for event in found)
+
+
+async def first_output(answers: AsyncIterable[Answer]) -> pb.CallEvent:
+    """Wait until something was written."""
+    async for answer in answers:
+        for event in answer.batch.events:
+            if event.HasField("output"):
+                return event
+    raise AssertionError("nothing was written")
+
+
+async def test_events_are_numbered_without_gaps_and_end_with_one_result(box: Box) -> None:
+    found = await events(box.run(box.start("for i in 1 2 3; do echo $i; done; exit 4")))
+    assert [event.sequence for event in found] == list(range(1, len(found) + 1))
+    assert [event.HasField("result") for event in found] == [False] * (len(found) - 1) + [True]
+    assert (found[-1].result.exit_code, found[-1].result.is_error) == (4, True)
+
+
+async def test_a_call_goes_on_without_its_caller_and_another_gets_the_rest(box: Box) -> None:
+    stream = box.calls.RunCall(pb.RunCallRequest(start=box.start("echo one; sleep 0.7; echo two", "c1")))
+    seen = await first_output(stream)
+    stream.cancel()
+    rest = await events(box.attach("c1", seen.sequence))
+    assert output([seen, *rest]) == b"one\ntwo\n"
+    assert rest[0].sequence == seen.sequence + 1
+    assert rest[-1].result.exit_code == 0
+
+
+async def test_the_same_call_id_runs_once_and_answers_twice(box: Box) -> None:
+    start = box.start("echo run >> count; wc -l < count", "once")
+    first = await events(box.run(start))
+    second = await events(box.run(start))
+    assert output(first).strip() == b"1"
+    assert second[-1] == first[-1]
+    assert output(await events(box.run(box.start("wc -l < count")))).strip() == b"1"
+
+
+async def test_of_two_callers_at_once_the_later_follows_and_the_earlier_is_told(box: Box) -> None:
+    early = asyncio.create_task(events(box.run(box.start("echo up; sleep 0.3; echo on", "shared"))))
+    found = await events(box.attach("shared"))
+    # What the first had acknowledged by then is not kept for the second.
+    assert output(found).endswith(b"on\n")
+    with pytest.raises(WrongState, match="another caller attached"), translated():
+        await early
+
+
+async def test_a_cancelled_call_still_gives_its_result(box: Box) -> None:
+    stream = box.run(box.start("echo up; sleep 60", "long"))
+    await first_output(stream)
+    await box.calls.CancelCall(pb.CancelCallRequest(sandbox_id=box.sandbox.sandbox_id, call_id="long"))
+    rest = await events(stream)
+    assert rest[-1].result.reason == pb.END_REASON_CANCELLED
+    assert not rest[-1].result.HasField("exit_code")
+
+
+async def test_input_comes_by_stream_and_by_unary_requests(box: Box) -> None:
+    async def frames() -> AsyncGenerator[pb.OpenCallRequest]:
+        start = box.start("cat", "cat", takes_input=True)
+        yield pb.OpenCallRequest(frame=pb.CallFrame(call_id="cat", start=start))
+        data = pb.Input(sequence=1, data=b"by stream\n")
+        yield pb.OpenCallRequest(frame=pb.CallFrame(call_id="cat", input=data))
+        await ended.wait()
+
+    ended = asyncio.Event()
+    stream = box.calls.OpenCall(frames())
+    found = [await first_output(stream)]
+    end = pb.Input(sequence=2, data=b"unary\n", end=True)
+    request = pb.SendInputRequest(sandbox_id=box.sandbox.sandbox_id, call_id="cat", input=end)
+    assert (await box.calls.SendInput(request)).input_ack_sequence == 2
+    found += await events(stream)
+    ended.set()
+    assert output(found) == b"by stream\nunary\n"
+    assert found[-1].result.exit_code == 0
+
+
+async def test_a_signal_reaches_the_process(box: Box) -> None:
+    command = "trap 'echo caught; exit 5' USR1; echo up; while :; do sleep 0.05; done"
+    running = asyncio.create_task(events(box.run(box.start(command, "trap"))))
+    async with asyncio.timeout(20):
+        while not running.done():
+            request = pb.SignalCallRequest(sandbox_id=box.sandbox.sandbox_id, call_id="trap")
+            request.signal.number = signal.SIGUSR1
+            try:
+                await box.calls.SignalCall(request)
+            except grpc.aio.AioRpcError:
+                await asyncio.wait([running], timeout=0.05)
+            else:
+                break
+    found = await running
+    # A signal that came before the trap was set ends the shell by itself.
+    assert (output(found).endswith(b"caught\n") and found[-1].result.exit_code == 5) or found[-1].result.signal == 10
+
+
+async def test_another_token_than_the_leases_is_refused(box: Box) -> None:
+    for token in (box.sandbox.lease.fencing_token - 1, 1):
+        with pytest.raises(LeaseLost), translated():
+            await events(box.run(box.start("echo no", fencing_token=token)))
+
+
+async def test_bad_calls_are_refused_by_name(box: Box) -> None:
+    with pytest.raises(CallNotFound), translated():
+        await events(box.attach("never"))
+    await events(box.run(box.start("true", "short")))
+    with pytest.raises(InvalidArgument), translated():
+        await events(box.attach("short", after=99))
+    elsewhere = box.start("true")
+    elsewhere.sandbox_id = "sb_nowhere"
+    with pytest.raises(SandboxNotFound), translated():
+        await events(box.run(elsewhere))
+    large = box.start("true", arguments_size=65 << 20)
+    with pytest.raises(TooLarge), translated():
+        await events(box.run(large))
+
+
+async def test_a_call_whose_sandbox_is_killed_ends_with_the_reason(box: Box, mesh: Mesh) -> None:
+    stream = box.run(box.start("echo up; sleep 60", "doomed"))
+    await first_output(stream)
+    following = asyncio.create_task(events(stream))
+    stub = box.channel.unary_unary("/sandmesh.api.sandbox.v1.SandboxService/ReleaseSandbox")
+    request = sandbox_pb2.ReleaseSandboxRequest(sandbox_id=box.sandbox.sandbox_id)
+    request.fencing_token = box.sandbox.lease.fencing_token
+    await stub(request.SerializeToString())  # type: ignore[arg-type]  # raw bytes, as the channel has no serializer
+    with pytest.raises((SandboxLost, SandboxNotFound)), translated():
+        await following

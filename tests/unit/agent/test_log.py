@@ -1,0 +1,118 @@
+"""The numbered events of one call, on their own."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.log import (
+    DEFAULT_WINDOW,
+    EVENT_COST,
+    LARGEST_WINDOW,
+    RESERVE,
+    SMALLEST_WINDOW,
+    EventLog,
+    Place,
+    hold_window,
+)
+
+
+def write(log: EventLog, size: int) -> None:
+    """Keep an event with so many bytes of output."""
+    log.append(pb.CallEvent(output=pb.Output(stream=pb.STREAM_STDOUT, data=bytes(size))), size)
+
+
+def events(log: EventLog, after: int = 0, budget: int = 1 << 30) -> list[pb.CallEvent]:
+    """Read the events after a sequence, as a caller who knows of nothing but its sequence."""
+    pieces, _ = log.after(Place(after), budget)
+    return list(pb.CallEventBatch.FromString(b"".join(pieces)).events)
+
+
+def test_a_window_is_held_to_its_bounds() -> None:
+    asked = [hold_window(size) for size in (0, 1, 200_000, 1 << 40)]
+    assert asked == [DEFAULT_WINDOW, SMALLEST_WINDOW, 200_000, LARGEST_WINDOW]
+
+
+def test_events_are_numbered_from_one_and_read_from_any_place() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for size in (1, 2, 3):
+        write(log, size)
+    assert [(event.sequence, len(event.output.data)) for event in events(log)] == [(1, 1), (2, 2), (3, 3)]
+    assert [event.sequence for event in events(log, after=2)] == [3]
+    assert events(log, after=3) == []
+
+
+def test_an_acknowledgement_frees_what_it_covers_and_no_more() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for _ in range(4):
+        write(log, 1000)
+    full = log.room
+    log.acknowledge(2)
+    assert [event.sequence for event in events(log)] == [3, 4]
+    assert log.room > full + 2000
+    log.acknowledge(4)
+    assert log.empty
+    assert log.used == 0
+    assert log.first == 5
+
+
+def test_a_budget_cuts_a_batch_but_never_below_one_event() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for _ in range(3):
+        write(log, 1000)
+    assert [event.sequence for event in events(log, budget=2500)] == [1, 2]
+    assert [event.sequence for event in events(log, budget=1)] == [1]
+
+
+def test_many_tiny_events_fill_a_window_too() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    count = 0
+    while log.room > 0:
+        write(log, 1)
+        count += 1
+    assert count < SMALLEST_WINDOW // EVENT_COST
+
+
+def test_a_dropped_range_stands_as_one_event_with_its_last_number() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for _ in range(10):
+        log.drop_oldest(10_000 + EVENT_COST)
+        write(log, 10_000)
+    first, *others = events(log)
+    kept = len(others)
+    assert (first.dropped.first_sequence, first.dropped.last_sequence, first.sequence) == (1, 10 - kept, 10 - kept)
+    assert first.dropped.bytes == (10 - kept) * 10_000
+    assert [event.sequence for event in others] == list(range(11 - kept, 11))
+
+
+def test_a_reader_misses_only_what_it_had_not_read() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for _ in range(5):
+        write(log, 10_000)
+    _, place = log.after(Place(0), 20_500)
+    for _ in range(5):
+        log.drop_oldest(10_000 + EVENT_COST)
+        write(log, 10_000)
+    pieces, _ = log.after(place, 1 << 30)
+    first = pb.CallEventBatch.FromString(pieces[0]).events[0]
+    assert place.sequence == 2
+    assert first.dropped.first_sequence == 3
+    assert first.dropped.bytes == (first.dropped.last_sequence - 2) * 10_000
+
+
+@given(st.lists(st.tuples(st.integers(1, 20_000), st.booleans()), max_size=60))
+def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tuple[int, bool]]) -> None:
+    log, place, written, told, last = EventLog(SMALLEST_WINDOW), Place(0), 0, 0, 0
+    for size, read in [*steps, (1, True)]:
+        log.drop_oldest(size + EVENT_COST)
+        write(log, size)
+        written += size
+        assert log.used <= SMALLEST_WINDOW - RESERVE + EVENT_COST
+        if read:
+            pieces, place = log.after(place, 1 << 30)
+            for event in pb.CallEventBatch.FromString(b"".join(pieces)).events:
+                assert (event.dropped.first_sequence or event.sequence) == last + 1
+                last = event.sequence
+                told += len(event.output.data) + event.dropped.bytes
+    assert (told, last) == (written, log.last)
