@@ -14,7 +14,7 @@ import pytest
 from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2_grpc
-from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import CallNotFound, InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, TooLarge, WrongState
 from sandmeshd.mesh import Mesh
@@ -179,9 +179,9 @@ async def test_a_call_whose_sandbox_is_killed_ends_with_the_reason(box: Box, mes
     stream = box.run(box.start("echo up; sleep 60", "doomed"))
     await first_output(stream)
     following = asyncio.create_task(events(stream))
-    stub = box.channel.unary_unary("/sandmesh.api.sandbox.v1.SandboxService/ReleaseSandbox")
+    stub = sandbox_pb2_grpc.SandboxServiceStub(box.channel)
     request = sandbox_pb2.ReleaseSandboxRequest(sandbox_id=box.sandbox.sandbox_id)
     request.fencing_token = box.sandbox.lease.fencing_token
-    await stub(request.SerializeToString())  # type: ignore[arg-type]  # raw bytes, as the channel has no serializer
+    await stub.ReleaseSandbox(request)
     with pytest.raises((SandboxLost, SandboxNotFound)), translated():
         await following
