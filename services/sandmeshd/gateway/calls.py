@@ -154,7 +154,6 @@ class Follower:
     def __init__(self, *, acknowledges: bool) -> None:
         self._outbox = Outbox()
         self._acknowledges = acknowledges
-        self._error: SandmeshError | None = None
 
     def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
         """Queue a response."""
@@ -162,7 +161,6 @@ class Follower:
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
         """End the stream."""
-        self._error = error
         self._outbox.end()
 
     async def write_all(self, context: Context) -> None:
