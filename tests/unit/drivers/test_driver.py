@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandboxStartFailed, WrongState
@@ -211,17 +210,3 @@ async def test_specs_and_tokens_are_for_the_mesh_alone(paths: MeshPaths) -> None
     assert folder.spec.stat().st_mode & 0o077 == 0
     assert folder.workspace.stat().st_uid == settings.host_uid != 0
     assert folder.spec.stat().st_uid == os.geteuid()
-
-
-def test_the_driver_works_on_uvloop_as_services_run_it(paths: MeshPaths) -> None:
-    uvloop.run(_use(BubblewrapSettings(paths=paths, ends_with_driver=True)))
-    assert list(paths.sandboxes.iterdir()) == []
-
-
-async def _use(settings: BubblewrapSettings) -> None:
-    async with open_driver(settings) as driver:
-        await driver.get_info(pb.GetInfoRequest())
-        sandbox = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
-        assert (await run(sandbox, "echo here")).stdout == "here\n"
-        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
-        await driver.create_sandbox(request_of(settings, "two"))

@@ -1,6 +1,6 @@
 """Programs that the driver runs to their end: pip, the probe, a warm-up.
 
-Not by asyncio's own subprocesses: uvloop's fork, which must not happen beside gRPC's threads.
+Not by asyncio's own subprocesses: under uvloop they fork, which must not happen beside gRPC's threads.
 """
 
 from __future__ import annotations
