@@ -110,13 +110,15 @@ async def _broker(settings: MeshSettings, listen: str, allocator: str) -> None:
 
 
 async def _gateway(settings: MeshSettings, listen: tuple[str, ...], allocator: str, broker: str) -> None:
-    public = GatewaySettings(listen=listen, bearer_token=settings.bearer_token)
+    public = GatewaySettings(listen=listen, http_listen=settings.http_listen, bearer_token=settings.bearer_token)
     async with (
         open_channel(allocator) as to_allocator,
         open_channel(broker) as to_broker,
         open_gateway(public, to_allocator, to_broker) as listening,
     ):
+        http = await listening.http.open()
         _announce(listening.addresses)
+        typer.echo("HTTP at " + " ".join(http))
         await asyncio.Event().wait()
 
 

@@ -84,19 +84,21 @@ async def _serve(settings: MeshSettings, as_json: bool) -> None:
         mesh = open_mesh(settings, progress)
         running = await mesh.__aenter__()
     try:
-        _announce(running.addresses, as_json)
+        _announce(running.addresses, await running.http.open(), as_json)
         await asyncio.Event().wait()
     finally:
         await mesh.__aexit__(None, None, None)
 
 
-def _announce(addresses: tuple[str, ...], as_json: bool) -> None:
+def _announce(addresses: tuple[str, ...], http: tuple[str, ...], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"addresses": addresses}))
+        typer.echo(json.dumps({"addresses": addresses, "http": http}))
         return
     typer.echo("The mesh is up. Programs of this user find it by themselves; others connect by base_url:")
     for address in addresses:
         typer.echo(f"  {address if '://' in address else f'grpc://{address}'}")
+    for address in http:
+        typer.echo(f"  http://{address} (health, ports of sandboxes)")
     typer.echo("Ctrl-C ends it. Its sandboxes stay for the next start.")
 
 

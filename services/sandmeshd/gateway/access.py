@@ -21,7 +21,7 @@ def check_addresses(settings: GatewaySettings) -> None:
     Raises:
         InvalidArgument: One is not a unix socket or a loopback address.
     """
-    for address in settings.listen:
+    for address in (*settings.listen, *settings.http_listen):
         if not address.startswith("unix://") and not _is_loopback(address.rpartition(":")[0]):
             message = (
                 f"the gateway does not listen at {address}: it is open to others and there is no TLS; "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import grpc
 
@@ -12,16 +13,25 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmeshd.gateway.access import bearer_required, check_addresses
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
+from sandmeshd.gateway.http import HttpDoor, open_door
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.serving import Listening, Registration, open_server
+from sandmeshd.runtime.serving import Registration, open_server
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that serves: its addresses as gRPC clients dial them, and its door for HTTP."""
+
+    addresses: tuple[str, ...]
+    http: HttpDoor
 
 
 @asynccontextmanager
 async def open_gateway(
     settings: GatewaySettings, allocator: grpc.aio.Channel, broker: grpc.aio.Channel
-) -> AsyncGenerator[Listening]:
-    """Serve the public address until the block ends.
+) -> AsyncGenerator[Gateway]:
+    """Serve the public address until the block ends. The HTTP listener opens when it is asked to.
 
     Raises:
         InvalidArgument: An address is open to others without what protects it.
@@ -36,8 +46,9 @@ async def open_gateway(
         forwarded(session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
         forwarded(sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
     ]
-    try:
-        async with open_server(settings.listen, services, [bearer_required(settings)]) as listening:
-            yield listening
-    finally:
-        routes.close()
+    async with AsyncExitStack() as stack:
+        stack.callback(routes.close)
+        door = await stack.enter_async_context(open_door(settings.http_listen))
+        serving = open_server(settings.listen, services, [bearer_required(settings)])
+        listening = await stack.enter_async_context(serving)
+        yield Gateway(listening.addresses, door)

@@ -13,6 +13,9 @@ class GatewaySettings(BaseModel):
     listen: tuple[str, ...]
     """Addresses: unix:///path or host:port; port 0 takes a free one."""
 
+    http_listen: tuple[str, ...] = ("127.0.0.1:0",)
+    """Addresses for HTTP (health, ports of sandboxes) as host:port; port 0 takes a free one; none: no HTTP."""
+
     bearer_token: SecretStr | None = None
     """What clients on TCP must send as `authorization: Bearer ...`; none: no token is asked for."""
 

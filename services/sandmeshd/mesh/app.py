@@ -15,7 +15,7 @@ from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.servicer import DriverServicer
-from sandmeshd.gateway import GatewaySettings, open_gateway
+from sandmeshd.gateway import GatewaySettings, HttpDoor, open_gateway
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweeping import remove, sweep_private
 from sandmeshd.runtime.local import local_channel
@@ -30,9 +30,10 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Mesh:
-    """A mesh that runs: its addresses as clients dial them, the unix socket first."""
+    """A mesh that runs: its addresses as clients dial them, the unix socket first, and its door for HTTP."""
 
     addresses: tuple[str, ...]
+    http: HttpDoor
 
 
 @asynccontextmanager
@@ -57,10 +58,12 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, store, driver, internal)
         gateway = GatewaySettings(
-            listen=(f"unix://{paths.gateway}", *settings.listen), bearer_token=settings.bearer_token
+            listen=(f"unix://{paths.gateway}", *settings.listen),
+            http_listen=settings.http_listen,
+            bearer_token=settings.bearer_token,
         )
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel))
-        yield Mesh(listening.addresses)
+        yield Mesh(listening.addresses, listening.http)
 
 
 async def _open_internal(

@@ -41,6 +41,9 @@ class MeshSettings(BaseSettings):
     listen: tuple[str, ...] = ()
     """Addresses beside the mesh's unix socket, as host:port; loopback only."""
 
+    http_listen: tuple[str, ...] = ("127.0.0.1:0",)
+    """Addresses for HTTP (health, ports of sandboxes) as host:port, loopback only; port 0 takes a free one."""
+
     bearer_token: SecretStr | None = None
     """What clients on TCP must show."""
 

@@ -1,0 +1,58 @@
+"""The HTTP listener, opened at once or when something first needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    Pages = Callable[[web.Application], None]
+    """Adds its routes to the application, before it listens."""
+else:
+    Pages = Callable[[Any], None]
+
+
+class HttpDoor:
+    """An HTTP listener that opens when it is told to: a first sandbox need not wait for the import of aiohttp."""
+
+    def __init__(self, addresses: Sequence[str], stack: AsyncExitStack) -> None:
+        self._wanted = tuple(addresses)
+        self._stack = stack
+        self._pages: list[Pages] = []
+        self._lock = asyncio.Lock()
+        self._bound: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens, as host:port; empty while it is closed."""
+        return self._bound
+
+    def add(self, pages: Pages) -> None:
+        """Have pages added to it when it opens."""
+        self._pages.append(pages)
+
+    async def open(self) -> tuple[str, ...]:
+        """Listen, if it does not yet, and give its addresses as host:port; none where none are configured.
+
+        Raises:
+            MeshUnavailable: An address cannot be listened at.
+        """
+        async with self._lock:
+            if self._wanted and not self._bound:
+                # A thread imports, so that the loop goes on.
+                serving = await asyncio.to_thread(import_module, "sandmeshd.gateway.http.serving")
+                listening = serving.open_http(self._wanted, self._pages)
+                self._bound = await self._stack.enter_async_context(listening)
+        return self._bound
+
+
+@asynccontextmanager
+async def open_door(addresses: Sequence[str]) -> AsyncGenerator[HttpDoor]:
+    """Give a door that `open` opens; the end of the block closes it."""
+    async with AsyncExitStack() as stack:
+        yield HttpDoor(addresses, stack)
