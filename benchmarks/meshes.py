@@ -40,7 +40,7 @@ async def running_mesh(pools: Mapping[str, int] | None = None) -> AsyncGenerator
     }
     wanted = [argument for name, count in (pools or {}).items() for argument in ("--pool", f"{name}={count}")]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sandmeshd.cli.user", "up", "--json", *wanted, stdout=subprocess.PIPE, env=environment
+        sys.executable, "-m", "sandmeshd.cli.user", "up", "-o", "json", *wanted, stdout=subprocess.PIPE, env=environment
     )
     try:
         yield RunningMesh(await _address(process), process.pid)

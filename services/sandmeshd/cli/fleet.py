@@ -1,68 +1,119 @@
-"""Commands on the sandboxes that a mesh has."""
+"""Commands on the sandboxes that a mesh has: list, inspect and end them."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
-from google.protobuf.json_format import MessageToDict
-from rich.console import Console
-from rich.table import Table
 
-from sandmesh._mesh import Connection, acquire, release
+from sandmesh._mesh import Connection
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.cli.running import Address, variables
+from sandmesh.errors import SandmeshError
+from sandmeshd.cli.completion import complete_sandboxes
+from sandmeshd.cli.endings import code_of, explain
+from sandmeshd.cli.finding import SECONDS, connected
+from sandmeshd.cli.grouping import grouped
+from sandmeshd.cli.lifetime import run_to_end
+from sandmeshd.cli.options import Answer, Form, Json, Label, Output, SandboxId, Shape, pairs
+from sandmeshd.cli.output import age, plain, print_json, print_table, until_then
+from sandmeshd.cli.where import Where
 
-T = TypeVar("T")
-SECONDS = 10.0
+commands = typer.Typer(rich_markup_mode=None)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-SandboxId = Annotated[str, typer.Argument(help="The sandbox.")]
+NEARLY_GONE = frozenset({pb.SANDBOX_STATE_STOPPING, pb.SANDBOX_STATE_GONE, pb.SANDBOX_STATE_FAILED})
 
 
+@commands.command(
+    epilog="Examples: sandmesh ls --label team=red | sandmesh ls -o json | sandmesh kill $(sandmesh ls -o id)"
+)
+@grouped
 def ls(
-    label: Annotated[list[str] | None, typer.Option(help="Only sandboxes with NAME=VALUE; repeatable.")] = None,
+    where: Where,
+    label: Label = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Those too that are being removed, failed, or wait in a pool.")
+    ] = False,
+    output: Output = Form.TABLE,
     as_json: Json = False,
-    base_url: Address = None,
 ) -> None:
     """List sandboxes."""
-    request = pb.ListSandboxesRequest(labels=variables(label), page_size=1000)
-    found = asyncio.run(_with(base_url, lambda mesh: _list(mesh, request)))
-    if as_json:
-        typer.echo(json.dumps([plain(sandbox) for sandbox in found]))
+    request = pb.ListSandboxesRequest(labels=pairs(label, "KEY=VALUE"), page_size=1000)
+    found = [one for one in run_to_end(_listed(where, request)) if everything or _in_use(one)]
+    form = Form.JSON if as_json else output
+    if form is Form.JSON:
+        print_json([plain(one) for one in found])
+    elif form is Form.ID:
+        for one in found:
+            typer.echo(one.sandbox_id)
     else:
-        Console().print(_table(found))
+        _print(found, wide=form is Form.WIDE)
 
 
-def inspect(sandbox_id: SandboxId, base_url: Address = None) -> None:
+@commands.command(epilog="Example: sandmesh inspect sb_... | jq .enforced")
+@grouped
+def inspect(sandbox_id: SandboxId, where: Where) -> None:
     """Print a sandbox's record as JSON: its state, lease, limits and what enforces them."""
-    found = asyncio.run(_with(base_url, lambda mesh: _get(mesh, sandbox_id)))
-    typer.echo(json.dumps(plain(found), indent=2))
+    print_json(plain(run_to_end(_got(where, sandbox_id))))
 
 
-def kill(sandbox_ids: Annotated[list[str], typer.Argument(help="Sandboxes to end.")], base_url: Address = None) -> None:
+@commands.command(epilog="Examples: sandmesh kill sb_... | sandmesh kill --label team=red | sandmesh kill --all")
+@grouped
+def kill(
+    where: Where,
+    sandbox_ids: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sandboxes to end.", metavar="[SANDBOX]...", autocompletion=complete_sandboxes),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every sandbox in use that you may end.")] = False,
+    label: Label = None,
+    output: Answer = Shape.TEXT,
+) -> None:
     """End sandboxes, whoever holds them, and remove what is in them."""
-    asyncio.run(_with(base_url, lambda mesh: _kill(mesh, sandbox_ids)))
+    if bool(sandbox_ids) + everything + bool(label) != 1:
+        raise typer.BadParameter("say which: ids of sandboxes, or --label KEY=VALUE, or --all")
+    killed, error = run_to_end(_killed(where, sandbox_ids, pairs(label, "KEY=VALUE")))
+    if output is Shape.JSON:
+        print_json({"sandbox_ids": killed})
+    else:
+        for sandbox_id in killed:
+            typer.echo(f"{sandbox_id} is being removed")
+    if error is not None:
+        raise typer.Exit(code_of(error))
 
 
-def plain(sandbox: pb.Sandbox) -> dict[str, object]:
-    """Give a record as JSON values."""
-    return dict(MessageToDict(sandbox, preserving_proto_field_name=True))
+async def _listed(where: Where, request: pb.ListSandboxesRequest) -> list[pb.Sandbox]:
+    async with connected(where) as mesh:
+        return await list_all(mesh, request)
 
 
-async def _with(base_url: str | None, work: Callable[[Connection], Awaitable[T]]) -> T:
-    mesh = await acquire(base_url, None, SECONDS)
-    try:
-        return await work(mesh)
-    finally:
-        await release(mesh)
+async def _got(where: Where, sandbox_id: str) -> pb.Sandbox:
+    async with connected(where) as mesh:
+        return await get(mesh, sandbox_id)
 
 
-async def _list(mesh: Connection, request: pb.ListSandboxesRequest) -> list[pb.Sandbox]:
+async def _killed(
+    where: Where, sandbox_ids: list[str] | None, labels: dict[str, str]
+) -> tuple[list[str], SandmeshError | None]:
+    """Kill every one that can be, and give those and the last error."""
+    killed: list[str] = []
+    error: SandmeshError | None = None
+    async with connected(where) as mesh:
+        if not sandbox_ids:
+            listed = await list_all(mesh, pb.ListSandboxesRequest(labels=labels, page_size=1000))
+            sandbox_ids = [one.sandbox_id for one in listed if _in_use(one)]
+        for sandbox_id in sandbox_ids:
+            try:
+                await kill_one(mesh, sandbox_id)
+            except SandmeshError as failure:
+                error = failure
+                explain(failure)
+            else:
+                killed.append(sandbox_id)
+    return killed, error
+
+
+async def list_all(mesh: Connection, request: pb.ListSandboxesRequest) -> list[pb.Sandbox]:
+    """Give every page of a listing."""
     found: list[pb.Sandbox] = []
     while True:
         page = await mesh.ask(lambda stubs: stubs.sandboxes.ListSandboxes, request, SECONDS)
@@ -72,38 +123,43 @@ async def _list(mesh: Connection, request: pb.ListSandboxesRequest) -> list[pb.S
         request.page_token = page.next_page_token
 
 
-async def _get(mesh: Connection, sandbox_id: str) -> pb.Sandbox:
+async def get(mesh: Connection, sandbox_id: str) -> pb.Sandbox:
+    """Give a sandbox's record.
+
+    Raises:
+        SandboxNotFound: There is none.
+    """
     request = pb.GetSandboxRequest(sandbox_id=sandbox_id)
     return (await mesh.ask(lambda stubs: stubs.sandboxes.GetSandbox, request, SECONDS)).sandbox
 
 
-async def _kill(mesh: Connection, sandbox_ids: list[str]) -> None:
-    for sandbox_id in sandbox_ids:
-        token = (await _get(mesh, sandbox_id)).lease.fencing_token
-        request = pb.ReleaseSandboxRequest(sandbox_id=sandbox_id, fencing_token=token)
-        await mesh.ask(lambda stubs: stubs.sandboxes.ReleaseSandbox, request, SECONDS)
-        typer.echo(f"{sandbox_id} is being removed")
+async def kill_one(mesh: Connection, sandbox_id: str) -> None:
+    """Have a sandbox removed, whoever holds it.
+
+    Raises:
+        SandboxNotFound: There is none.
+    """
+    token = (await get(mesh, sandbox_id)).lease.fencing_token
+    request = pb.ReleaseSandboxRequest(sandbox_id=sandbox_id, fencing_token=token)
+    await mesh.ask(lambda stubs: stubs.sandboxes.ReleaseSandbox, request, SECONDS)
 
 
-def _table(found: list[pb.Sandbox]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("SANDBOX", no_wrap=True, min_width=29)
-    for heading in ("TEMPLATE", "STATE", "DRIVER", "AGE", "LEASE ENDS", "LABELS"):
-        table.add_column(heading)
-    now = datetime.now(UTC)
-    for one in found:
-        age = now - one.create_time.ToDatetime(UTC)
-        ends = one.lease.expire_time.ToDatetime(UTC) - now if one.HasField("lease") else None
-        labels = ",".join(f"{name}={value}" for name, value in sorted(one.spec.labels.items()))
-        state = pb.SandboxState.Name(one.state).removeprefix("SANDBOX_STATE_")
-        lease = _span(ends.total_seconds()) if ends is not None else "in a pool"
-        template = one.spec.template
-        table.add_row(one.sandbox_id, template, state, one.driver, _span(age.total_seconds()), lease, labels)
-    return table
+def _in_use(one: pb.Sandbox) -> bool:
+    return one.state not in NEARLY_GONE and one.HasField("lease")
 
 
-def _span(seconds: float) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{max(0.0, seconds):.0f}s"
+def _print(found: list[pb.Sandbox], *, wide: bool) -> None:
+    headings = ["SANDBOX", "TEMPLATE", "STATE", "AGE", "LEASE ENDS", "LABELS"]
+    rows = [_row(one) for one in found]
+    if wide:
+        headings += ["DRIVER", "NODE", "SESSION", "SLOT", "REASON"]
+        extra = ([one.driver, one.node_id, one.session_key, one.slot, one.state_reason] for one in found)
+        rows = [[*row, *more] for row, more in zip(rows, extra, strict=True)]
+    print_table(headings, rows)
+
+
+def _row(one: pb.Sandbox) -> list[str]:
+    labels = ",".join(f"{name}={value}" for name, value in sorted(one.spec.labels.items()))
+    state = pb.SandboxState.Name(one.state).removeprefix("SANDBOX_STATE_")
+    lease = until_then(one.lease.expire_time) if one.HasField("lease") else "in a pool"
+    return [one.sandbox_id, one.spec.template, state, age(one.create_time), lease, labels]

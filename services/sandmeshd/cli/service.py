@@ -7,20 +7,19 @@ SANDMESH_MESH_ID and the store: SANDMESH_REDIS_URL, or on one machine the embedd
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
-from sandmesh.errors import InvalidArgument, SandmeshError
+from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import open_allocator
 from sandmeshd.broker import BrokerSettings, open_broker
+from sandmeshd.cli.endings import finish
 from sandmeshd.cli.environment import read_settings
-from sandmeshd.cli.lifetime import told_to_end, until
+from sandmeshd.cli.lifetime import run_until_told
 from sandmeshd.drivers.registry import find_driver
 from sandmeshd.drivers.remote import RemoteDriver
 from sandmeshd.drivers.servicer import DriverServicer
@@ -48,7 +47,7 @@ Allocator = Annotated[str, typer.Option(help="The allocator's address.")]
 @app.command(epilog="Example: sandmeshd driver bubblewrap --listen unix:///run/sandmesh/driver")
 def driver(name: Annotated[str, typer.Argument(help="The driver.")], listen: Listen) -> None:
     """Serve a driver: the one place that knows a runtime."""
-    _run(_driver(_settings(), name, listen))
+    run_until_told(_driver(_settings(), name, listen))
 
 
 @app.command(
@@ -58,13 +57,13 @@ def allocator(
     listen: Listen, driver: Annotated[list[str], typer.Option(help="NAME=ADDRESS of a driver; repeatable.")]
 ) -> None:
     """Serve the allocator: the owner of sandboxes, pools, leases and ports."""
-    _run(_allocator(_settings(), listen, dict(_named(entry) for entry in driver)))
+    run_until_told(_allocator(_settings(), listen, dict(_named(entry) for entry in driver)))
 
 
 @app.command(epilog="Example: sandmeshd broker --listen 127.0.0.1:8572 --allocator 127.0.0.1:8571")
 def broker(listen: Listen, allocator: Allocator) -> None:
     """Serve the broker: the owner of sessions."""
-    _run(_broker(_settings(), listen, allocator))
+    run_until_told(_broker(_settings(), listen, allocator))
 
 
 @app.command(
@@ -74,7 +73,7 @@ def gateway(
     listen: Listens, allocator: Allocator, broker: Annotated[str, typer.Option(help="The broker's address.")]
 ) -> None:
     """Serve the gateway: the one public address."""
-    _run(_gateway(_settings(), tuple(listen), allocator, broker))
+    run_until_told(_gateway(_settings(), tuple(listen), allocator, broker))
 
 
 async def _driver(settings: MeshSettings, name: str, listen: str) -> None:
@@ -146,23 +145,9 @@ def _named(entry: str) -> tuple[str, str]:
     return name, address
 
 
-async def _until_told(work: Coroutine[None, None, None]) -> None:
-    async with told_to_end() as ended:
-        await until(ended, work)
-
-
-def _run(work: Coroutine[None, None, None]) -> None:
-    asyncio.run(_until_told(work))
-
-
 def main() -> NoReturn:
-    """Run the command line; what a service refuses is one line on standard error and status 1."""
-    try:
-        app()
-    except SandmeshError as error:
-        Console(stderr=True).print(f"[bold red]{error.reason}[/] {error.message}", highlight=False)
-        sys.exit(1)
-    sys.exit(0)
+    """Run the command line."""
+    finish(app)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,18 @@
-"""Builds templates from the command line."""
+"""Prepares templates with the driver of this machine."""
 
 from __future__ import annotations
 
-import typer
-from rich.console import Console
+from collections.abc import AsyncIterator
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import TemplateNotFound
-from sandmeshd.cli.progress import progress_bar
 from sandmeshd.drivers.bubblewrap import open_driver
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import driver_settings
 
 
-async def build_template(settings: MeshSettings, name: str) -> None:
-    """Build one template, or `all`, with a progress bar.
+async def prepare(settings: MeshSettings, name: str) -> AsyncIterator[tuple[str, driver_pb2.PrepareTemplateResponse]]:
+    """Build one template, or `all`; give each step with its template's name.
 
     Raises:
         TemplateNotFound: There is none of that name.
@@ -25,9 +23,7 @@ async def build_template(settings: MeshSettings, name: str) -> None:
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
         if name not in ("all", *known):
-            raise TemplateNotFound(f"no template {name}: there are {', '.join(known)}", {"known": ",".join(known)})
+            raise TemplateNotFound(f"no template {name}: there are {', '.join(known)}", {"known": ", ".join(known)})
         for chosen in known if name == "all" else [name]:
-            with progress_bar(Console(stderr=True)) as progress:
-                async for step in driver.prepare_template(driver_pb2.PrepareTemplateRequest(template=chosen)):
-                    progress(f"{chosen}: {step.message}", step.fraction)
-            typer.echo(f"{chosen} is ready")
+            async for step in driver.prepare_template(driver_pb2.PrepareTemplateRequest(template=chosen)):
+                yield chosen, step

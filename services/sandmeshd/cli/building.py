@@ -1,0 +1,47 @@
+"""Builds what templates are made of, ahead of the first sandbox."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sandmeshd.cli.completion import complete_templates
+from sandmeshd.cli.lifetime import run_to_end
+from sandmeshd.cli.options import Answer, Shape
+from sandmeshd.cli.output import print_json
+from sandmeshd.cli.progress import progress_bar
+
+commands = typer.Typer(rich_markup_mode=None)
+
+
+@commands.command(epilog="Examples: sandmesh build | sandmesh build filesystem")
+def build(
+    template: Annotated[
+        str, typer.Argument(help="The template, or `all`.", autocompletion=complete_templates, metavar="[TEMPLATE]")
+    ] = "all",
+    output: Answer = Shape.TEXT,
+) -> None:
+    """Build what a template is made of, so that the first sandbox does not wait for it."""
+    built = run_to_end(_built(template))
+    if output is Shape.JSON:
+        print_json({"templates": built})
+
+
+async def _built(template: str) -> list[str]:
+    # Drivers and services take a second to import, which other commands need not wait for.
+    from sandmeshd.cli import preparing  # noqa: PLC0415
+    from sandmeshd.cli.environment import read_settings  # noqa: PLC0415
+    from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
+
+    settings = read_settings()
+    configure_logging("WARNING")
+    built: list[str] = []
+    with progress_bar(Console(stderr=True)) as progress:
+        async for name, step in preparing.prepare(settings, template):
+            progress(f"{name}: {step.message}", step.fraction)
+            if step.done:
+                built.append(name)
+                typer.echo(f"{name} is ready", err=True)
+    return built

@@ -1,0 +1,49 @@
+"""The mesh that a command means: the address that is stated, or this user's local mesh."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandmesh._addresses import answers
+from sandmesh._mesh import Connection, acquire, release
+from sandmesh._paths import LOCAL_MESH_ID, default_runtime_directory, gateway_socket
+from sandmesh.errors import MeshUnavailable
+from sandmeshd.cli.where import Where
+
+SECONDS = 10.0
+
+
+def local_socket() -> Path:
+    """Give the socket of the local mesh that the environment states, or of the usual one."""
+    stated = os.environ.get("SANDMESH_RUNTIME_DIRECTORY")
+    directory = Path(stated) if stated else default_runtime_directory()
+    return gateway_socket(directory, os.environ.get("SANDMESH_MESH_ID", LOCAL_MESH_ID))
+
+
+def find_address(base_url: str | None) -> str | None:
+    """Give the address that is stated, else the local mesh's socket where somebody answers there, else None."""
+    if base_url:
+        return base_url
+    local = local_socket()
+    return f"unix://{local}" if answers(local) else None
+
+
+@asynccontextmanager
+async def connected(where: Where) -> AsyncGenerator[Connection]:
+    """Connect to the mesh that is meant; none is started for it.
+
+    Raises:
+        MeshUnavailable: No address is stated and no local mesh runs.
+    """
+    address = find_address(where.base_url)
+    if address is None:
+        fix = "start one with `sandmesh up -d`, or name one by --base-url or SANDMESH_ADDRESS"
+        raise MeshUnavailable(f"no mesh of this user runs here: {fix}", {"fix": fix})
+    mesh = await acquire(address, where.token, SECONDS)
+    try:
+        yield mesh
+    finally:
+        await release(mesh)

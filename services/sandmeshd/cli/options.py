@@ -1,0 +1,63 @@
+"""Options that several commands have, and what reads their texts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from sandmeshd.cli.completion import complete_sandboxes, complete_templates
+
+
+class Form(StrEnum):
+    """How a listing is printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    ID = "id"
+
+
+class Shape(StrEnum):
+    """How one answer is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Output = Annotated[Form, typer.Option("--output", "-o", help="How to print the list.")]
+Answer = Annotated[Shape, typer.Option("--output", "-o", help="How to print the answer.")]
+Json = Annotated[bool, typer.Option("--json", hidden=True, help="The same as -o json.")]
+Template = Annotated[
+    str,
+    typer.Option(
+        "--template", "-t", help="What the sandbox is made from.", autocompletion=complete_templates, metavar="NAME"
+    ),
+]
+Timeout = Annotated[float, typer.Option(help="Seconds until what runs is ended.", metavar="SECONDS")]
+SandboxId = Annotated[
+    str, typer.Argument(help="The sandbox.", metavar="SANDBOX", autocompletion=complete_sandboxes, show_default=False)
+]
+Label = Annotated[
+    list[str] | None,
+    typer.Option("--label", "-l", help="Only those with this label; repeatable.", metavar="KEY=VALUE"),
+]
+Command = Annotated[
+    list[str], typer.Argument(help="The command and its arguments, after --.", metavar="COMMAND...", show_default=False)
+]
+
+
+def pairs(entries: list[str] | None, form: str = "NAME=VALUE") -> dict[str, str]:
+    """Read entries of the form NAME=VALUE.
+
+    Raises:
+        BadParameter: One has another form.
+    """
+    read: dict[str, str] = {}
+    for entry in entries or ():
+        name, found, value = entry.partition("=")
+        if not name or not found:
+            raise typer.BadParameter(f"{entry!r} is not {form}")
+        read[name] = value
+    return read

@@ -1,0 +1,34 @@
+"""Which mesh a command talks to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+CONNECTION = "Connection"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which mesh a command talks to, and as whom."""
+
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            "--base-url",
+            envvar="SANDMESH_ADDRESS",
+            help="The mesh, like grpc://host:port; by default this user's local one.",
+            rich_help_panel=CONNECTION,
+        ),
+    ] = None
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar=["SANDMESH_TOKEN", "SANDMESH_BEARER_TOKEN"],
+            help="The bearer token; better given by the environment than in the command line.",
+            rich_help_panel=CONNECTION,
+        ),
+    ] = None
