@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Generator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -40,11 +41,24 @@ def _user_namespaces() -> str:
     return "" if answer.returncode == 0 else f"bubblewrap cannot start here: {answer.stderr.strip()}"
 
 
+def _control_groups() -> str:
+    from sandmeshd.drivers.bubblewrap.cgroup_v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.drivers.bubblewrap.cgroup_v2 import VersionTwo  # noqa: PLC0415
+    from sandmeshd.drivers.bubblewrap.cgroups import Groups  # noqa: PLC0415
+    from sandmeshd.runtime.paths import MeshPaths  # noqa: PLC0415
+
+    paths = MeshPaths("needs", Path("/nonexistent"), Path("/nonexistent"))
+    able = Groups(paths, (VersionTwo(), VersionOne())).enforceable
+    lacking = {"memory", "cpu", "pids"} - able.keys()
+    return f"no control group here can limit {', '.join(sorted(lacking))}" if lacking else ""
+
+
 PROBES: dict[str, Callable[[], str]] = {
     "root": _root,
     "ordinary user": _ordinary_user,
     "docker": _docker,
     "user namespaces": _user_namespaces,
+    "control groups": _control_groups,
 }
 
 

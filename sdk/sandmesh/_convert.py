@@ -134,20 +134,42 @@ def _write_limits(given: object) -> sandbox_pb2.Limits | None:
     if given is None:
         return None
     limits = _from_mapping("limits", Limits, given)
-    written = sandbox_pb2.Limits()
-    for field in fields(Limits):
-        value = getattr(limits, field.name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**53:
-            raise _refuse(f"limits.{field.name}", "is a number above 0", value)
-        if field.name == "cpus":
-            written.cpu_millis = max(1, round(value * 1000))
-        elif isinstance(value, float) or (field.name == "pids" and value >= 2**32):
-            raise _refuse(f"limits.{field.name}", "is a whole number that fits", value)
-        else:
-            setattr(written, field.name, value)
-    return written
+    return sandbox_pb2.Limits(
+        memory_bytes=_read_size("limits.memory", limits.memory),
+        cpu_millis=max(1, round(_read_number("limits.cpus", limits.cpus, 2**22) * 1000))
+        if limits.cpus is not None
+        else 0,
+        pids=_read_whole("limits.pids", limits.pids),
+        file_bytes=_read_size("limits.file_size", limits.file_size),
+        disk_bytes=_read_size("limits.disk", limits.disk),
+    )
+
+
+def _read_size(what: str, given: int | str | None) -> int:
+    if isinstance(given, str):
+        from pydantic import ByteSize, TypeAdapter, ValidationError  # noqa: PLC0415 - slow, and few state a size
+
+        try:
+            given = int(TypeAdapter(ByteSize).validate_python(given))
+        except ValidationError:
+            raise _refuse(what, 'is a number of bytes or a text like "512MiB" or "1.5 GB"', given) from None
+    return _read_whole(what, given, 2**63)
+
+
+def _read_whole(what: str, given: int | None, end: int = 2**32) -> int:
+    if given is None:
+        return 0
+    if not isinstance(given, int):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(what, "is a whole number", given)
+    return int(_read_number(what, given, end))
+
+
+def _read_number(what: str, given: float, end: int) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(what, "is a number above 0", given)
+    if not 0 < given < end:
+        raise _refuse(what, f"is above 0 and below {end}", given)
+    return given
 
 
 def _write_network(given: object) -> sandbox_pb2.NetworkGrant | None:

@@ -19,11 +19,11 @@ class SandboxType(StrEnum):
 class Limits:
     """What a sandbox may use. Each is a requirement: a runtime that cannot enforce one refuses the sandbox.
 
-    None is the runtime's default.
+    None is the runtime's default. A size is a number of bytes or a text like "512MiB" or "1.5 GB".
     """
 
-    memory_bytes: int | None = None
-    """Memory of all processes together, in bytes."""
+    memory: int | str | None = None
+    """Memory of all processes of user code together, with what is in /tmp."""
 
     cpus: float | None = None
     """Processor time, in cores."""
@@ -31,11 +31,11 @@ class Limits:
     pids: int | None = None
     """Processes and threads."""
 
-    file_bytes: int | None = None
-    """The largest single file, in bytes."""
+    file_size: int | str | None = None
+    """The largest single file."""
 
-    disk_bytes: int | None = None
-    """The workspace, in bytes."""
+    disk: int | str | None = None
+    """The workspace, all its files together."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ async def test_an_unknown_template_is_named_with_those_there_are(mesh: Mesh) -> 
 
 async def test_what_cannot_be_enforced_is_refused(mesh: Mesh) -> None:
     with pytest.raises(errors.CapabilityMissing):
-        async with BaseSandboxAsync(base_url=mesh.addresses[0], limits={"memory_bytes": 1 << 30}):
+        async with BaseSandboxAsync(base_url=mesh.addresses[0], limits={"disk": 1 << 60}):
             pass
     with pytest.raises(errors.CapabilityMissing):
         async with BaseSandboxAsync(base_url=mesh.addresses[0], network="public"):

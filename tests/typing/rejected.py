@@ -24,7 +24,7 @@ def wrong_constructors() -> None:
     BaseSandbox(timeout="3")  # type: ignore[arg-type]
     BaseSandbox(colour="red")  # type: ignore[call-arg]
     SandboxAsync(ttl="long")  # type: ignore[arg-type]
-    Limits(memory="1G")  # type: ignore[call-arg]
+    Limits(memory_bytes=1 << 30)  # type: ignore[call-arg]
 
 
 async def not_awaited(box: BaseSandboxAsync) -> str:

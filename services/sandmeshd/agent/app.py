@@ -19,6 +19,7 @@ from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.engine import Engine, Identity
 from sandmeshd.agent.link import serve_links
+from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Limits, Processes
 from sandmeshd.agent.shell import Shell
 
@@ -30,7 +31,9 @@ _PROCESSES: Final = 512
 
 
 @asynccontextmanager
-async def open_agent(config: agent_pb2.AgentConfig, control: socket.socket) -> AsyncGenerator[Processes]:
+async def open_agent(
+    config: agent_pb2.AgentConfig, control: socket.socket, memory: Memory
+) -> AsyncGenerator[Processes]:
     """Serve a sandbox whose zygote waits at the other end of `control`. Yields its processes once it listens.
 
     Raises:
@@ -41,10 +44,10 @@ async def open_agent(config: agent_pb2.AgentConfig, control: socket.socket) -> A
     async with AsyncExitStack() as stack:
         processes = Processes(control, Limits(config.max_processes or _PROCESSES, config.max_file_bytes))
         stack.callback(processes.close)
-        cells = Cells(processes, config.workspace)
+        cells = Cells(processes, config.workspace, memory)
         stack.push_async_callback(cells.close)
         cells.renew()
-        shell = Shell(processes, config.workspace, environment)
+        shell = Shell(processes, config.workspace, environment, memory)
         stack.callback(shell.close)
         engine = _engine(config, _tools(stack, config, cells, shell))
         stack.push_async_callback(engine.close)

@@ -11,6 +11,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.call import Call, Outcome
 from sandmeshd.agent.inside import frames
 from sandmeshd.agent.kernels import Kernel, open_kernel
+from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Ended, Processes
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ class Turns:
 class Cells:
     """The sandbox's kernel and the cells that wait for it."""
 
-    def __init__(self, processes: Processes, cwd: str) -> None:
+    def __init__(self, processes: Processes, cwd: str, memory: Memory | None = None) -> None:
         self._processes = processes
+        self._memory = memory or Memory()
+        self._kills = 0
         self._cwd = cwd
         self._turns = Turns()
         self._loop = asyncio.get_running_loop()
@@ -101,10 +104,16 @@ class Cells:
         if kernel.process.ended.done():
             ended = await self._bury(kernel)
             if kernel.used:
-                await call.text(f"The kernel had died since the last cell ({_how(ended)}): this one is fresh.\n")
+                how = "it ran out of memory" if self._is_victim(ended) else _how(ended)
+                await call.text(f"The kernel had died since the last cell ({how}): this one is fresh.\n")
             kernel = await self._current()
         kernel.used = True
+        self._kills = self._memory.kills()
         return kernel
+
+    def _is_victim(self, ended: Ended) -> bool:
+        """Say whether a kernel was ended for want of memory since the last cell began."""
+        return ended.signal == signal.SIGKILL and self._memory.kills() > self._kills
 
     async def _current(self) -> Kernel:
         task = self._kernel
@@ -120,12 +129,20 @@ class Cells:
     async def _ended(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
         if end is None or end[0] & frames.LEAVES:
             ended = await self._bury(kernel)
+            if end is None and call.stop_reason is None and self._is_victim(ended):
+                return await self._out_of_memory(call)
             return await (_dead(call, ended) if end is None else _left(call))
         if call.stop_reason is not None:
             # A late interrupt must not hit the next cell.
             await self._processes.settled()
             return await _stopped(call, "and was interrupted; the kernel and its variables were kept")
         return Outcome(is_error=bool(end[0] & frames.FAILED), message=end[1:].decode("utf-8", "replace"))
+
+    async def _out_of_memory(self, call: Call) -> Outcome:
+        lost = "The kernel was ended: its variables are lost, and the next cell gets a fresh one."
+        message = f"{self._memory.ran_out()} {lost}"
+        await call.text(message + "\n")
+        return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, signal=signal.SIGKILL, message=message)
 
 
 class _Watch:

@@ -1,4 +1,4 @@
-"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M`.
+"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O]`.
 
 It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
 """
@@ -26,7 +26,8 @@ def main() -> None:
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()
-    code: int = serving.serve(int(options["--config-fd"]), int(options["--ready-fd"]), control)
+    memory = int(options.get("--memory-fd", -1))
+    code: int = serving.serve(int(options["--config-fd"]), int(options["--ready-fd"]), control, memory)
     sys.stderr.flush()
     # As PID 1 its end is everybody's: worker threads are not waited for.
     os._exit(code)

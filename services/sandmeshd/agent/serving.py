@@ -13,13 +13,18 @@ from google.protobuf import json_format
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.agent.app import open_agent
+from sandmeshd.agent.memory import Memory
 
 
-def serve(config_fd: int, ready_fd: int, control: socket.socket) -> int:
-    """Serve until the driver lets go, a SIGTERM or the loss of the zygote. Returns: the exit code."""
+def serve(config_fd: int, ready_fd: int, control: socket.socket, memory_fd: int = -1) -> int:
+    """Serve until the driver lets go, a SIGTERM or the loss of the zygote. Returns: the exit code.
+
+    `memory_fd` counts processes that were ended for want of memory; negative where memory has no limit.
+    """
     try:
         config = _read_config(config_fd)
-        return asyncio.run(_serve(config, config_fd, ready_fd, control))
+        memory = Memory(memory_fd, config.memory_bytes)
+        return asyncio.run(_serve(config, config_fd, ready_fd, control, memory))
     except (OSError, ValueError, json_format.Error) as error:
         _tell(ready_fd, {"error": str(error)})
         return 1
@@ -36,7 +41,9 @@ def _read_config(fd: int) -> agent_pb2.AgentConfig:
     return json_format.Parse(bytes(line), agent_pb2.AgentConfig())
 
 
-async def _serve(config: agent_pb2.AgentConfig, config_fd: int, ready_fd: int, control: socket.socket) -> int:
+async def _serve(
+    config: agent_pb2.AgentConfig, config_fd: int, ready_fd: int, control: socket.socket, memory: Memory
+) -> int:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 
@@ -50,7 +57,7 @@ async def _serve(config: agent_pb2.AgentConfig, config_fd: int, ready_fd: int, c
         loop.add_reader(config_fd, end, 0)
     else:
         os.close(config_fd)
-    async with open_agent(config, control) as processes:
+    async with open_agent(config, control, memory) as processes:
         processes.lost.add_done_callback(lambda _: end(1))
         _tell(ready_fd, {"ready": True})
         code = await ending

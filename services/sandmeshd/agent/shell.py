@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import Call, Outcome
+from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.pipes import Drain, OutputPipe
 from sandmeshd.agent.processes import Ended, Process, Processes
 
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
 
 _WHY: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
 
+SHELL_KILLED: Final = 128 + signal.SIGKILL
+
 
 class Shell:
     """Runs each command in a process group of its own."""
 
-    def __init__(self, processes: Processes, workspace: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, processes: Processes, workspace: str, environment: Mapping[str, str], memory: Memory | None = None
+    ) -> None:
         self._processes = processes
+        self._memory = memory or Memory()
         self._workspace = workspace
         self._environment = dict(environment)
         self._drain = Drain()
@@ -40,6 +46,7 @@ class Shell:
     async def run(self, command: RunShellCommand, call: Call) -> Outcome:
         """Run a command to its end; what it left in the background goes on, its output unread."""
         pipes = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
+        kills = self._memory.kills()
         try:
             process = self._start(command, call, pipes)
             call.started(await process.started)
@@ -49,7 +56,14 @@ class Shell:
                 pipe.close_writer()
                 self._drain.take(pipe)
                 pipe.close()
+        if self._memory.kills() > kills and _is_victim(call, ended):
+            return await self._out_of_memory(call, ended)
         return await _outcome(call, ended)
+
+    async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
+        message = self._memory.ran_out()
+        await call.text(message + "\n")
+        return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, ended.exit_code, ended.signal, message)
 
     def _start(self, command: RunShellCommand, call: Call, pipes: tuple[OutputPipe, OutputPipe]) -> Process:
         env = {**self._environment, **(command.env or {})}
@@ -82,6 +96,12 @@ class Shell:
         for pipe in pipes:
             await pipe.drain(call)
         return ended
+
+
+def _is_victim(call: Call, ended: Ended) -> bool:
+    # A shell that waited for what was killed says so by its exit code.
+    by_shell = ended.exit_code == SHELL_KILLED
+    return call.stop_reason is None and (by_shell or ended.signal == signal.SIGKILL)
 
 
 async def _outcome(call: Call, ended: Ended) -> Outcome:

@@ -50,7 +50,7 @@ async def test_what_is_wanted_arrives_as_it_was_said(world: World) -> None:
     box = BaseSandboxAsync(
         base_url=world.address,
         env={"A": "b"},
-        limits=Limits(memory_bytes=1 << 20, cpus=0.5, pids=9),
+        limits=Limits(memory="1MiB", cpus=0.5, pids=9),
         labels={"team": "x"},
         network=["pypi.org", "*.example"],
         template="mine",
@@ -90,8 +90,17 @@ async def test_what_is_not_said_is_left_to_the_mesh(world: World) -> None:
         {"env": ["A"]},
         {"labels": {"": "x"}},
         {"labels": {"a": "x" * 256}},
-        {"limits": {"memory": 1}},
-        {"limits": {"memory_bytes": 0}},
+        {"limits": {"memory_bytes": 1}},
+        {"limits": {"memory": 0}},
+        {"limits": {"memory": "0MiB"}},
+        {"limits": {"memory": "-1GiB"}},
+        {"limits": {"memory": "512 sheep"}},
+        {"limits": {"memory": 1.5}},
+        {"limits": {"disk": True}},
+        {"limits": {"cpus": 0}},
+        {"limits": {"cpus": "half"}},
+        {"limits": {"cpus": float("nan")}},
+        {"limits": {"pids": 1 << 32}},
         {"limits": {"pids": 1.5}},
         {"limits": 5},
         {"network": "all"},
@@ -107,6 +116,22 @@ async def test_what_is_not_said_is_left_to_the_mesh(world: World) -> None:
 def test_a_value_that_does_not_fit_is_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(e.InvalidArgument):
         BaseSandboxAsync(**options)
+
+
+@pytest.mark.parametrize(("given", "said"), [("512 sheep", "512MiB"), (0, "above 0"), (1.5, "whole number")])
+def test_a_size_that_is_none_is_told_what_one_looks_like(given: Any, said: str) -> None:
+    with pytest.raises(e.InvalidArgument, match=said):
+        BaseSandboxAsync(limits={"memory": given})
+
+
+async def test_sizes_are_bytes_or_texts_with_units(world: World) -> None:
+    limits: dict[str, Any] = {"memory": "1.5GiB", "file_size": "2 MB", "disk": 4096, "cpus": 2}
+    async with BaseSandboxAsync(base_url=world.address, limits=limits):
+        pass
+    (asked,) = world.mesh.asked_for(Connect)
+    assert asked.slots[0].spec.limits == sandbox_pb2.Limits(
+        memory_bytes=3 << 29, file_bytes=2_000_000, disk_bytes=4096, cpu_millis=2000
+    )
 
 
 def test_an_unknown_keyword_is_a_type_error() -> None:

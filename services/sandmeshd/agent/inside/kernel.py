@@ -10,7 +10,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from sandmeshd.agent.inside import frames, launch, output, shell, syscalls
+from sandmeshd.agent.inside import frames, launch, output, shell
 
 
 class Kernel:
@@ -27,7 +27,7 @@ class Kernel:
         nothing = os.open(os.devnull, os.O_RDONLY)
         connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
         launch.limit(request["limits"])
-        syscalls.set_dumpable(True)
+        launch.be_open()
         os.chdir(request["cwd"])
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]

@@ -48,6 +48,16 @@ def limit(limits: dict[str, int]) -> None:
             resource.setrlimit(kind, (limits[name], limits[name]))
 
 
+def be_open() -> None:
+    """Belong to user code: others of it may look inside, and for want of memory it ends before zygote and host."""
+    syscalls.set_dumpable(True)
+    fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    try:
+        os.write(fd, b"1000")
+    finally:
+        os.close(fd)
+
+
 def reset_signals() -> None:
     """Undo what the zygote did to signals."""
     signal.set_wakeup_fd(-1)
@@ -65,7 +75,7 @@ def become(request: dict[str, Any], fds: list[int], failure: int) -> NoReturn:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _step("limits", lambda: limit(request["limits"]))
         _step("directory", lambda: os.chdir(request["cwd"]))
-        syscalls.set_dumpable(True)
+        _step("memory", be_open)
         _step("program", lambda: os.execvpe(request["argv"][0], request["argv"], request["env"]))  # noqa: S606
     except StepError as error:
         report(failure, error.step, error.number)

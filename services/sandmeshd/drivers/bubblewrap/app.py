@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 
 from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
 from sandmeshd.drivers.bubblewrap.arguments import View
+from sandmeshd.drivers.bubblewrap.cgroup_v1 import VersionOne
+from sandmeshd.drivers.bubblewrap.cgroup_v2 import VersionTwo
+from sandmeshd.drivers.bubblewrap.cgroups import Groups, remove_groups
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
@@ -40,7 +43,8 @@ async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
     supplies = Supplies(load_templates(), EnvironmentBuilder(settings, view), agent)
-    starter = Starter(settings, view, filters.agent)
+    groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()))
+    starter = Starter(settings, view, filters.agent, groups)
     driver = BubblewrapDriver(settings, supplies, starter, Probe(view, filters.agent), filters.user)
     await driver.adopt()
     try:
@@ -71,4 +75,5 @@ async def sweep_state(paths: MeshPaths) -> None:
 
 async def _sweep(folder: Folder) -> None:
     await end(folder)
+    await remove_groups(folder)
     await asyncio.to_thread(discard, folder)

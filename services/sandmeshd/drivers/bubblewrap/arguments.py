@@ -49,6 +49,7 @@ class Mounts:
     agent: Path
     workspace: Path
     sockets: Path
+    disk_bytes: int = 0
 
     def arguments(self) -> list[str]:
         """Give bwrap's arguments for them."""
@@ -57,23 +58,31 @@ class Mounts:
         return [
             *("--ro-bind", str(self.environment), ENVIRONMENT, *seeds),
             *("--ro-bind", str(self.agent), AGENT),
-            *("--bind", str(self.workspace), WORKSPACE, "--bind", str(self.sockets), SOCKETS),
+            *(*self._workspace(), "--bind", str(self.sockets), SOCKETS),
         ]
+
+    def _workspace(self) -> tuple[str, ...]:
+        if self.disk_bytes:
+            return ("--size", str(self.disk_bytes), "--perms", "0700", "--tmpfs", WORKSPACE)
+        return ("--bind", str(self.workspace), WORKSPACE)
 
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What a sandbox's bwrap inherits; the agent gets `lock`, `config` and `ready` of it."""
+    """What a sandbox's bwrap inherits; the agent gets `lock`, `config`, `ready` and `memory` of it."""
 
     lock: int
     status: int
     seccomp: int
     config: int
     ready: int
+    memory: int | None = None
+    """Counts processes ended for want of memory, where memory has a limit."""
 
     def all(self) -> tuple[int, ...]:
         """Give them as the descriptors to pass on."""
-        return (self.lock, self.status, self.seccomp, self.config, self.ready)
+        memory = () if self.memory is None else (self.memory,)
+        return (self.lock, self.status, self.seccomp, self.config, self.ready, *memory)
 
 
 def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with_parent: bool) -> list[str]:
@@ -86,6 +95,7 @@ def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with
         *("--json-status-fd", str(passed.status), "--seccomp", str(passed.seccomp), "--as-pid-1", "--"),
         *(str(view.interpreter.executable), "-I", "-S", AGENT),
         *("--config-fd", str(passed.config), "--ready-fd", str(passed.ready)),
+        *([] if passed.memory is None else ["--memory-fd", str(passed.memory)]),
     ]
 
 

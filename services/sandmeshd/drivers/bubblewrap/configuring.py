@@ -12,13 +12,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.bubblewrap.arguments import ENVIRONMENT, SOCKETS, WORKSPACE
-from sandmeshd.drivers.bubblewrap.demands import enforced
+from sandmeshd.drivers.bubblewrap.demands import enforced, hard_limit
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.system import HOME, USER
 from sandmeshd.templates import Template
 
 FINISHED_CALL_SECONDS = 600
+PROCESSES = 512
+"""The processes and threads of a sandbox that does not state how many."""
+
 BASIC = {
     "PATH": f"{ENVIRONMENT}/bin:/usr/local/bin:/usr/bin:/bin",
     "VIRTUAL_ENV": ENVIRONMENT,
@@ -30,7 +33,9 @@ BASIC = {
 }
 
 
-def new_record(request: pb.CreateSandboxRequest, folder: Folder, settings: BubblewrapSettings) -> Record:
+def new_record(
+    request: pb.CreateSandboxRequest, folder: Folder, settings: BubblewrapSettings, groups: Mapping[str, str]
+) -> Record:
     """Give the record of a sandbox that is to be started, with a token of its own for its agent."""
     now = Timestamp()
     now.GetCurrentTime()
@@ -43,7 +48,7 @@ def new_record(request: pb.CreateSandboxRequest, folder: Folder, settings: Bubbl
         record_labels=request.record_labels,
         spec=request.spec,
         create_time=now,
-        enforced=enforced(settings.host_uid),
+        enforced=enforced(request.spec.limits, groups, settings.host_uid),
     )
     return Record(sandbox, request.fencing_token)
 
@@ -64,17 +69,18 @@ def agent_config(
         workspace=WORKSPACE,
         seccomp_filter=user_filter,
         ends_with_driver=ends_with_driver,
-        max_processes=_within(resource.RLIMIT_NPROC, sandbox.spec.limits.pids),
-        max_file_bytes=_within(resource.RLIMIT_FSIZE, sandbox.spec.limits.file_bytes),
+        max_processes=sandbox.spec.limits.pids or _at_most_hard(resource.RLIMIT_NPROC, PROCESSES),
+        max_file_bytes=sandbox.spec.limits.file_bytes,
+        memory_bytes=sandbox.spec.limits.memory_bytes,
         finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
         hidden_directory=SOCKETS,
     )
 
 
-def _within(kind: int, stated: int) -> int:
+def _at_most_hard(kind: int, default: int) -> int:
     # Nobody may raise a limit above the one that the sandbox inherits.
-    _, hard = resource.getrlimit(kind)
-    return stated if hard == resource.RLIM_INFINITY else min(stated, hard)
+    hard = hard_limit(kind)
+    return default if hard is None else min(default, hard)
 
 
 def _environment(template: Template, stated: Mapping[str, str]) -> dict[str, str]:

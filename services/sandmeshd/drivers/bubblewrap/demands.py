@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, TemplateNotFound
+from sandmeshd.drivers.bubblewrap.cgroups import Wanted
 from sandmeshd.templates import Template
 
-CAPABILITIES = pb.Capabilities(
-    limits={"pids": "rlimit", "file": "rlimit"},
-    network_modes=[sandbox_pb2.NETWORK_MODE_NONE],
-    isolation="namespaces",
-)
+MEMORY = "tmpfs"
+"""How the disk's limit holds: the workspace of a sandbox that states one is a file system in memory of that size."""
+
+SMALLEST_MEMORY = 32 << 20
+"""Less does not hold a kernel of Python."""
 
 _GRANTED = (sandbox_pb2.NETWORK_MODE_UNSPECIFIED, sandbox_pb2.NETWORK_MODE_NONE)
 
 
-def enforced(host_uid: int) -> dict[str, str]:
-    """Say which limits and boundaries hold in every sandbox, and how."""
-    no, ours = "no", "rlimit"
-    limits = {"memory": no, "cpu": no, "disk": no, "pids": ours, "file": ours}
-    return {**limits, "network": "none: own namespace", "system calls": "seccomp", "host_uid": str(host_uid)}
+def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
+    """Give what can be enforced and done, where control groups enforce `groups`."""
+    return pb.Capabilities(
+        limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
+        network_modes=[sandbox_pb2.NETWORK_MODE_NONE],
+        isolation="namespaces",
+    )
+
+
+def enforced(limits: sandbox_pb2.Limits, groups: Mapping[str, str], host_uid: int) -> dict[str, str]:
+    """Say which limits and boundaries hold in a sandbox, and how; "no" where one does not."""
+    stated = _stated(limits)
+    by = {name: how if stated[name] else "no" for name, how in capabilities(groups).limits.items()}
+    pids = by["pids"] if stated["pids"] else "rlimit"
+    held = {**dict.fromkeys(stated, "no"), **by, "pids": pids}
+    return {**held, "network": "none: own namespace", "system calls": "seccomp", "host_uid": str(host_uid)}
+
+
+def wanted(limits: sandbox_pb2.Limits) -> Wanted:
+    """Give what control groups are to enforce."""
+    return Wanted(limits.memory_bytes, limits.cpu_millis, limits.pids, limits.disk_bytes)
+
+
+def _stated(limits: sandbox_pb2.Limits) -> dict[str, int]:
+    return {
+        "memory": limits.memory_bytes,
+        "cpu": limits.cpu_millis,
+        "pids": limits.pids,
+        "file": limits.file_bytes,
+        "disk": limits.disk_bytes,
+    }
 
 
 def template_of(templates: Mapping[str, Template], name: str) -> Template:
@@ -37,14 +66,14 @@ def template_of(templates: Mapping[str, Template], name: str) -> Template:
     return templates[name]
 
 
-def check(request: pb.CreateSandboxRequest) -> None:
-    """Check that all that is stated can be enforced.
+def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:
+    """Check that all that is stated can be enforced, where control groups enforce `groups`.
 
     Raises:
         CapabilityMissing: Something cannot; `facts["needs"]` names each.
-        InvalidArgument: An environment variable's name or value cannot be one.
+        InvalidArgument: An environment variable's name or value cannot be one, or memory is too small.
     """
-    needs = _unmet(request)
+    needs = _unmet(request, groups)
     if needs:
         listed = ", ".join(needs)
         message = f"the bubblewrap driver cannot give or enforce: {listed}; drop it or choose another driver"
@@ -54,13 +83,32 @@ def check(request: pb.CreateSandboxRequest) -> None:
             field = f"spec.environment[{name!r}]"
             raise InvalidArgument(f"{field} is no environment variable", {"field": field})
 
+    if 0 < request.spec.limits.memory_bytes < SMALLEST_MEMORY:
+        field = "spec.limits.memory_bytes"
+        raise InvalidArgument(f"{field} is at least {SMALLEST_MEMORY}: Python needs that much", {"field": field})
 
-def _unmet(request: pb.CreateSandboxRequest) -> list[str]:
-    limits, network = request.spec.limits, request.spec.network
-    stated = {"memory": limits.memory_bytes, "cpu": limits.cpu_millis, "disk": limits.disk_bytes}
-    needs = [name for name, value in stated.items() if value]
+
+def _unmet(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> list[str]:
+    network = request.spec.network
+    stated = _stated(request.spec.limits)
+    able = capabilities(groups).limits
+    needs = [name for name, value in stated.items() if value and name not in able]
+    needs += [f"{name} (at most {most} here)" for name, most in _most().items() if stated[name] > most]
     if network.mode not in _GRANTED or network.hosts:
         needs.append("network")
     if request.spec.port_count or request.ports:
         needs.append("ports")
     return needs
+
+
+def _most() -> dict[str, int]:
+    """Give the most that can be promised of what the machine itself limits."""
+    half_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    hard = {"pids": hard_limit(resource.RLIMIT_NPROC), "file": hard_limit(resource.RLIMIT_FSIZE)}
+    return {"disk": half_of_memory, **{name: value for name, value in hard.items() if value is not None}}
+
+
+def hard_limit(kind: int) -> int | None:
+    """Give the most of a resource that this process and what it starts may have, None where there is no limit."""
+    _, hard = resource.getrlimit(kind)
+    return None if hard == resource.RLIM_INFINITY else hard

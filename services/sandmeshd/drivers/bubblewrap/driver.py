@@ -18,9 +18,10 @@ from sandmesh.errors import (
     SandboxStartFailed,
 )
 from sandmeshd.drivers.agent_link import install_token
+from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
 from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
-from sandmeshd.drivers.bubblewrap.demands import CAPABILITIES, check
+from sandmeshd.drivers.bubblewrap.demands import capabilities, check, wanted
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
@@ -55,7 +56,7 @@ class BubblewrapDriver:
             name=NAME,
             node_id=self._settings.node_id,
             runtime_version=await self._probe.version(),
-            capabilities=CAPABILITIES,
+            capabilities=capabilities(self._starter.groups.enforceable),
             templates=self._supplies.describe(),
         )
 
@@ -91,13 +92,14 @@ class BubblewrapDriver:
 
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = self._supplies.template(request.spec.template)
-        check(request)
-        mounts = self._supplies.mounts(template, folder)
-        record = new_record(request, folder, self._settings)
+        groups = self._starter.groups.enforceable
+        check(request, groups)
+        mounts = self._supplies.mounts(template, folder, request.spec.limits.disk_bytes)
+        record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings.ends_with_driver)
         await self._remove(folder)
         try:
-            return await self._start(Plan(folder, record, mounts, config))
+            return await self._start(Plan(folder, record, mounts, config, wanted(request.spec.limits)))
         except BaseException:
             await to_the_end(self._remove(folder))
             raise
@@ -105,6 +107,7 @@ class BubblewrapDriver:
     async def _remove(self, folder: Folder) -> None:
         await end(folder)
         await self._tracker.settled(folder)
+        await remove_groups(folder)
         await asyncio.to_thread(discard, folder)
 
     async def _start(self, plan: Plan) -> pb.RuntimeSandbox:
@@ -212,6 +215,7 @@ class BubblewrapDriver:
     async def adopt(self) -> None:
         """Follow what lives already, and finish removals that were begun."""
         await asyncio.to_thread(finish_removals, self._folders)
+        await self._starter.groups.sweep({folder.sandbox_id for folder in self._folders.all()})
         for folder in self._folders.all():
             processes = find(folder)
             if processes is not None:

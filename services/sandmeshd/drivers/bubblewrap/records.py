@@ -54,6 +54,11 @@ class Folder:
         return self.root / "log"
 
     @property
+    def groups(self) -> Path:
+        """The control groups that were made for it, a path a line; not there where it has none."""
+        return self.root / "groups"
+
+    @property
     def workspace(self) -> Path:
         """The sandbox's own files."""
         return self.root / "workspace"

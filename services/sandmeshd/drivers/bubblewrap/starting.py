@@ -18,6 +18,7 @@ from google.protobuf import json_format
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import InvalidArgument, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
+from sandmeshd.drivers.bubblewrap.cgroups import Group, Groups, Wanted
 from sandmeshd.drivers.bubblewrap.processes import end, readable, reap, to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -36,12 +37,15 @@ class Plan:
     record: Record
     mounts: Mounts
     config: agent_pb2.AgentConfig
+    wanted: Wanted
 
 
 class Starter:
     """Starts sandboxes of one driver."""
 
-    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes) -> None:
+    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups) -> None:
+        self.groups = groups
+        """The control groups that sandboxes can be put into."""
         self._settings = settings
         self._view = view
         self._filter = agent_filter
@@ -55,16 +59,20 @@ class Starter:
         Raises:
             SandboxStartFailed: The agent did not come up; `facts["detail"]` has its last words.
             InvalidArgument: What the agent must be told is larger than 1 MiB.
+            CapabilityMissing: The machine does not allow a limit as high or as low as what is wanted.
         """
         self._make(plan)
+        group = self.groups.make(plan.folder, plan.wanted)
         with ExitStack() as stack:
             told = stack.enter_context(_pipe())
             answered = stack.enter_context(_pipe())
             told.fill(_written(plan.config))
-            async with _abandoned(plan.folder, self._spawn(plan, told.reader, answered.writer)):
+            async with _abandoned(plan.folder, self._spawn(plan, told.reader, answered.writer, group)):
                 told.close_reader()
                 answered.close_writer()
                 await self._ready(plan.folder, answered.reader)
+                if group is not None:
+                    _confine(plan.folder, group)
             return told.detach_writer() if self._settings.ends_with_driver else None
 
     def _make(self, plan: Plan) -> None:
@@ -78,7 +86,7 @@ class Starter:
             if os.geteuid() == 0:
                 os.chown(inner, uid, gid)
 
-    def _spawn(self, plan: Plan, config: int, ready: int) -> int:
+    def _spawn(self, plan: Plan, config: int, ready: int, group: Group | None) -> int:
         folder = plan.folder
         with ExitStack() as stack:
             lock = stack.enter_context(_opened(folder.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL))
@@ -87,9 +95,10 @@ class Starter:
             status = stack.enter_context(_opened(folder.status, append))
             output = stack.enter_context(_opened(folder.log, append))
             seccomp = stack.enter_context(memory_file(self._filter))
-            passed = Descriptors(lock, status, seccomp, config, ready)
+            memory = stack.enter_context(_events(group)) if group else None
+            passed = Descriptors(lock, status, seccomp, config, ready, memory)
             arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
-            return _launch(arguments, output, passed.all())
+            return _launch([*(group.entered() if group else []), *arguments], output, passed.all())
 
     async def _ready(self, folder: Folder, reader: int) -> None:
         try:
@@ -179,6 +188,25 @@ def _opened(path: Path, flags: int) -> Generator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _events(group: Group) -> Generator[int | None]:
+    descriptor = group.open_events()
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _confine(folder: Folder, group: Group) -> None:
+    # Its agent listens, and nobody knows where yet: no code of a user has run.
+    agent = folder.status_value("child-pid")
+    try:
+        group.confine(agent or 0)
+    except FileNotFoundError:
+        raise _failed(folder, "it ended as soon as it listened") from None
 
 
 @contextmanager

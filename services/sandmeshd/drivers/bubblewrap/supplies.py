@@ -64,8 +64,8 @@ class Supplies:
             async for step in steps:
                 yield step
 
-    def mounts(self, template: Template, folder: Folder) -> Mounts:
-        """Give what a sandbox sees.
+    def mounts(self, template: Template, folder: Folder, disk_bytes: int) -> Mounts:
+        """Give what a sandbox sees; its workspace is in memory where `disk_bytes` limits it.
 
         Raises:
             WrongState: The template is not prepared.
@@ -77,4 +77,4 @@ class Supplies:
         if environment not in self._seeds:
             self._seeds[environment] = home_files(environment)
         seeds = self._seeds[environment]
-        return Mounts(environment, seeds, self._agent.site, folder.workspace, folder.sockets)
+        return Mounts(environment, seeds, self._agent.site, folder.workspace, folder.sockets, disk_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,10 @@ class Finished:
     exit_code: int | None
     stdout: str
     stderr: str
+    reason: int = call_pb2.END_REASON_EXITED
+    """Why the call ended, of EndReason."""
+    message: str = ""
+    """What its result says."""
 
 
 async def run(sandbox: pb.RuntimeSandbox, command: str, fencing_token: int = 0) -> Finished:
@@ -32,12 +37,29 @@ async def run(sandbox: pb.RuntimeSandbox, command: str, fencing_token: int = 0) 
         SandboxLost: The agent does not answer.
         LeaseLost: A higher fencing token is in force.
     """
+    return await call(sandbox, "run_shell_command", {"command": command}, fencing_token)
+
+
+async def run_cell(sandbox: pb.RuntimeSandbox, code: str) -> Finished:
+    """Run a Python cell in a sandbox's kernel."""
+    return await call(sandbox, "run_ipython_cell", {"code": code})
+
+
+async def call(
+    sandbox: pb.RuntimeSandbox, tool: str, arguments: Mapping[str, object], fencing_token: int = 0
+) -> Finished:
+    """Call a tool in a sandbox.
+
+    Raises:
+        SandboxLost: The agent does not answer.
+        LeaseLost: A higher fencing token is in force.
+    """
     call_id = secrets.token_hex(8)
     start = call_pb2.CallStart(
         sandbox_id=sandbox.sandbox_id,
         call_id=call_id,
-        tool="run_shell_command",
-        arguments=json.dumps({"command": command}).encode(),
+        tool=tool,
+        arguments=json.dumps(arguments).encode(),
         fencing_token=fencing_token,
     )
     frame = call_pb2.CallFrame(call_id=call_id, start=start)
@@ -54,7 +76,7 @@ async def run(sandbox: pb.RuntimeSandbox, command: str, fencing_token: int = 0) 
 def _finished(events: list[call_pb2.CallEvent]) -> Finished:
     out, err = (_written(events, stream) for stream in (call_pb2.STREAM_STDOUT, call_pb2.STREAM_STDERR))
     result = events[-1].result
-    return Finished(_code(result), out, err or result.message)
+    return Finished(_code(result), out, err or result.message, result.reason, result.message)
 
 
 def _code(result: call_pb2.Result) -> int | None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, SandboxNotFound, TemplateNotFound, WrongState
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
-from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.conformance.expecting import expect, expect_error
+from sandmeshd.drivers.conformance.limits import NAMES, limits_of
 from sandmeshd.drivers.conformance.subject import Subject, new_id
 from sandmeshd.drivers.interface import Driver
-
-LIMITS = {"memory": "memory_bytes", "cpu": "cpu_millis", "pids": "pids", "file": "file_bytes", "disk": "disk_bytes"}
 
 
 async def an_unknown_template_is_refused_with_those_there_are(subject: Subject) -> None:
@@ -43,20 +41,9 @@ async def limits_that_cannot_be_enforced_are_refused_by_name(subject: Subject) -
     """Those that the driver's capabilities do not list."""
     async with subject.open() as driver:
         able = (await driver.get_info(pb.GetInfoRequest())).capabilities.limits
-        for name in LIMITS.keys() - able.keys():
-            request = subject.request(limits=sandbox_pb2.Limits(**{LIMITS[name]: 1 << 30}))
+        for name in NAMES.keys() - able.keys():
+            request = subject.request(limits=limits_of(**{name: 1 << 30}))
             await _refused(driver, request, name)
-
-
-async def limits_that_are_reported_are_accepted(subject: Subject) -> None:
-    """Those that the driver's capabilities list."""
-    async with subject.open() as driver:
-        able = (await driver.get_info(pb.GetInfoRequest())).capabilities.limits
-        limits = sandbox_pb2.Limits(**{field: 1 << 20 for name, field in LIMITS.items() if name in able})
-        async with subject.sandbox(driver, limits=limits) as sandbox:
-            if "file" in able:
-                done = await run(sandbox, "head -c 2000000 /dev/zero > /workspace/large; stat -c %s /workspace/large")
-                expect_equal(done.stdout, f"{1 << 20}\n", "the size of a file that was to be larger than the limit")
 
 
 async def networks_that_cannot_be_granted_are_refused(subject: Subject) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.conformance import isolation, lifecycle, refusals, watching
+from sandmeshd.drivers.conformance import isolation, lifecycle, limits, refusals, watching
 from sandmeshd.drivers.conformance.subject import Requirement
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -26,12 +26,20 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     refusals.an_unknown_template_is_refused_with_those_there_are,
     refusals.a_create_never_builds_a_template,
     refusals.limits_that_cannot_be_enforced_are_refused_by_name,
-    refusals.limits_that_are_reported_are_accepted,
     refusals.networks_that_cannot_be_granted_are_refused,
     refusals.ports_are_refused_where_sandboxes_have_none,
     refusals.pause_and_snapshot_are_refused_where_they_are_missing,
     refusals.an_id_that_is_a_path_is_refused,
     refusals.what_is_not_there_is_not_found,
+    limits.limits_that_are_reported_are_accepted_together,
+    limits.limits_that_nobody_stated_are_said_to_hold_or_not,
+    limits.a_file_grows_no_larger_than_its_limit,
+    limits.a_command_that_wants_too_much_memory_ends_and_the_sandbox_goes_on,
+    limits.a_cell_that_wants_too_much_memory_ends_and_the_next_finds_a_kernel,
+    limits.many_small_processes_that_want_too_much_memory_leave_the_sandbox_answering,
+    limits.a_fork_bomb_stays_in_its_sandbox,
+    limits.busy_code_gets_no_more_than_its_share_of_a_processor,
+    limits.the_workspace_holds_no_more_than_its_limit,
     watching.a_watch_begins_with_every_sandbox,
     watching.a_watch_tells_of_a_sandbox_that_was_killed,
     watching.a_watch_tells_of_creates_and_deletes,
