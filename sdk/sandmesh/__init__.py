@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from sandmesh.errors import SandmeshError
     from sandmesh.events import CallEvent, ContentBlock, Dropped, Output, Progress, Result, Started
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType
+    from sandmesh.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.results import ToolResult
     from sandmesh.services import SandboxService
     from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
+    from sandmesh.sync_processes import Process, Processes
 
 __all__ = [
     "BaseSandbox",
@@ -33,6 +35,11 @@ __all__ = [
     "Limits",
     "NetworkGrant",
     "Output",
+    "Process",
+    "ProcessAsync",
+    "ProcessInfo",
+    "Processes",
+    "ProcessesAsync",
     "Progress",
     "Result",
     "Sandbox",
@@ -61,6 +68,11 @@ _HOMES = {
     "Limits": "inputs",
     "NetworkGrant": "inputs",
     "SandboxType": "inputs",
+    "Process": "sync_processes",
+    "ProcessAsync": "processes",
+    "ProcessInfo": "processes",
+    "Processes": "sync_processes",
+    "ProcessesAsync": "processes",
     "CallEvent": "events",
     "ContentBlock": "events",
     "Dropped": "events",

@@ -8,12 +8,14 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sandmesh._convert import read_state
+from sandmesh._calls import Order
+from sandmesh._convert import read_state, write_arguments
 from sandmesh._mesh import Connection, acquire, release
 from sandmesh._sessions import HeldSession
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandmeshError, WrongState
+from sandmesh.tools import Tool, dump
 
 _USABLE = ("READY", "PAUSED")
 
@@ -49,6 +51,16 @@ class Attachment:
             message = "this box was opened in another event loop: open, use and close it in one"
             raise WrongState(message, {"state": "FOREIGN_LOOP"})
         return self.connection
+
+    def order(self, declared: Tool, timeout: float) -> Order:
+        """Make an order of a tool for the sandbox; 0 seconds are no limit."""
+        return Order(
+            sandbox_id=self.record.sandbox_id,
+            fencing_token=self.record.lease.fencing_token,
+            tool=declared.name,
+            arguments=write_arguments(declared.name, dump(declared)),
+            timeout=timeout,
+        )
 
     async def close(self, timeout: float) -> None:
         """Let go: an owned session ends, another's sandbox stays as it is."""

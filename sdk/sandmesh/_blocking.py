@@ -12,6 +12,7 @@ from sandmesh._process import process
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound="Facade")
 
 
 class Facade:
@@ -60,6 +61,20 @@ def blocking(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> C
     @functools.wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return run(type(self.twin).__name__, method(self.twin, *args, **kwargs))
+
+    return call
+
+
+def blocking_twin(
+    facade: type[F], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, Any]]
+) -> Callable[Concatenate[Any, P], F]:
+    """Make the sync method of an async twin's that gives an object which has a sync class too."""
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> F:
+        made = facade.__new__(facade)
+        made.twin = run(type(self.twin).__name__, method(self.twin, *args, **kwargs))
+        return made
 
     return call
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +24,10 @@ class Receiver(Protocol):
         """Take the next events, `size` bytes in all; the last event of a call is its result."""
         ...
 
+    def on_input_taken(self, call: Call) -> None:
+        """Learn that the sandbox follows: it took input, or has the call and nothing new of it."""
+        ...
+
     def on_error(self, error: SandmeshError) -> None:
         """Learn that nothing more comes."""
         ...
@@ -34,13 +39,16 @@ class Nobody:
     def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
         """Let them go."""
 
+    def on_input_taken(self, call: Call) -> None:
+        """Let it be."""
+
     def on_error(self, error: SandmeshError) -> None:
         """Let it go."""
 
 
 @dataclass(slots=True)
 class Order:
-    """What is asked of a sandbox: a tool, its arguments as JSON, and for how many seconds it may run."""
+    """What is asked of a sandbox: a tool, its arguments as JSON, and for how many seconds it may run; 0 is no limit."""
 
     sandbox_id: str
     fencing_token: int
@@ -48,6 +56,10 @@ class Order:
     arguments: bytes
     timeout: float
     output_limit: int = 0
+    takes_input: bool = False
+    drops_oldest: bool = False
+    attach_to: str = ""
+    """A call that is there already: nothing is started, its events are followed."""
 
     def __post_init__(self) -> None:
         """Refuse arguments that no agent takes, before anything is sent.
@@ -66,7 +78,7 @@ class Order:
 class Call:
     """A call under way. Its events are numbered; `last` is the last one that came."""
 
-    __slots__ = ("abandoned", "call_id", "last", "order", "receiver", "unacknowledged")
+    __slots__ = ("abandoned", "call_id", "inputs", "last", "last_input", "order", "receiver", "unacknowledged")
 
     def __init__(self, call_id: str, order: Order, receiver: Receiver) -> None:
         self.call_id = call_id
@@ -75,6 +87,10 @@ class Call:
         self.last = 0
         self.unacknowledged = 0
         self.abandoned = False
+        self.last_input = 0
+        """The number of the last input that was sent, here or by who had the call before."""
+        self.inputs: deque[pb.Input] = deque()
+        """What was sent and not yet taken by the sandbox: a new stream carries it again."""
 
     def start_frame(self) -> pb.CallFrame:
         """Give the frame that starts it, with as many arguments as fit."""
@@ -89,9 +105,12 @@ class Call:
             fencing_token=order.fencing_token,
             window_bytes=WINDOW,
             output_limit_bytes=order.output_limit,
+            takes_input=order.takes_input,
+            overflow=pb.OVERFLOW_DROP_OLDEST if order.drops_oldest else pb.OVERFLOW_BLOCK,
         )
-        start.timeout.seconds = int(order.timeout)
-        start.timeout.nanos = int(order.timeout % 1 * 1e9)
+        if order.timeout:
+            start.timeout.seconds = int(order.timeout)
+            start.timeout.nanos = int(order.timeout % 1 * 1e9)
         return pb.CallFrame(call_id=self.call_id, start=start)
 
     def chunk_frames(self) -> Iterator[pb.CallFrame]:
@@ -109,6 +128,16 @@ class Call:
         yield pb.CallFrame(call_id=self.call_id, attach=attach)
         if self.abandoned:
             yield self.cancel_frame()
+
+    def input_frame(self, item: pb.Input) -> pb.CallFrame:
+        """Give the frame that carries data for its standard input."""
+        return pb.CallFrame(call_id=self.call_id, input=item)
+
+    def input_taken(self, batch: pb.CallEventBatch) -> None:
+        """Forget the input that the sandbox has."""
+        self.last_input = max(self.last_input, batch.input_taken_sequence, batch.input_ack_sequence)
+        while self.inputs and self.inputs[0].sequence <= batch.input_ack_sequence:
+            self.inputs.popleft()
 
     def cancel_frame(self) -> pb.CallFrame:
         """Give the frame that ends it."""

@@ -17,7 +17,7 @@ from sandmesh._calls import WINDOW, Call, Nobody, Order, Receiver
 from sandmesh._channel import Metadata, back_off
 from sandmesh._status import from_rpc_error
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, from_detail
+from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, WrongState, from_detail
 
 if TYPE_CHECKING:
     from sandmesh.api.call.v1.call_pb2_grpc import CallServiceAsyncStub
@@ -31,6 +31,8 @@ PATIENCE_SECONDS = 60.0
 # A message has at most MOST_FRAMES small frames and one large one, so that it stays below what servers take.
 SMALL = 64 * 1024
 MOST_FRAMES = 32
+
+_ANOTHER = "the call is followed anew from this program: this one gets no more of it"
 
 _BROKEN = frozenset(
     {
@@ -71,12 +73,32 @@ class CallMux:
         self._stub: CallServiceAsyncStub | None = None
 
     def begin(self, order: Order, receiver: Receiver) -> Call:
-        """Start a call; its frames leave with the next message."""
-        call = Call(f"{self._prefix}{next(self._numbers):x}", order, receiver)
+        """Start a call, or follow one that is there; its frames leave with the next message."""
+        call = Call(order.attach_to or f"{self._prefix}{next(self._numbers):x}", order, receiver)
+        before = self._calls.get(call.call_id)
+        if before is not None:
+            before.receiver.on_error(WrongState(_ANOTHER, {"state": "REPLACED", "call_id": call.call_id}))
         self._calls[call.call_id] = call
         self._queue_start(call)
         self._wake()
         return call
+
+    def send_input(self, call: Call, item: pb.Input) -> None:
+        """Send data for a call's standard input; it is sent again on a new stream until the sandbox has it."""
+        call.inputs.append(item)
+        if self._calls.get(call.call_id) is call:
+            # Behind whatever starts the call.
+            self._bulk.append(call.input_frame(item))
+            self._wake()
+
+    def detach(self, call: Call) -> None:
+        """Let go of a call, which goes on."""
+        if self._calls.get(call.call_id) is call:
+            call.receiver = Nobody()
+            del self._calls[call.call_id]
+            frame = pb.CallFrame(call_id=call.call_id, detach=pb.Detach())
+            (self._bulk or self._frames).append(frame)
+            self._wake()
 
     def acknowledge(self, call: Call, sequence: int, size: int) -> None:
         """Free a call's events up to one, `size` bytes more than before."""
@@ -90,7 +112,7 @@ class CallMux:
 
     def abandon(self, call: Call) -> None:
         """End a call whose caller went away; its result, when it comes, is acknowledged for nobody."""
-        if call.abandoned or call.call_id not in self._calls:
+        if call.abandoned or self._calls.get(call.call_id) is not call:
             return
         call.abandoned, call.receiver = True, Nobody()
         unsent = [frame for frame in self._bulk if frame.call_id == call.call_id]
@@ -196,16 +218,19 @@ class CallMux:
             else:
                 # It may never have arrived. If it did, starting it again attaches to it: it runs once at most.
                 self._queue_start(call)
+            self._bulk.extend(map(call.input_frame, call.inputs))
 
     def _queue_start(self, call: Call) -> None:
-        if len(call.order.arguments) <= SMALL:
+        if call.order.attach_to:
+            self._frames.extend(call.attach_frames())
+        elif len(call.order.arguments) <= SMALL:
             self._frames.append(call.start_frame())
         else:
             self._bulk.extend((call.start_frame(), *call.chunk_frames()))
 
     async def _write(self, stream: Stream) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # reading finds out why and tells
-            while self._stub is not None or self._frames or self._acknowledged:
+            while self._stub is not None or self._frames or self._bulk or self._acknowledged:
                 request = self._next_request()
                 if request.frames:
                     await stream.write(request)
@@ -240,7 +265,11 @@ class CallMux:
         if batch.HasField("error"):
             del self._calls[batch.call_id]
             call.receiver.on_error(from_detail(batch.error))
-        elif batch.events:
+            return
+        if batch.input_ack_sequence or batch.input_taken_sequence or not batch.events:
+            call.input_taken(batch)
+            call.receiver.on_input_taken(call)
+        if batch.events:
             self._take(call, batch)
 
     def _take(self, call: Call, batch: pb.CallEventBatch) -> None:

@@ -15,6 +15,9 @@ from sandmesh.errors import DeadlineExceeded, SandmeshError
 from sandmesh.events import CallEvent, EventReader, Result
 from sandmesh.results import ToolResult
 
+# A timer that never comes; loops refuse infinity.
+NO_LIMIT_SECONDS = 10.0 * 365 * 86400
+
 
 def _overdue(order: Order) -> DeadlineExceeded:
     message = (
@@ -25,7 +28,7 @@ def _overdue(order: Order) -> DeadlineExceeded:
 
 
 def _patience(order: Order) -> float:
-    return order.timeout + min(order.timeout, GRACE_SECONDS)
+    return order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
 
 
 class _Collector:
@@ -47,6 +50,9 @@ class _Collector:
                     self.done.set_result(assembly.finish(event.result))
                 return
             assembly.add(event)
+
+    def on_input_taken(self, call: Call) -> None:
+        """Do nothing: no input was sent."""
 
     def on_error(self, error: SandmeshError) -> None:
         if not self.done.done():
@@ -89,6 +95,9 @@ class _Buffer:
                 self.ready.append((read, event.sequence, share))
         self.ended = self.ended or isinstance(self.ready[-1][0], Result)
         self._tell()
+
+    def on_input_taken(self, call: Call) -> None:
+        """Do nothing: no input was sent."""
 
     def on_error(self, error: SandmeshError) -> None:
         if not self.ended:

@@ -24,6 +24,7 @@ from sandmesh._running import EventStream, run_call
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import WrongState
 from sandmesh.inputs import Options
+from sandmesh.processes import ProcessesAsync
 from sandmesh.results import ToolResult
 from sandmesh.tools import (
     TOOLS,
@@ -113,6 +114,11 @@ class SandboxAsync:
     def is_open(self) -> bool:
         """Whether it was started and not closed."""
         return self._attachment is not None
+
+    @property
+    def processes(self) -> ProcessesAsync:
+        """The sandbox's processes: start, list, attach."""
+        return ProcessesAsync(self._attached, self._wanted.timeout)
 
     async def start(self) -> Self:
         """Make the sandbox or attach to it; a box that is open stays as it is.

@@ -7,6 +7,7 @@ from typing import ClassVar, Self, Unpack
 from sandmesh._blocking import Facade, blocking, blocking_iterator
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.inputs import Options
+from sandmesh.sync_processes import Processes
 
 
 class Sandbox(Facade):
@@ -48,6 +49,11 @@ class Sandbox(Facade):
     def sandbox_type(self) -> str:
         """The sandbox's type; of one that was attached to, its template once the box is open."""
         return self.twin.sandbox_type
+
+    @property
+    def processes(self) -> Processes:
+        """The sandbox's processes: start, list, attach."""
+        return Processes(self.twin.processes)
 
     def start(self) -> Self:
         """Make the sandbox or attach to it; a box that is open stays as it is.

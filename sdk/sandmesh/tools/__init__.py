@@ -1,6 +1,6 @@
 """One typed declaration per tool, no behaviour."""
 
-from sandmesh.tools.declare import TOOLS, Tool, build, description, dump, input_schema, parse
+from sandmesh.tools.declare import PLUMBING, TOOLS, Tool, build, description, dump, input_schema, parse
 from sandmesh.tools.filesystem import (
     CreateDirectory,
     DirectoryTree,
@@ -16,8 +16,10 @@ from sandmesh.tools.filesystem import (
     WriteFile,
 )
 from sandmesh.tools.generic import RunIpythonCell, RunShellCommand
+from sandmesh.tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
 
 __all__ = [
+    "PLUMBING",
     "TOOLS",
     "CreateDirectory",
     "DirectoryTree",
@@ -26,13 +28,17 @@ __all__ = [
     "GetFileInfo",
     "ListAllowedDirectories",
     "ListDirectory",
+    "ListProcesses",
     "MoveFile",
     "ReadFile",
     "ReadMultipleFiles",
     "RunIpythonCell",
     "RunShellCommand",
     "SearchFiles",
+    "StartProcess",
+    "TerminalSize",
     "Tool",
+    "WaitForPort",
     "WriteFile",
     "build",
     "description",

@@ -31,6 +31,9 @@ P = ParamSpec("P")
 
 TOOLS: dict[str, type[Tool]] = {}
 
+PLUMBING = frozenset({"process", "kernel"})
+"""Groups that every sandbox has and that the SDK's handles are made of: listed only when they are asked for."""
+
 
 @dataclass_transform(field_specifiers=(Field,))
 def tool(group: str) -> Callable[[type[T]], type[T]]:

@@ -21,6 +21,7 @@ from sandmeshd.agent.engine import Engine, Identity
 from sandmeshd.agent.link import serve_links
 from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Limits, Processes
+from sandmeshd.agent.programs import Programs
 from sandmeshd.agent.shell import Shell
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ async def open_agent(
         cells = Cells(processes, config.workspace, memory)
         stack.push_async_callback(cells.close)
         cells.renew()
-        shell = Shell(processes, config.workspace, environment, memory)
-        stack.callback(shell.close)
-        engine = _engine(config, _tools(stack, config, cells, shell))
+        programs = Programs(processes, config.workspace, environment, memory)
+        stack.callback(programs.close)
+        engine = _engine(config, _tools(stack, config, cells, Shell(programs)))
         stack.push_async_callback(engine.close)
         await _listen(stack, config.listen, serve_links(engine))
         await processes.up

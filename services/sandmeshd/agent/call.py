@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
 from sandmeshd.agent.inside import blocks
 from sandmeshd.agent.log import EVENT_COST, EventLog, hold_window
-from sandmeshd.agent.stdin import InputPipe
+from sandmeshd.agent.stdin import Input
 
 CHUNK: Final = 64 << 10
 """The most bytes of output in one event."""
 SMALLEST_READ: Final = 4 << 10
 _LONGEST_MESSAGE: Final = 2000
 _LARGEST_STRUCTURED: Final = 1 << 20
+_LARGEST_SIDE: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,10 @@ class Call:
         self.patience = patience
         self.log = EventLog(hold_window(start.window_bytes))
         self.head = pb.CallEventBatch(call_id=start.call_id).SerializeToString()
-        self.input = InputPipe() if start.takes_input else None
+        self.input = Input(partial(self._notify, now=True)) if start.takes_input else None
         self.finished = False
+        self.pid = 0
+        """Its process as user code sees it, 0 until there is one."""
         self.stop_reason: int | None = None
         self.signals_sent: set[int] = set()
         self._early_signals: list[int] = []
@@ -76,12 +80,14 @@ class Call:
         self._over_limit = 0
         self._on_stop: Callable[[], None] | None = None
         self._on_signal: Callable[[int], None] | None = None
+        self._on_resize: Callable[[int, int], None] | None = None
         self._waiting: list[Callable[[], None]] = []
 
     # What handlers do.
 
     def started(self, pid: int = 0) -> None:
         """Say that the call runs."""
+        self.pid = pid
         self.log.append(pb.CallEvent(started=pb.Started(pid=pid)))
         self._notify(now=False)
 
@@ -199,6 +205,30 @@ class Call:
         else:
             self._early_signals.append(number)
 
+    @contextmanager
+    def resizing(self, resize: Callable[[int, int], None]) -> Generator[None]:
+        """Have `resize` called with rows and columns when the caller's terminal changes."""
+        self._on_resize = resize
+        try:
+            yield
+        finally:
+            self._on_resize = None
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size of the call's terminal.
+
+        Raises:
+            CallFinished: It has none any more.
+            InvalidArgument: It has none at all, or the size is none.
+        """
+        if self.finished:
+            raise CallFinished(f"call {self.id} has finished and takes no new size")
+        if self._on_resize is None:
+            raise InvalidArgument(f"call {self.id} has no terminal to resize: start the process with a pty")
+        if not (0 < rows <= _LARGEST_SIDE and 0 < columns <= _LARGEST_SIDE):
+            raise InvalidArgument(f"{rows} rows and {columns} columns are no size: give 1 to {_LARGEST_SIDE} of each")
+        self._on_resize(rows, columns)
+
     def take_input(self, item: pb.Input) -> int:
         """Take data for standard input and give the last sequence that was taken.
 
@@ -211,7 +241,6 @@ class Call:
         if self.input is None:
             raise InvalidArgument(f"call {self.id} takes no input: start it with takes_input")
         self.input.take(item)
-        self._notify(now=True)
         return self.input.taken
 
     def acknowledge(self, sequence: int) -> None:

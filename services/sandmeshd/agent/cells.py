@@ -162,7 +162,7 @@ def _send(kernel: Kernel, code: bytes, call: Call) -> None:
     if call.input is None:
         kernel.send(frames.RUN, code)
     else:
-        kernel.send_with_input(code, call.input.reader)
+        kernel.send_with_input(code, call.input.open_pipe())
         call.input.close_reader()
 
 

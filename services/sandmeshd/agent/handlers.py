@@ -7,24 +7,31 @@ from contextlib import suppress
 from functools import partial
 
 from sandmesh.errors import InvalidArgument
-from sandmesh.tools import RunIpythonCell, RunShellCommand, Tool, parse
+from sandmesh.tools import ListProcesses, RunIpythonCell, RunShellCommand, StartProcess, Tool, WaitForPort, parse
 from sandmeshd.agent import files
 from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.confine import Workspace
-from sandmeshd.agent.shell import Shell
+from sandmeshd.agent.ports import wait_for_port
+from sandmeshd.agent.shell import Shell, check_user
 from sandmeshd.agent.threads import in_thread
 from sandmeshd.agent.toolbox import Handler, Toolbox
 
 
 def make_toolbox(cells: Cells, shell: Shell, workspace: Workspace | None, groups: Sequence[str]) -> Toolbox:
     """Give the tools of these groups, ready for their first call; those on files need a workspace."""
-    handlers: dict[type[Tool], Handler] = {RunIpythonCell: cells.run, RunShellCommand: shell.run}
+    handlers: dict[type[Tool], Handler] = {
+        RunIpythonCell: cells.run,
+        RunShellCommand: shell.run,
+        StartProcess: shell.start,
+        ListProcesses: shell.list,
+        WaitForPort: wait_for_port,
+    }
     if workspace is not None:
         handlers.update(_file_handlers(workspace))
     for cls in handlers:
         with suppress(InvalidArgument):
             parse(cls, b"{}")
-    return Toolbox(handlers, groups)
+    return Toolbox(handlers, groups, {StartProcess: check_user})
 
 
 def _file_handlers(workspace: Workspace) -> Mapping[type[Tool], Handler]:

@@ -162,6 +162,12 @@ class Link(FramedLink):
             )
         call.acknowledge(attach.after_sequence)
         self._follow(channel, call, attach.after_sequence)
+        if not call.finished:
+            # At once, also where nothing is to be told: who attached knows that it has the call.
+            taken = call.input.taken if call.input is not None else 0
+            batch = call.head + call_pb2.CallEventBatch(input_taken_sequence=taken).SerializeToString()
+            frame = pb.FromAgent(channel=channel, last_sequence=attach.after_sequence, batch=batch)
+            self.write(frame.SerializeToString())
 
     def _follow(self, channel: int, call: Call, after: int) -> None:
         subscription = Subscription(self, channel, call, after)
@@ -201,9 +207,9 @@ class Link(FramedLink):
         self._find(fenced).stop(call_pb2.END_REASON_CANCELLED)
         self._answer(channel, fenced)
 
-    def _resize(self, channel: int, fenced: pb.Fenced, _: call_pb2.Resize) -> None:
-        self._find(fenced)
-        raise InvalidArgument("the call has no terminal")
+    def _resize(self, channel: int, fenced: pb.Fenced, resize: call_pb2.Resize) -> None:
+        self._find(fenced).resize(resize.rows, resize.columns)
+        self._answer(channel, fenced)
 
     def _detach(self, channel: int, fenced: pb.Fenced, _: call_pb2.Detach) -> None:
         self._unfinished.pop(channel, None)

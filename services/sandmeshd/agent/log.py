@@ -78,6 +78,11 @@ class EventLog:
         """The sequence of the oldest kept event, that of the next one if there is none."""
         return self.last + 1 if self.empty else self._events[self._head].sequence
 
+    def has_after(self, place: Place) -> bool:
+        """Say whether there is something to give after a place; what was acknowledged is not."""
+        missed = self._gap is not None and place.sequence < self._gap.last
+        return missed or (not self.empty and place.sequence < self.last)
+
     def append(self, event: pb.CallEvent, output: int = 0) -> None:
         """Number an event and keep it; `output` is how many bytes of output it carries."""
         self.last += 1

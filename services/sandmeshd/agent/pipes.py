@@ -28,9 +28,9 @@ class OutputPipe:
     While there is no call nothing is read: what a background process writes comes with the next call, or holds it up.
     """
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, ends: tuple[int, int] | None = None) -> None:
         self.stream = stream
-        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        self.reader, self.writer = ends or os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.reader, False)
         self._loop = asyncio.get_running_loop()
         self._call: Call | None = None
@@ -102,6 +102,9 @@ class OutputPipe:
             data = os.read(self.reader, size)
         except BlockingIOError:
             return size
+        except OSError:
+            # A terminal that nobody has open any more says EIO.
+            data = b""
         if self._call is not None and data:
             self._call.output(self.stream, data)
         if not data:

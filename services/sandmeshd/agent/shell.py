@@ -1,125 +1,78 @@
-"""The tool that runs command lines."""
+"""The tools that run command lines and programs."""
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
-import signal
-from collections.abc import Mapping
+import pwd
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.answers import ToolFailure
+from sandmesh.errors import CapabilityMissing
 from sandmeshd.agent.call import Call, Outcome
-from sandmeshd.agent.memory import Memory
-from sandmeshd.agent.pipes import Drain, OutputPipe
-from sandmeshd.agent.processes import Ended, Process, Processes
+from sandmeshd.agent.programs import Program, Programs
 
 if TYPE_CHECKING:
-    from sandmesh.tools import RunShellCommand
+    from sandmesh.tools import ListProcesses, RunShellCommand, StartProcess
 
-_WHY: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
-
-SHELL_KILLED: Final = 128 + signal.SIGKILL
+_REASON = "END_REASON_"
 
 
 class Shell:
-    """Runs each command in a process group of its own."""
+    """Runs commands, and knows the processes that were started as such for as long as their calls are kept."""
 
-    def __init__(
-        self, processes: Processes, workspace: str, environment: Mapping[str, str], memory: Memory | None = None
-    ) -> None:
-        self._processes = processes
-        self._memory = memory or Memory()
-        self._workspace = workspace
-        self._environment = dict(environment)
-        self._drain = Drain()
-        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
         self._program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
-
-    def close(self) -> None:
-        """Let go of what background processes still write to."""
-        self._drain.close()
-        os.close(self._nothing)
+        self._started: WeakKeyDictionary[Call, dict[str, Any]] = WeakKeyDictionary()
 
     async def run(self, command: RunShellCommand, call: Call) -> Outcome:
-        """Run a command to its end; what it left in the background goes on, its output unread."""
-        pipes = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
-        kills = self._memory.kills()
-        try:
-            process = self._start(command, call, pipes)
-            call.started(await process.started)
-            ended = await self._follow(command, call, process, pipes)
-        finally:
-            for pipe in pipes:
-                pipe.close_writer()
-                self._drain.take(pipe)
-                pipe.close()
-        if self._memory.kills() > kills and _is_victim(call, ended):
-            return await self._out_of_memory(call, ended)
-        return await _outcome(call, ended)
+        """Run a command line to its end; what it left in the background goes on, its output unread."""
+        argv = [self._program, "-c", command.command]
+        return await self._programs.run(Program(argv, command.cwd, command.env or {}, command.timeout), call)
 
-    async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
-        message = self._memory.ran_out()
-        await call.text(message + "\n")
-        return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, ended.exit_code, ended.signal, message)
+    async def start(self, asked: StartProcess, call: Call) -> Outcome:
+        """Run a program, or a command line, to its end."""
+        argv = [self._program, "-c", asked.command] if isinstance(asked.command, str) else asked.command
+        size = asked.terminal
+        terminal = (size["rows"], size["columns"]) if size else None
+        told = asked.command if isinstance(asked.command, str) else " ".join(asked.command)
+        note: dict[str, Any] = {
+            "process_id": call.id,
+            "command": told[:1000],
+            "started": time.time(),
+            "terminal": bool(size),
+        }
+        self._started[call] = note
+        outcome = await self._programs.run(Program(argv, asked.cwd, asked.env or {}, asked.timeout, terminal), call)
+        note.update(exit_code=outcome.exit_code, signal=outcome.signal)
+        note["reason"] = pb.EndReason.Name(outcome.reason).removeprefix(_REASON)  # type: ignore[arg-type]  # typeshed has no open enums
+        return outcome
 
-    def _start(self, command: RunShellCommand, call: Call, pipes: tuple[OutputPipe, OutputPipe]) -> Process:
-        env = {**self._environment, **(command.env or {})}
-        bad = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
-        if bad or "\0" in command.command + (command.cwd or ""):
-            raise ToolFailure("The command, its directory and its variables have no zero bytes, and names no '='.")
-        source = self._nothing if call.input is None else call.input.reader
-        cwd = os.path.join(self._workspace, command.cwd or "")  # noqa: PTH118 - pathlib would change what was asked for
-        fds = [source, pipes[0].writer, pipes[1].writer]
-        process = self._processes.spawn([self._program, "-c", command.command], fds, cwd=cwd, env=env)
-        if call.input is not None:
-            call.input.close_reader()
-        for pipe in pipes:
-            pipe.close_writer()
-        return process
-
-    async def _follow(
-        self, command: RunShellCommand, call: Call, process: Process, pipes: tuple[OutputPipe, OutputPipe]
-    ) -> Ended:
-        loop = asyncio.get_running_loop()
-        alarm = None
-        if command.timeout is not None:
-            alarm = loop.call_later(command.timeout, call.stop, pb.END_REASON_TIMED_OUT)
-        for pipe in pipes:
-            pipe.give_to(call)
-        with call.stopping(process.kill, process.signal):
-            ended = await asyncio.shield(process.ended)
-        if alarm is not None:
-            alarm.cancel()
-        for pipe in pipes:
-            await pipe.drain(call)
-        return ended
+    async def list(self, _: ListProcesses, call: Call) -> Outcome:
+        """Describe the processes, the oldest first."""
+        call.started()
+        plain = [{**note, "pid": each.pid, "running": not each.finished} for each, note in self._started.items()]
+        plain.sort(key=lambda note: note["started"])
+        while len(listing := json.dumps({"processes": plain}).encode()) > 1 << 20:
+            plain = plain[len(plain) // 4 + 1 :]
+        return Outcome(structured=listing)
 
 
-def _is_victim(call: Call, ended: Ended) -> bool:
-    # A shell that waited for what was killed says so by its exit code.
-    by_shell = ended.exit_code == SHELL_KILLED
-    return call.stop_reason is None and (by_shell or ended.signal == signal.SIGKILL)
+def check_user(asked: StartProcess) -> None:
+    """Let a program run as the sandbox's own user.
 
-
-async def _outcome(call: Call, ended: Ended) -> Outcome:
-    reason, message = _explain(call, ended)
-    if reason != pb.END_REASON_EXITED or ended.failure:
-        await call.text(message + "\n")
-    failed = ended.exit_code != 0
-    return Outcome(failed, reason, ended.exit_code, ended.signal, message)
-
-
-def _explain(call: Call, ended: Ended) -> tuple[int, str]:
-    if ended.failure:
-        return pb.END_REASON_EXITED, ended.failure
-    if ended.signal is None:
-        told = f"The command ended with exit code {ended.exit_code}." if ended.exit_code else ""
-        return pb.END_REASON_EXITED, told
-    if call.stop_reason is not None and ended.signal == signal.SIGKILL:
-        return call.stop_reason, f"The command {_WHY[call.stop_reason]} and was killed."
-    name = signal.strsignal(ended.signal) or "unknown"
-    reason = pb.END_REASON_EXITED if ended.signal in call.signals_sent else pb.END_REASON_KILLED
-    return reason, f"Signal {ended.signal} ({name}) ended the command."
+    Raises:
+        CapabilityMissing: It is to run as another one.
+    """
+    own = {str(os.getuid())}
+    with suppress(KeyError):
+        own.add(pwd.getpwuid(os.getuid()).pw_name)
+    if asked.user is not None and asked.user not in own:
+        known = " or ".join(sorted(own, reverse=True))
+        message = f"programs of this sandbox run as its own user, {known}, not as {asked.user!r}: leave user out"
+        raise CapabilityMissing(message, {"needs": "user"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -12,22 +13,42 @@ from sandmesh.errors import InvalidArgument, TooLarge
 
 _LARGEST_INPUT: Final = 1 << 20
 _MOST_UNWRITTEN: Final = 16 << 20
+_END_OF_FILE: Final = b"\x04"
+"""What a terminal in its usual mode takes as the end of input."""
 
 
-class InputPipe:
-    """A pipe to a process, and the numbers of what was taken for it."""
+class Input:
+    """Data for a process, the numbers of what was taken for it, and where it goes once the process is there."""
 
-    def __init__(self) -> None:
-        self.reader, self._writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._writer, False)
+    def __init__(self, on_written: Callable[[], None]) -> None:
+        self.reader = -1
+        """The process's end of the pipe, until `close_reader`."""
+        self._writer = -1
+        self._terminal = False
+        self._on_written = on_written
         self._loop = asyncio.get_running_loop()
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._size = 0
         self._ends = False
+        self._at_line_start = True
         self.taken = 0
         """The last Input that was taken."""
         self.written = 0
         """The last one that the process's pipe holds whole."""
+
+    def open_pipe(self) -> int:
+        """Make a pipe for a process and give its reading end, which `close_reader` closes here."""
+        self.reader, self._writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._writer, False)
+        self._write()
+        return self.reader
+
+    def open_terminal(self, master: int) -> None:
+        """Write to a terminal from now on; the descriptor is copied."""
+        self._writer = os.dup(master)
+        self._terminal = True
+        os.set_blocking(self._writer, False)
+        self._write()
 
     def take(self, item: pb.Input) -> None:
         """Take the next Input; one that was taken before is left.
@@ -43,7 +64,8 @@ class InputPipe:
         self._ends = item.end
         self._size += len(item.data)
         self._unwritten.append((item.sequence, item.data))
-        self._write()
+        if self._writer >= 0:
+            self._write()
 
     def _check(self, item: pb.Input) -> None:
         if item.sequence != self.taken + 1:
@@ -75,6 +97,7 @@ class InputPipe:
             self._writer = -1
 
     def _write(self) -> None:
+        before = self.written
         while self._unwritten and self._writer >= 0:
             sequence, data = self._unwritten[0]
             count = self._try(data)
@@ -82,19 +105,31 @@ class InputPipe:
             if count < len(data):
                 self._unwritten[0] = sequence, data[count:]
                 self._loop.add_writer(self._writer, self._write)
-                return
+                break
             self._unwritten.popleft()
             self.written = sequence
-        if self._writer >= 0:
-            self._loop.remove_writer(self._writer)
-        if self._ends:
+        if not self._unwritten and self._writer >= 0:
+            self._rest()
+        if self.written > before:
+            self._on_written()
+
+    def _rest(self) -> None:
+        """Wait for more, or end the input."""
+        self._loop.remove_writer(self._writer)
+        if self._ends and self._terminal:
+            # The first ends a line that is not whole.
+            self._try(_END_OF_FILE if self._at_line_start else _END_OF_FILE * 2)
+        elif self._ends:
             self._close_writer()
 
     def _try(self, data: bytes) -> int:
         try:
-            return os.write(self._writer, data) if data else 0
+            count = os.write(self._writer, data) if data else 0
         except BlockingIOError:
             return 0
-        except BrokenPipeError:
+        except OSError:
             # The process reads no more; that is its own affair.
             return len(data)
+        if count:
+            self._at_line_start = data[count - 1 : count] == b"\n"
+        return count

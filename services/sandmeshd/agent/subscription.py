@@ -65,13 +65,13 @@ class Subscription:
         """Take credit for what has arrived."""
         while self._under_way and self._under_way[0][0] <= sequence:
             self._bytes -= self._under_way.popleft()[1]
-        if self._sent.sequence < self.call.log.last:
+        if self.call.log.has_after(self._sent):
             self.notify(now=True)
 
     @property
     def has_more(self) -> bool:
         """Whether a further frame could be taken now."""
-        return not self.done and self._sent.sequence < self.call.log.last and self._budget() > 0
+        return not self.done and self.call.log.has_after(self._sent) and self._budget() > 0
 
     def take_frame(self) -> bytes | None:
         """Give the next frame, None where there is nothing to send or no credit."""

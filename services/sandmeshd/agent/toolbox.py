@@ -8,7 +8,7 @@ from typing import Any
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import ToolNotFound
-from sandmesh.tools import TOOLS, Tool, description, input_schema, parse
+from sandmesh.tools import PLUMBING, TOOLS, Tool, description, input_schema, parse
 from sandmeshd.agent.call import Call, Outcome
 
 Handler = Callable[[Any, Call], Awaitable[Outcome]]
@@ -16,12 +16,19 @@ Handler = Callable[[Any, Call], Awaitable[Outcome]]
 
 
 class Toolbox:
-    """Tools by name."""
+    """Tools by name. `checks` may refuse what a declaration asks for, before a call of it begins."""
 
-    def __init__(self, handlers: Mapping[type[Tool], Handler], groups: Sequence[str]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[type[Tool], Handler],
+        groups: Sequence[str],
+        checks: Mapping[type[Tool], Callable[[Any], None]] | None = None,
+    ) -> None:
+        there = {*groups, *PLUMBING}
         self._tools = {
-            name: (cls, handlers[cls]) for name, cls in TOOLS.items() if cls.group in groups and cls in handlers
+            name: (cls, handlers[cls]) for name, cls in TOOLS.items() if cls.group in there and cls in handlers
         }
+        self._checks = checks or {}
 
     def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
         """Give a tool's checked arguments and its handler.
@@ -29,17 +36,25 @@ class Toolbox:
         Raises:
             ToolNotFound: There is no such tool here.
             InvalidArgument: The arguments do not fit it.
+            CapabilityMissing: They ask for what cannot be done here.
         """
         found = self._tools.get(name)
         if found is None:
-            known = ",".join(sorted(self._tools))
+            known = ",".join(sorted(name for name, (cls, _) in self._tools.items() if cls.group not in PLUMBING))
             raise ToolNotFound(f"this sandbox has no tool {name!r}; it has {known}", {"known": known})
-        return parse(found[0], arguments), found[1]
+        declared = parse(found[0], arguments)
+        if found[0] in self._checks:
+            self._checks[found[0]](declared)
+        return declared, found[1]
 
     def listing(self, group: str) -> pb.ListToolsResponse:
-        """Describe the tools of a group, or all, by group and then name."""
+        """Describe the tools of a group, or all that models are shown, by group and then name."""
         tools = sorted((cls.group, name, cls) for name, (cls, _) in self._tools.items())
-        return pb.ListToolsResponse(tools=[_describe(cls) for of, _, cls in tools if group in {"", of}])
+        return pb.ListToolsResponse(tools=[_describe(cls) for of, _, cls in tools if _is_asked(of, group)])
+
+
+def _is_asked(of: str, group: str) -> bool:
+    return of == group or (not group and of not in PLUMBING)
 
 
 def _describe(cls: type[Tool]) -> pb.Tool:

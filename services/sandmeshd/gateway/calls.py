@@ -84,6 +84,12 @@ class Calls:
         await self._ask(request.sandbox_id, frame, request.fencing_token)
         return pb.SignalCallResponse()
 
+    async def resize_call(self, request: pb.ResizeCallRequest, context: Context) -> pb.ResizeCallResponse:
+        """Resize a call's terminal."""
+        frame = pb.CallFrame(call_id=request.call_id, resize=request.resize)
+        await self._ask(request.sandbox_id, frame, request.fencing_token)
+        return pb.ResizeCallResponse()
+
     async def cancel_call(self, request: pb.CancelCallRequest, context: Context) -> pb.CancelCallResponse:
         """Cancel a call."""
         frame = pb.CallFrame(call_id=request.call_id, cancel=pb.Cancel())
@@ -196,7 +202,10 @@ class Client:
     def take(self, frame: pb.CallFrame) -> None:
         """Route a frame to its call; one for a call that is over is dropped, as it crossed the result."""
         relay = self._relays.get(frame.call_id)
-        if relay is not None and not (frame.HasField("attach") or frame.HasField("start")):
+        if relay is not None and frame.HasField("detach"):
+            relay.detach()
+            del self._relays[frame.call_id]
+        elif relay is not None and not (frame.HasField("attach") or frame.HasField("start")):
             relay.push(frame)
             if relay.over and frame.HasField("acknowledge"):
                 del self._relays[frame.call_id]
@@ -253,6 +262,7 @@ def handlers(calls: Calls) -> grpc.GenericRpcHandler:
     unary: dict[str, tuple[Any, Any]] = {
         "SendInput": (calls.send_input, pb.SendInputRequest),
         "SignalCall": (calls.signal_call, pb.SignalCallRequest),
+        "ResizeCall": (calls.resize_call, pb.ResizeCallRequest),
         "CancelCall": (calls.cancel_call, pb.CancelCallRequest),
         "ListTools": (calls.list_tools, pb.ListToolsRequest),
     }

@@ -116,3 +116,11 @@ def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tup
                 last = event.sequence
                 told += len(event.output.data) + event.dropped.bytes
     assert (told, last) == (written, log.last)
+
+
+def test_what_was_acknowledged_is_not_there_for_who_asks_from_the_start() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    log.append(pb.CallEvent(started=pb.Started()))
+    assert log.has_after(Place(0))
+    log.acknowledge(1)
+    assert not log.has_after(Place(0))

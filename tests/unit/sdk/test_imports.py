@@ -11,7 +11,8 @@ import sandmesh
 
 PUBLIC = [
     "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "FilesystemSandbox",
-    "FilesystemSandboxAsync", "Limits", "NetworkGrant", "Output", "Progress", "Result", "Sandbox", "SandboxAsync",
+    "FilesystemSandboxAsync", "Limits", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
+    "Processes", "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync",
     "SandboxService", "SandboxType", "SandmeshError", "Started", "ToolResult", "__version__", "errors", "tools",
 ]  # fmt: skip
 

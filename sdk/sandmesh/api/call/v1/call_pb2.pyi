@@ -551,6 +551,32 @@ class Progress(_message.Message):
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
+class InputRequested(_message.Message):
+    """InputRequested says that the code waits for a line of input: it is sent as Input, with its newline."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPT_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    prompt: _builtins.str
+    """What the code asks for."""
+    password: _builtins.bool
+    """What is typed must not be shown."""
+    def __init__(
+        self,
+        *,
+        prompt: _builtins.str = ...,
+        password: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["password", b"password", "prompt", b"prompt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InputRequested: _TypeAlias = InputRequested  # noqa: Y015
+
+@_typing.final
 class Dropped(_message.Message):
     """Dropped stands where output was left out."""
 
@@ -642,6 +668,7 @@ class CallEvent(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    INPUT_REQUESTED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """From 1 without gaps."""
     @_builtins.property
@@ -668,6 +695,10 @@ class CallEvent(_message.Message):
     def result(self) -> Global___Result:
         """It ended."""
 
+    @_builtins.property
+    def input_requested(self) -> Global___InputRequested:
+        """It waits for input."""
+
     def __init__(
         self,
         *,
@@ -678,12 +709,13 @@ class CallEvent(_message.Message):
         progress: Global___Progress | None = ...,
         dropped: Global___Dropped | None = ...,
         result: Global___Result | None = ...,
+        input_requested: Global___InputRequested | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dropped", b"dropped", "event", b"event", "output", b"output", "progress", b"progress", "result", b"result", "started", b"started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dropped", b"dropped", "event", b"event", "input_requested", b"input_requested", "output", b"output", "progress", b"progress", "result", b"result", "started", b"started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dropped", b"dropped", "event", b"event", "output", b"output", "progress", b"progress", "result", b"result", "sequence", b"sequence", "started", b"started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dropped", b"dropped", "event", b"event", "input_requested", b"input_requested", "output", b"output", "progress", b"progress", "result", b"result", "sequence", b"sequence", "started", b"started"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output", "content", "progress", "dropped", "result"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "output", "content", "progress", "dropped", "result", "input_requested"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -699,10 +731,13 @@ class CallEventBatch(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     INPUT_ACK_SEQUENCE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    INPUT_TAKEN_SEQUENCE_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call."""
     input_ack_sequence: _builtins.int
-    """The last Input that arrived."""
+    """The last Input that the process's standard input holds whole: its sender may forget it."""
+    input_taken_sequence: _builtins.int
+    """After an attach, the last Input that anybody sent and that was accepted: the next is numbered after it."""
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallEvent]:
         """In order of their sequence."""
@@ -718,10 +753,11 @@ class CallEventBatch(_message.Message):
         events: _abc.Iterable[Global___CallEvent] | None = ...,
         input_ack_sequence: _builtins.int = ...,
         error: _errors_pb2.ErrorDetail | None = ...,
+        input_taken_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "error", b"error", "events", b"events", "input_ack_sequence", b"input_ack_sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "error", b"error", "events", b"events", "input_ack_sequence", b"input_ack_sequence", "input_taken_sequence", b"input_taken_sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1029,6 +1065,59 @@ class SignalCallResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SignalCallResponse: _TypeAlias = SignalCallResponse  # noqa: Y015
+
+@_typing.final
+class ResizeCallRequest(_message.Message):
+    """ResizeCallRequest changes the terminal of a call from a client that does not stream it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    RESIZE_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox that runs the call."""
+    call_id: _builtins.str
+    """The call."""
+    fencing_token: _builtins.int
+    """The lease's token, as in CallStart."""
+    @_builtins.property
+    def resize(self) -> Global___Resize:
+        """The new size."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        resize: Global___Resize | None = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resize", b"resize"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "fencing_token", b"fencing_token", "resize", b"resize", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeCallRequest: _TypeAlias = ResizeCallRequest  # noqa: Y015
+
+@_typing.final
+class ResizeCallResponse(_message.Message):
+    """ResizeCallResponse is empty: the terminal has the size."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeCallResponse: _TypeAlias = ResizeCallResponse  # noqa: Y015
 
 @_typing.final
 class CancelCallRequest(_message.Message):

@@ -65,6 +65,11 @@ class CallServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.SignalCallRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.SignalCallResponse.FromString,
                 _registered_method=True)
+        self.ResizeCall = channel.unary_unary(
+                '/sandmesh.api.call.v1.CallService/ResizeCall',
+                request_serializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.ResizeCallRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.ResizeCallResponse.FromString,
+                _registered_method=True)
         self.CancelCall = channel.unary_unary(
                 '/sandmesh.api.call.v1.CallService/CancelCall',
                 request_serializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.CancelCallRequest.SerializeToString,
@@ -130,6 +135,14 @@ class CallServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResizeCall(self, request, context):
+        """ResizeCall changes the size of the call's terminal; what runs in its foreground gets a SIGWINCH.
+        Ends with: CALL_NOT_FOUND, CALL_FINISHED, INVALID_ARGUMENT (the call has no terminal).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelCall(self, request, context):
         """CancelCall ends the call; a finished one stays as it is. Ends with: CALL_NOT_FOUND.
         """
@@ -176,6 +189,11 @@ def add_CallServiceServicer_to_server(servicer, server):
                     servicer.SignalCall,
                     request_deserializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.SignalCallRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.SignalCallResponse.SerializeToString,
+            ),
+            'ResizeCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResizeCall,
+                    request_deserializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.ResizeCallRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.ResizeCallResponse.SerializeToString,
             ),
             'CancelCall': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelCall,
@@ -351,6 +369,33 @@ class CallService(object):
             '/sandmesh.api.call.v1.CallService/SignalCall',
             sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.SignalCallRequest.SerializeToString,
             sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.SignalCallResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResizeCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.call.v1.CallService/ResizeCall',
+            sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.ResizeCallRequest.SerializeToString,
+            sandmesh_dot_api_dot_call_dot_v1_dot_call__pb2.ResizeCallResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,10 @@ class CallServiceStub:
     """
     SignalCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.SignalCallRequest, _call_pb2.SignalCallResponse]
     """SignalCall sends a signal to the call's process group. Ends with: CALL_NOT_FOUND, CALL_FINISHED."""
+    ResizeCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.ResizeCallRequest, _call_pb2.ResizeCallResponse]
+    """ResizeCall changes the size of the call's terminal; what runs in its foreground gets a SIGWINCH.
+    Ends with: CALL_NOT_FOUND, CALL_FINISHED, INVALID_ARGUMENT (the call has no terminal).
+    """
     CancelCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.CancelCallRequest, _call_pb2.CancelCallResponse]
     """CancelCall ends the call; a finished one stays as it is. Ends with: CALL_NOT_FOUND."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_call_pb2.ListToolsRequest, _call_pb2.ListToolsResponse]
@@ -100,6 +104,10 @@ class CallServiceAsyncStub(CallServiceStub):
     """
     SignalCall: _aio.UnaryUnaryMultiCallable[_call_pb2.SignalCallRequest, _call_pb2.SignalCallResponse]  # type: ignore[assignment]
     """SignalCall sends a signal to the call's process group. Ends with: CALL_NOT_FOUND, CALL_FINISHED."""
+    ResizeCall: _aio.UnaryUnaryMultiCallable[_call_pb2.ResizeCallRequest, _call_pb2.ResizeCallResponse]  # type: ignore[assignment]
+    """ResizeCall changes the size of the call's terminal; what runs in its foreground gets a SIGWINCH.
+    Ends with: CALL_NOT_FOUND, CALL_FINISHED, INVALID_ARGUMENT (the call has no terminal).
+    """
     CancelCall: _aio.UnaryUnaryMultiCallable[_call_pb2.CancelCallRequest, _call_pb2.CancelCallResponse]  # type: ignore[assignment]
     """CancelCall ends the call; a finished one stays as it is. Ends with: CALL_NOT_FOUND."""
     ListTools: _aio.UnaryUnaryMultiCallable[_call_pb2.ListToolsRequest, _call_pb2.ListToolsResponse]  # type: ignore[assignment]
@@ -167,6 +175,16 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_call_pb2.SignalCallResponse, _abc.Awaitable[_call_pb2.SignalCallResponse]]:
         """SignalCall sends a signal to the call's process group. Ends with: CALL_NOT_FOUND, CALL_FINISHED."""
+
+    @_abc_1.abstractmethod
+    def ResizeCall(
+        self,
+        request: _call_pb2.ResizeCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_call_pb2.ResizeCallResponse, _abc.Awaitable[_call_pb2.ResizeCallResponse]]:
+        """ResizeCall changes the size of the call's terminal; what runs in its foreground gets a SIGWINCH.
+        Ends with: CALL_NOT_FOUND, CALL_FINISHED, INVALID_ARGUMENT (the call has no terminal).
+        """
 
     @_abc_1.abstractmethod
     def CancelCall(
