@@ -12,7 +12,9 @@ from sandmesh.errors import StoreUnavailable
 from sandmeshd.allocator.background import Background
 from sandmeshd.allocator.claims import Claims
 from sandmeshd.allocator.deletions import Deletions
+from sandmeshd.allocator.emptying import Emptying
 from sandmeshd.allocator.ledger import Ledger
+from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.nodes import DriverClient, Nodes
 from sandmeshd.allocator.pools import Pools
 from sandmeshd.allocator.servicer import SandboxServicer
@@ -37,7 +39,7 @@ async def open_allocator(
     Raises:
         StoreUnavailable: The store does not answer.
     """
-    background = Background()
+    background, filling = Background(), Background()
     ledger = Ledger(store)
     nodes = Nodes(drivers, settings, background)
     starts = Starts(ledger, nodes, background, store.mesh_id, settings.create_timeout_seconds)
@@ -45,11 +47,13 @@ async def open_allocator(
     await nodes.greet()
     Watch(settings, store, ledger, nodes).open(background)
     Deletions(settings, store, ledger, nodes, starts).open(background)
-    Pools(settings, store, ledger, nodes, starts).open(background)
+    Pools(settings, store, ledger, nodes, starts).open(filling)
     background.forever("sweep", lambda: _sweep(settings, ledger))
     try:
-        yield SandboxServicer(settings, ledger, Claims(store, ledger, nodes, starts, background))
+        claims, emptying = Claims(store, ledger, nodes, starts, background), Emptying(store, ledger, filling)
+        yield SandboxServicer(settings, ledger, claims, emptying, Logs(nodes))
     finally:
+        await filling.finish(0.0)
         await background.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
         with suppress(StoreUnavailable):
             await ledger.farewell()

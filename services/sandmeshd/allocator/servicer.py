@@ -11,7 +11,9 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, WrongState
 from sandmeshd.allocator.claims import Claims
+from sandmeshd.allocator.emptying import Emptying
 from sandmeshd.allocator.ledger import Ledger
+from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
 
@@ -25,10 +27,15 @@ _ANSWER_SECONDS = 0.25
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     """Serves the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(self, settings: AllocatorSettings, ledger: Ledger, claims: Claims) -> None:
+    def __init__(
+        self, settings: AllocatorSettings, ledger: Ledger, claims: Claims, emptying: Emptying, logs: Logs
+    ) -> None:
         self._settings = settings
         self._ledger = ledger
         self._claims = claims
+        self._logs = logs
+        self.emptying = emptying
+        """What ends every sandbox of the mesh; no RPC does."""
 
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
         """Give a session a sandbox: the one it has, one from a pool, or a new one."""
@@ -73,6 +80,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         if record is None:
             raise _not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
+
+    async def GetSandboxLogs(self, request: pb.GetSandboxLogsRequest, context: Context) -> pb.GetSandboxLogsResponse:
+        """Give the last words of a sandbox's agent and runtime."""
+        record = await self._ledger.read(request.sandbox_id)
+        if record is None:
+            raise _not_found(request.sandbox_id)
+        return await self._logs.read(record, request)
 
     async def ListSandboxes(self, request: pb.ListSandboxesRequest, context: Context) -> pb.ListSandboxesResponse:
         """List records by id."""

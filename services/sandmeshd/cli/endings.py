@@ -40,10 +40,10 @@ def code_of(error: SandmeshError) -> int:
     return next((code for kind, code in CODES if isinstance(error, kind)), FAILED)
 
 
-def finish(app: typer.Typer) -> NoReturn:
+def finish(app: typer.Typer, name: str) -> NoReturn:
     """Run the command line and end the process; what the mesh refuses is said in words, without a traceback."""
     try:
-        app()
+        app(prog_name=name)
     except SandmeshError as error:
         explain(error)
         sys.exit(code_of(error))

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from contextlib import AsyncExitStack
 
-import typer
-from rich.console import Console
+from sandmeshd.cli.announcing import Announcer, Ready
+from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 
-from sandmeshd.cli.environment import read_settings
-from sandmeshd.cli.output import print_json
-from sandmeshd.cli.progress import progress_bar
-from sandmeshd.mesh import open_mesh
-from sandmeshd.runtime.logs import configure_logging
+KEEP = signal.SIGUSR1
+"""Ends a mesh as SIGTERM does, but its sandboxes stay."""
 
 
-async def host(given: dict[str, object], *, as_json: bool) -> None:
+async def host(settings: MeshSettings, announcer: Announcer) -> None:
     """Run a mesh until this is cancelled, and say when it is ready and where."""
-    settings = read_settings(**given)
-    configure_logging(settings.log_level)
     async with AsyncExitStack() as stack:
-        with progress_bar(Console(stderr=True)) as progress:
+        with announcer.progress() as progress:
             running = await stack.enter_async_context(open_mesh(settings, progress))
-        _announce(running.addresses, await running.http.open(), as_json)
+            http = await running.http.open()
+        asyncio.get_running_loop().add_signal_handler(KEEP, _end_and_keep, running)
+        announcer.ready(Ready(running.addresses, http, os.getpid(), settings.keep_sandboxes))
         await asyncio.Event().wait()
 
 
-def _announce(addresses: tuple[str, ...], http: tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        print_json({"addresses": addresses, "http": http})
-        return
-    typer.echo("The mesh is up. Programs of this user find it by themselves; others connect by base_url:")
-    for address in addresses:
-        typer.echo(f"  {address if '://' in address else f'grpc://{address}'}")
-    for address in http:
-        typer.echo(f"  http://{address} (health, ports of sandboxes)")
-    typer.echo("Ctrl-C ends it. Its sandboxes stay for the next start.")
+def _end_and_keep(mesh: Mesh) -> None:
+    mesh.ending.keep = True
+    signal.raise_signal(signal.SIGTERM)

@@ -147,7 +147,7 @@ def _named(entry: str) -> tuple[str, str]:
 
 def main() -> NoReturn:
     """Run the command line."""
-    finish(app)
+    finish(app, "sandmeshd")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from sandmeshd.cli.grouping import grouped
-from sandmeshd.cli.lifetime import run_until_told
+from sandmeshd.cli.lifetime import run_to_end
 from sandmeshd.cli.options import Answer, Json, Shape, pairs
+from sandmeshd.cli.output import print_json
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -33,23 +34,77 @@ class Wanted:
         int | None, typer.Option(help="The most sandboxes at once, those in pools included.", metavar="COUNT")
     ] = None
 
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep",
+            envvar="SANDMESH_KEEP_SANDBOXES",
+            help="Sandboxes outlive the mesh and are there at its next start.",
+        ),
+    ] = False
+
     def settings(self) -> dict[str, object]:
         """Give what was stated, as settings."""
         return {
             "listen": tuple(self.listen) if self.listen else None,
             "pools": {name: _count(name, text) for name, text in pairs(self.pool, "TEMPLATE=COUNT").items()} or None,
             "max_sandboxes": self.max_sandboxes,
+            "keep_sandboxes": self.keep,
         }
 
+    def arguments(self) -> list[str]:
+        """Give what was stated, as a command line says it."""
+        listens = [argument for address in self.listen or () for argument in ("--listen", address)]
+        pools = [argument for pool in self.pool or () for argument in ("--pool", pool)]
+        most = [] if self.max_sandboxes is None else ["--max-sandboxes", str(self.max_sandboxes)]
+        return [*listens, *pools, *most, *(["--keep"] if self.keep else [])]
 
-@commands.command(epilog="Examples: sandmesh up | sandmesh up --listen 127.0.0.1:8570 --pool base=2")
+
+@commands.command(
+    epilog="Examples: sandmesh up | sandmesh up -d --pool base=2 | sandmesh up --listen 127.0.0.1:8570 --keep"
+)
 @grouped
-def up(wanted: Wanted, output: Answer = Shape.TEXT, as_json: Json = False) -> None:
-    """Run a mesh with all its services in this process, until Ctrl-C."""
+def up(
+    wanted: Wanted,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it is ready; it goes on running.")
+    ] = False,
+    output: Answer = Shape.TEXT,
+    as_json: Json = False,
+    ready_fd: Annotated[int | None, typer.Option(hidden=True, help="Where the readiness is written.")] = None,
+) -> None:
+    """Run a mesh with all its services on this machine, until Ctrl-C or `sandmesh down`."""
     # The services take a second to import, which other commands need not wait for.
-    from sandmeshd.cli import hosting  # noqa: PLC0415
+    from sandmeshd.cli import starting  # noqa: PLC0415
 
-    run_until_told(hosting.host(wanted.settings(), as_json=as_json or output is Shape.JSON))
+    json = as_json or output is Shape.JSON
+    if detach:
+        starting.start_apart(wanted.settings(), wanted.arguments(), as_json=json)
+    else:
+        starting.start_here(wanted.settings(), ready_fd, as_json=json)
+
+
+@commands.command(epilog="Examples: sandmesh down | sandmesh down --keep")
+def down(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave its sandboxes for the next start.")] = False,
+    timeout: Annotated[float, typer.Option(help="How long it may take to end.", metavar="SECONDS")] = 30.0,
+    output: Answer = Shape.TEXT,
+) -> None:
+    """End this user's local mesh and remove its sandboxes; what a killed one left, too."""
+    from sandmeshd.cli import ending  # noqa: PLC0415
+
+    done = run_to_end(ending.end_mesh(keep=keep, seconds=timeout))
+    if output is Shape.JSON:
+        print_json({"mesh_id": done.mesh_id, "pid": done.pid, "removed": done.removed, "kept": done.kept})
+        return
+    if done.pid is not None:
+        typer.echo(f"The mesh {done.mesh_id} (process {done.pid}) ended.")
+    else:
+        typer.echo(f"No mesh {done.mesh_id} of this user runs here.")
+    if done.removed:
+        typer.echo(f"Sandboxes that were removed: {done.removed}")
+    if done.kept:
+        typer.echo(f"Sandboxes that stay for the next start: {done.kept}")
 
 
 def _count(name: str, text: str) -> int:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import about, building, fleet, running, up
+from sandmeshd.cli import about, building, doctor, fleet, logs, running, up
 from sandmeshd.cli.endings import finish
 
 app = typer.Typer(
@@ -19,13 +19,15 @@ app = typer.Typer(
 app.add_typer(up.commands)
 app.add_typer(running.commands)
 app.add_typer(fleet.commands)
+app.add_typer(logs.commands)
 app.add_typer(building.commands)
+app.add_typer(doctor.commands)
 app.add_typer(about.commands)
 
 
 def main() -> NoReturn:
     """Run the command line."""
-    finish(app)
+    finish(app, "sandmesh")
 
 
 if __name__ == "__main__":

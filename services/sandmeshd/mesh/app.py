@@ -16,6 +16,7 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpDoor, open_gateway
+from sandmeshd.mesh.ending import Ending
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweeping import remove, sweep_private
 from sandmeshd.runtime.local import local_channel
@@ -30,10 +31,11 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Mesh:
-    """A mesh that runs: its addresses as clients dial them, the unix socket first, and its door for HTTP."""
+    """A mesh that runs: its addresses as clients dial them, the unix socket first, its door for HTTP, and its end."""
 
     addresses: tuple[str, ...]
     http: HttpDoor
+    ending: Ending
 
 
 @asynccontextmanager
@@ -55,21 +57,31 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         store = await stack.enter_async_context(open_store(store_settings(settings)))
         driver = await stack.enter_async_context(open_driver(driver_settings(settings)))
         await _prepare(driver, progress)
+        ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
-        channel = await _open_internal(stack, settings, store, driver, internal)
+        channel = await _open_internal(stack, settings, _Parts(store, driver, ending), internal)
         gateway = GatewaySettings(
             listen=(f"unix://{paths.gateway}", *settings.listen),
             http_listen=settings.http_listen,
             bearer_token=settings.bearer_token,
         )
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel))
-        yield Mesh(listening.addresses, listening.http)
+        yield Mesh(listening.addresses, listening.http, ending)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    store: Store
+    driver: Driver
+    ending: Ending
 
 
 async def _open_internal(
-    stack: AsyncExitStack, settings: MeshSettings, store: Store, driver: Driver, address: str
+    stack: AsyncExitStack, settings: MeshSettings, parts: _Parts, address: str
 ) -> grpc.aio.Channel:
+    store, driver = parts.store, parts.driver
     allocator = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, {DRIVER: driver}))
+    stack.push_async_callback(parts.ending.run, allocator.emptying)
     leases = local_channel([sandbox_service(allocator)])
     sandboxes = sandbox_pb2_grpc.SandboxServiceStub(leases)
     broker = await stack.enter_async_context(open_broker(BrokerSettings(), store, sandboxes))

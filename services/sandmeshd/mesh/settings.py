@@ -71,6 +71,9 @@ class MeshSettings(BaseSettings):
     log_level: str = Field(default="INFO", pattern=r"(?i)^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe events that are logged."""
 
+    keep_sandboxes: bool = True
+    """Sandboxes outlive the mesh's orderly end, for the next start; pools too."""
+
     ephemeral: bool = False
     """The mesh is one program's own: its sandboxes end with it and nothing of it is kept."""
 

@@ -31,10 +31,22 @@ async def held(path: Path) -> AsyncGenerator[None]:
         os.close(descriptor)
         message = f"another mesh holds {path}: use it, stop it, or choose another mesh id"
         raise AlreadyExists(message, {"lock": str(path)}) from None
+    os.truncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     try:
         yield
     finally:
         os.close(descriptor)
+
+
+def holder(path: Path) -> int | None:
+    """Give the process that holds a file by `held`, None where nobody does."""
+    try:
+        if is_free(path):
+            return None
+        return int(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def is_free(path: Path) -> bool:

@@ -190,7 +190,8 @@ class BubblewrapDriver:
         """Give the end of what agent and bwrap wrote."""
         self._found(request.sandbox_id)
         folder = self._folders.folder(request.sandbox_id)
-        return pb.GetLogsResponse(data=folder.tail(request.tail_bytes or TAIL_BYTES))
+        data, end = folder.tail(request.tail_bytes or TAIL_BYTES, request.after_offset)
+        return pb.GetLogsResponse(data=data, end_offset=end)
 
     async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
         """Refuse: nothing here can freeze processes."""

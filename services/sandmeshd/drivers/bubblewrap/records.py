@@ -98,14 +98,15 @@ class Folder:
             return "it was killed with its monitor, or the machine went down"
         return f"signal {code - 128}" if code > 128 else f"exit code {code}"
 
-    def tail(self, size: int) -> bytes:
-        """Give the end of the log, at most `size` bytes."""
+    def tail(self, size: int, after: int = 0) -> tuple[bytes, int]:
+        """Give the end of the log after so many bytes of it, at most `size` bytes, and where that ends."""
         try:
             with self.log.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - size))
-                return log.read(size)
+                begin = log.seek(max(after, log.seek(0, os.SEEK_END) - size))
+                data = log.read(size)
         except FileNotFoundError:
-            return b""
+            return b"", after
+        return data, begin + len(data)
 
 
 def _read(path: Path) -> str:

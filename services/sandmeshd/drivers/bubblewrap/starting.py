@@ -248,5 +248,5 @@ def _parsed(line: bytes) -> dict[str, object]:
 
 
 def _failed(folder: Folder, why: str) -> SandboxStartFailed:
-    detail = folder.tail(TAIL_BYTES).decode("utf-8", "replace").strip()
+    detail = folder.tail(TAIL_BYTES)[0].decode("utf-8", "replace").strip()
     return SandboxStartFailed(f"{folder.sandbox_id} could not be started: {why}", {"detail": detail or why})

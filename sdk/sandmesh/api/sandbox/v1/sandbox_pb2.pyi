@@ -601,6 +601,62 @@ class GetSandboxResponse(_message.Message):
 Global___GetSandboxResponse: _TypeAlias = GetSandboxResponse  # noqa: Y015
 
 @_typing.final
+class GetSandboxLogsRequest(_message.Message):
+    """GetSandboxLogsRequest names a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    TAIL_BYTES_FIELD_NUMBER: _builtins.int
+    AFTER_OFFSET_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    tail_bytes: _builtins.int
+    """At most so many bytes from the end, 1 to 1048576; 0 means 64 KiB."""
+    after_offset: _builtins.int
+    """Only what comes after so many bytes of the whole log, as `end_offset` of an earlier answer says."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        tail_bytes: _builtins.int = ...,
+        after_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_offset", b"after_offset", "sandbox_id", b"sandbox_id", "tail_bytes", b"tail_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSandboxLogsRequest: _TypeAlias = GetSandboxLogsRequest  # noqa: Y015
+
+@_typing.final
+class GetSandboxLogsResponse(_message.Message):
+    """GetSandboxLogsResponse has what the sandbox's agent and its runtime wrote; output of calls is not in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """Not necessarily text."""
+    end_offset: _builtins.int
+    """Where `data` ends in the whole log."""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "end_offset", b"end_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSandboxLogsResponse: _TypeAlias = GetSandboxLogsResponse  # noqa: Y015
+
+@_typing.final
 class ListSandboxesRequest(_message.Message):
     """ListSandboxesRequest narrows a listing."""
 

@@ -55,6 +55,11 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxResponse.FromString,
                 _registered_method=True)
+        self.GetSandboxLogs = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/GetSandboxLogs',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxLogsRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxLogsResponse.FromString,
+                _registered_method=True)
         self.ListSandboxes = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/ListSandboxes',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSandboxesRequest.SerializeToString,
@@ -109,6 +114,14 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSandboxLogs(self, request, context):
+        """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+        RUNTIME_UNAVAILABLE (its node does not answer).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSandboxes(self, request, context):
         """ListSandboxes lists records. Ends with: INVALID_ARGUMENT.
         """
@@ -152,6 +165,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.GetSandbox,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxResponse.SerializeToString,
+            ),
+            'GetSandboxLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSandboxLogs,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxLogsRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxLogsResponse.SerializeToString,
             ),
             'ListSandboxes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSandboxes,
@@ -278,6 +296,33 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/GetSandbox',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSandboxLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/GetSandboxLogs',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxLogsRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetSandboxLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,

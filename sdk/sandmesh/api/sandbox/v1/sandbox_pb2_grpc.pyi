@@ -48,6 +48,10 @@ class SandboxServiceStub:
     """
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]
     """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
+    GetSandboxLogs: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxLogsRequest, _sandbox_pb2.GetSandboxLogsResponse]
+    """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+    RUNTIME_UNAVAILABLE (its node does not answer).
+    """
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]
     """ListSandboxes lists records. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]
@@ -75,6 +79,10 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]  # type: ignore[assignment]
     """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
+    GetSandboxLogs: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxLogsRequest, _sandbox_pb2.GetSandboxLogsResponse]  # type: ignore[assignment]
+    """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+    RUNTIME_UNAVAILABLE (its node does not answer).
+    """
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]  # type: ignore[assignment]
     """ListSandboxes lists records. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]  # type: ignore[assignment]
@@ -123,6 +131,16 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetSandboxResponse, _abc.Awaitable[_sandbox_pb2.GetSandboxResponse]]:
         """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def GetSandboxLogs(
+        self,
+        request: _sandbox_pb2.GetSandboxLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.GetSandboxLogsResponse, _abc.Awaitable[_sandbox_pb2.GetSandboxLogsResponse]]:
+        """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+        RUNTIME_UNAVAILABLE (its node does not answer).
+        """
 
     @_abc_1.abstractmethod
     def ListSandboxes(

@@ -1,0 +1,54 @@
+"""What the parts of a mesh wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from sandmesh._mesh import Connection
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import NotFound
+from sandmeshd.cli.copying import STDOUT, write
+from sandmeshd.cli.finding import SECONDS, connected
+from sandmeshd.cli.grouping import grouped
+from sandmeshd.cli.lifetime import run_to_end
+from sandmeshd.cli.options import SandboxId
+from sandmeshd.cli.where import Where
+
+commands = typer.Typer(rich_markup_mode=None)
+
+PAUSE_SECONDS = 0.3
+LARGEST_TAIL = 1 << 20
+
+
+@commands.command(epilog="Examples: sandmesh logs sb_... | sandmesh logs -f sb_... | sandmesh logs --tail 10000 sb_...")
+@grouped
+def logs(
+    sandbox_id: SandboxId,
+    where: Where,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the sandbox ends.")] = False,
+    tail: Annotated[int, typer.Option(min=1, max=LARGEST_TAIL, help="From the end.", metavar="BYTES")] = 64 * 1024,
+) -> None:
+    """Print what a sandbox's agent and runtime wrote; output of calls is not in it."""
+    run_to_end(_printed(where, pb.GetSandboxLogsRequest(sandbox_id=sandbox_id, tail_bytes=tail), follow))
+
+
+async def _printed(where: Where, request: pb.GetSandboxLogsRequest, follow: bool) -> None:
+    async with connected(where) as mesh:
+        request.after_offset = await _print(mesh, request)
+        request.tail_bytes = LARGEST_TAIL
+        while follow:
+            await asyncio.sleep(PAUSE_SECONDS)
+            try:
+                request.after_offset = await _print(mesh, request)
+            except NotFound:
+                return
+
+
+async def _print(mesh: Connection, request: pb.GetSandboxLogsRequest) -> int:
+    answer = await mesh.ask(lambda stubs: stubs.sandboxes.GetSandboxLogs, request, SECONDS)
+    if answer.data:
+        write(STDOUT, answer.data)
+    return answer.end_offset

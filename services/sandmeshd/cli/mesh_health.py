@@ -1,0 +1,119 @@
+"""Looks at drivers, at the local mesh, and at what dead meshes left."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+
+from sandmesh._mesh import Connection, acquire, release
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import SandmeshError
+from sandmeshd.cli.finding import find_address
+from sandmeshd.cli.findings import Finding, bad, good, unknown, warning
+from sandmeshd.cli.fleet import list_all
+from sandmeshd.cli.where import Where
+from sandmeshd.drivers.bubblewrap import open_driver
+from sandmeshd.drivers.registry import known_drivers
+from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.app import DRIVER, driver_settings
+from sandmeshd.mesh.sweeping import PREFIX, remove
+from sandmeshd.runtime.locks import holder
+
+DRIVERS, MESH = "driver", "mesh"
+ASK_SECONDS = 5.0
+
+
+async def look_at_drivers(settings: MeshSettings) -> AsyncIterator[Finding]:
+    """Try every driver that can be tried from here, by making a sandbox that does nothing."""
+    for name in known_drivers():
+        if name != DRIVER:
+            yield unknown(DRIVERS, name, "installed; `sandmeshd driver` runs it apart")
+            continue
+        async for finding in _try_bubblewrap(settings):
+            yield finding
+
+
+async def _try_bubblewrap(settings: MeshSettings) -> AsyncIterator[Finding]:
+    # A mesh of a made-up name: what runs here must not notice.
+    scratch = settings.model_copy(update={"mesh_id": f"doctor-{secrets.token_hex(4)}", "ephemeral": True})
+    try:
+        scratch.paths.make()
+        async with open_driver(driver_settings(scratch)) as driver:
+            info = await driver.get_info(driver_pb2.GetInfoRequest())
+    except SandmeshError as error:
+        yield bad(DRIVERS, DRIVER, error.message, error.facts.get("fix", ""))
+        return
+    except OSError as error:
+        yield bad(DRIVERS, DRIVER, str(error), "make SANDMESH_STATE_DIRECTORY and SANDMESH_RUNTIME_DIRECTORY writable")
+        return
+    finally:
+        remove(scratch.paths)
+    limits = ", ".join(f"{name} ({how})" for name, how in sorted(info.capabilities.limits.items())) or "none"
+    yield good(DRIVERS, DRIVER, f"works: {info.runtime_version}; limits that hold: {limits}")
+    for template in info.templates:
+        yield _template(template)
+
+
+def _template(template: driver_pb2.TemplateInfo) -> Finding:
+    name = f"template {template.name}"
+    if template.prepared:
+        return good(DRIVERS, name, "built")
+    return warning(DRIVERS, name, "not built yet", f"sandmesh build {template.name} (else the first start does it)")
+
+
+async def look_at_mesh(settings: MeshSettings, where: Where) -> AsyncIterator[Finding]:
+    """Ask the mesh that is meant what it holds, and look for what dead ones left."""
+    address = find_address(where.base_url)
+    if address is None:
+        yield unknown(MESH, "local mesh", "not running; `sandmesh up -d` starts it")
+    else:
+        async for finding in _ask(address, where.token):
+            yield finding
+    yield _leftovers(settings)
+
+
+async def _ask(address: str, token: str | None) -> AsyncIterator[Finding]:
+    try:
+        mesh = await acquire(address, token, ASK_SECONDS)
+        try:
+            yield good(MESH, "gateway", f"answers at {address}")
+            async for finding in _contents(mesh):
+                yield finding
+        finally:
+            await release(mesh)
+    except SandmeshError as error:
+        yield bad(MESH, "gateway", error.message, error.facts.get("fix", "see the mesh's log, or `sandmesh down`"))
+
+
+async def _contents(mesh: Connection) -> AsyncIterator[Finding]:
+    capacity = await mesh.ask(lambda stubs: stubs.sandboxes.GetCapacity, pb.GetCapacityRequest(), ASK_SECONDS)
+    seen = f"{capacity.used} of {capacity.limit} sandboxes"
+    fix = "end some (sandmesh kill), or start the mesh with more (--max-sandboxes)"
+    yield warning(MESH, "capacity", seen, fix) if capacity.used >= capacity.limit else good(MESH, "capacity", seen)
+    pools = ", ".join(f"{name}={count}" for name, count in sorted(capacity.pooled.items()))
+    yield good(MESH, "pools", f"ready: {pools}" if pools else "none")
+    found = await list_all(mesh, pb.ListSandboxesRequest(page_size=1000))
+    nodes = sorted({one.node_id for one in found if one.node_id})
+    yield good(MESH, "nodes", f"with sandboxes: {', '.join(nodes)}" if nodes else "no sandboxes now")
+    wrong = [one for one in found if one.state in (pb.SANDBOX_STATE_FAILED, pb.SANDBOX_STATE_LOST)]
+    if wrong:
+        reasons = "; ".join(f"{one.sandbox_id}: {one.state_reason}" for one in wrong[:3])
+        yield warning(MESH, "sandboxes", f"{len(wrong)} failed or lost: {reasons}", "sandmesh logs SANDBOX says more")
+
+
+def _leftovers(settings: MeshSettings) -> Finding:
+    folder = settings.state_directory / "meshes"
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    dead: list[str] = []
+    for name in names:
+        paths = settings.model_copy(update={"mesh_id": name}).paths
+        has_sandboxes = paths.sandboxes.is_dir() and any(paths.sandboxes.iterdir())
+        if paths.lock.exists() and holder(paths.lock) is None and has_sandboxes:
+            dead.append(name)
+    if not dead:
+        return good(MESH, "leftovers", "none of dead meshes")
+    one = next((name for name in dead if not name.startswith(PREFIX)), None)
+    fix = "the next start of any mesh removes it" if one is None else f"SANDMESH_MESH_ID={one} sandmesh down"
+    more = f" and {len(dead) - 3} more" if len(dead) > 3 else ""
+    return warning(MESH, "leftovers", f"sandboxes of meshes that do not run: {', '.join(dead[:3])}{more}", fix)

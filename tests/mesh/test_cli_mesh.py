@@ -1,0 +1,121 @@
+"""`up`, `down` and `doctor`: a mesh's life as a person sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from sandmeshd.runtime.locks import holder
+from tests.mesh.commands import Commands, own_mesh_id
+
+
+@pytest.fixture
+def sandmesh() -> Generator[Commands]:
+    """Give the commands and a mesh id that nobody uses."""
+    with own_mesh_id() as commands:
+        yield commands
+
+
+def folders(commands: Commands) -> list[str]:
+    """Give the sandboxes that have a folder."""
+    place = commands.settings.paths.sandboxes
+    return sorted(path.name for path in place.iterdir()) if place.is_dir() else []
+
+
+def ready_line(process: subprocess.Popen[bytes]) -> dict[str, object]:
+    """Read what a mesh in the foreground says when it is ready."""
+    assert process.stdout is not None
+    said: dict[str, object] = json.loads(process.stdout.readline())
+    return said
+
+
+def test_a_detached_mesh_is_found_used_and_ended_with_its_sandboxes(sandmesh: Commands) -> None:
+    started = sandmesh.run("up", "-d", "--pool", "base=1", "-o", "json").json
+    assert started["addresses"][0].startswith("unix://")
+    assert Path(started["log"]).exists()
+    assert sandmesh.run("run", "--", "echo", "hi").out == "hi\n"
+    ended = sandmesh.run("down", "-o", "json").json
+    assert ended["pid"] == started["pid"]
+    assert ended["kept"] == 0
+    assert folders(sandmesh) == []
+    assert holder(sandmesh.settings.paths.lock) is None
+    again = sandmesh.run("down")
+    assert f"No mesh {sandmesh.settings.mesh_id}" in again.out
+
+
+def test_kept_sandboxes_are_there_at_the_next_start(sandmesh: Commands) -> None:
+    sandmesh.run("up", "-d", "--pool", "base=1")
+    [before] = pooled(sandmesh)
+    assert "stay for the next start: 1" in sandmesh.run("down", "--keep").out
+    assert folders(sandmesh) == [before]
+    sandmesh.run("up", "-d", "--pool", "base=1")
+    assert pooled(sandmesh) == [before]
+
+
+def pooled(commands: Commands) -> list[str]:
+    """Wait until a pool has a sandbox that is ready, and give all that there are."""
+    while not (found := commands.run("ls", "--all", "-o", "json").json) or found[0]["state"] != "SANDBOX_STATE_READY":
+        pass
+    return [one["sandbox_id"] for one in found]
+
+
+def test_what_a_killed_mesh_left_is_removed_by_down(sandmesh: Commands) -> None:
+    started = sandmesh.run("up", "-d", "--pool", "base=1", "-o", "json").json
+    pooled(sandmesh)
+    os.kill(started["pid"], signal.SIGKILL)
+    while holder(sandmesh.settings.paths.lock) is not None:
+        pass
+    assert len(folders(sandmesh)) == 1
+    assert "removed: 1" in sandmesh.run("down").out
+    assert folders(sandmesh) == []
+
+
+def test_ctrl_c_ends_a_mesh_in_the_foreground_without_a_word_too_many(sandmesh: Commands) -> None:
+    process = sandmesh.start("up", "-o", "json", "--pool", "base=1")
+    try:
+        assert ready_line(process)["pid"] == process.pid
+        pooled(sandmesh)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0
+    assert out == b""
+    assert b"Traceback" not in err
+    assert b"goaway" not in err.lower()
+    assert folders(sandmesh) == []
+
+
+def test_a_mesh_that_cannot_start_says_why_to_who_started_it_in_the_background(sandmesh: Commands) -> None:
+    refused = sandmesh.run("up", "-d", "--listen", "0.0.0.0:0", ok=False)
+    assert refused.code == 2
+    assert "TLS" in refused.err
+    sandmesh.run("up", "-d")
+    second = sandmesh.run("up", "-d", ok=False)
+    assert second.code == 1
+    assert "another mesh holds" in second.err
+
+
+def test_the_doctor_looks_at_the_machine_the_drivers_and_the_mesh(sandmesh: Commands) -> None:
+    found = {finding["name"]: finding for finding in sandmesh.run("doctor", "-o", "json").json}
+    assert found["bubblewrap"]["health"] == "ok"
+    assert found["local mesh"]["fix"] == ""
+    assert {"bwrap", "user namespaces", "libseccomp", "cgroups", "interpreter", "disk", "docker"} <= set(found)
+    said = sandmesh.run("doctor").out
+    assert "No problems found." in said
+
+
+def test_the_doctor_names_a_runtime_directory_that_is_too_long(sandmesh: Commands) -> None:
+    long = "/tmp/" + "x" * 90
+    done = sandmesh.run("doctor", "-o", "json", ok=False, SANDMESH_RUNTIME_DIRECTORY=long)
+    assert done.code == 1
+    [finding] = [one for one in done.json if one["name"] == "runtime directory"]
+    assert finding["health"] == "problem"
+    assert "SANDMESH_RUNTIME_DIRECTORY" in finding["fix"]

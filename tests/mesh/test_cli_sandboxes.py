@@ -1,0 +1,90 @@
+"""Commands on sandboxes, on one mesh for all tests of this file."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from sandmesh import Sandbox
+from tests.mesh.commands import Commands, own_mesh_id, running_mesh
+
+
+@pytest.fixture(scope="module")
+def sandmesh() -> Generator[Commands]:
+    """Run a mesh for the file."""
+    with running_mesh() as commands:
+        yield commands
+
+
+@pytest.fixture
+def box(sandmesh: Commands) -> Generator[Sandbox]:
+    """Hold a sandbox with a label."""
+    address = f"unix://{sandmesh.settings.paths.gateway}"
+    with Sandbox(sandbox_type="base", base_url=address, labels={"team": "red"}) as opened:
+        yield opened
+
+
+def test_listings_have_four_forms(sandmesh: Commands, box: Sandbox) -> None:
+    assert sandmesh.run("ls", "-o", "id").out == f"{box.sandbox_id}\n"
+    [listed] = sandmesh.run("ls", "-o", "json").json
+    assert listed["sandbox_id"] == box.sandbox_id
+    assert listed["spec"]["labels"] == {"team": "red"}
+    heading, row = sandmesh.run("ls").out.splitlines()
+    assert heading.split()[:3] == ["SANDBOX", "TEMPLATE", "STATE"]
+    assert row.split()[:3] == [box.sandbox_id, "base", "READY"]
+    assert "team=red" in row
+    wide = sandmesh.run("ls", "-o", "wide").out
+    assert "bubblewrap" in wide
+    assert wide.splitlines()[0].split()[-1] == "REASON"
+
+
+def test_labels_choose_what_is_listed_and_killed(sandmesh: Commands, box: Sandbox) -> None:
+    assert sandmesh.run("ls", "-l", "team=blue", "-o", "id").out == ""
+    assert sandmesh.run("ls", "-l", "team=red", "-o", "id").out.strip() == box.sandbox_id
+    assert sandmesh.run("kill", "-l", "team=red", "-o", "json").json == {"sandbox_ids": [box.sandbox_id]}
+    assert sandmesh.run("ls", "-o", "id").out == ""
+
+
+def test_kill_says_which_it_could_not_end_and_ends_the_others(sandmesh: Commands, box: Sandbox) -> None:
+    done = sandmesh.run("kill", "sb_none", box.sandbox_id, ok=False)
+    assert done.code == 3
+    assert "SANDBOX_NOT_FOUND" in done.err
+    assert done.out == f"{box.sandbox_id} is being removed\n"
+
+
+def test_kill_wants_to_be_told_what(sandmesh: Commands) -> None:
+    assert sandmesh.run("kill", ok=False).code == 2
+    assert sandmesh.run("kill", "--all").out == ""
+
+
+def test_what_is_not_there_has_an_exit_code_of_its_own(sandmesh: Commands) -> None:
+    done = sandmesh.run("inspect", "sb_none", ok=False)
+    assert (done.code, done.out) == (3, "")
+    assert "SANDBOX_NOT_FOUND" in done.err
+
+
+def test_without_a_mesh_commands_say_what_to_start() -> None:
+    with own_mesh_id() as commands:
+        done = commands.run("ls", ok=False)
+    assert done.code == 4
+    assert "sandmesh up -d" in done.err
+
+
+def test_logs_come_from_the_sandbox_through_the_mesh(sandmesh: Commands, box: Sandbox) -> None:
+    sandmesh.run("logs", box.sandbox_id)
+    done = sandmesh.run("logs", "sb_none", ok=False)
+    assert done.code == 3
+
+
+def test_version_is_text_or_json(sandmesh: Commands) -> None:
+    assert sandmesh.run("version").out.startswith("sandmesh ")
+    assert set(sandmesh.run("version", "-o", "json").json) == {"version", "python", "platform"}
+
+
+def test_a_shell_completes_ids_of_sandboxes_and_templates(sandmesh: Commands, box: Sandbox) -> None:
+    told = {"_SANDMESH_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    done = sandmesh.run(ok=False, COMP_WORDS="sandmesh inspect sb_", **told)
+    assert box.sandbox_id in done.out
+    done = sandmesh.run(ok=False, COMP_WORDS="sandmesh build fil", **told)
+    assert "filesystem" in done.out
