@@ -54,12 +54,14 @@ class Commands:
         assert "Traceback" not in done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str, **told: Any) -> subprocess.Popen[bytes]:
-        """Start a command."""
+    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+        """Start a command, its output in pipes."""
         return subprocess.Popen(
             [sys.executable, "-m", "sandmeshd.cli.user", *arguments],
             env=dict(self.variables),
-            **{"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **told},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     @property

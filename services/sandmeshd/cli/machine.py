@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
@@ -63,7 +64,7 @@ def _seccomp() -> Finding:
     if ctypes.util.find_library("seccomp") is None:
         return bad(MACHINE, "libseccomp", "not found", "install the system's package libseccomp2")
     try:
-        import pyseccomp  # noqa: F401, PLC0415 - an extra
+        import_module("pyseccomp")
     except (ImportError, RuntimeError) as error:
         return bad(MACHINE, "libseccomp", f"pyseccomp cannot be used: {error}", 'pip install "sandmesh[local]"')
     return good(MACHINE, "libseccomp", "usable")
