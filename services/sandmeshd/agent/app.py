@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import resource
 import socket
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,9 @@ async def open_agent(
     """
     python, environment = config.python, dict(config.environment)
     control.send(describe(python, environment, config.hidden_directory, config.seccomp_filter))
+    if config.max_file_bytes:
+        # The file tools write here. Python ignores the signal, so that a write which is too much just fails.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (config.max_file_bytes, config.max_file_bytes))
     async with AsyncExitStack() as stack:
         processes = Processes(control, Limits(config.max_processes or _PROCESSES, config.max_file_bytes))
         stack.callback(processes.close)

@@ -39,6 +39,14 @@ Timeout = Annotated[float, typer.Option(help="Seconds until what runs is ended."
 SandboxId = Annotated[
     str, typer.Argument(help="The sandbox.", metavar="SANDBOX", autocompletion=complete_sandboxes, show_default=False)
 ]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        help="What it may use: memory=512MiB, cpus=0.5, pids=100, file_size=1GiB, disk=2GiB; repeatable.",
+        metavar="NAME=VALUE",
+    ),
+]
 Label = Annotated[
     list[str] | None,
     typer.Option("--label", "-l", help="Only those with this label; repeatable.", metavar="KEY=VALUE"),
@@ -46,6 +54,22 @@ Label = Annotated[
 Command = Annotated[
     list[str], typer.Argument(help="The command and its arguments, after --.", metavar="COMMAND...", show_default=False)
 ]
+
+
+def limits(entries: list[str] | None) -> dict[str, object] | None:
+    """Read limits as the SDK takes them; None where there are none.
+
+    Raises:
+        BadParameter: One has another form, or needs a number and has none.
+    """
+    read: dict[str, object] = dict(pairs(entries))
+    for name, kind in (("cpus", float), ("pids", int)):
+        if name in read:
+            try:
+                read[name] = kind(str(read[name]))
+            except ValueError:
+                raise typer.BadParameter(f"{name} is a number above 0, not {read[name]!r}") from None
+    return read or None
 
 
 def pairs(entries: list[str] | None, form: str = "NAME=VALUE") -> dict[str, str]:

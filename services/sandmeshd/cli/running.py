@@ -15,7 +15,7 @@ from sandmeshd.cli.endings import NOT_RUN, explain
 from sandmeshd.cli.finding import find_address
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
-from sandmeshd.cli.options import Command, SandboxId, Template, Timeout, pairs
+from sandmeshd.cli.options import Command, Limit, SandboxId, Template, Timeout, limits, pairs
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -31,7 +31,12 @@ Environment = Annotated[
 @commands.command(context_settings=INNER, epilog="Example: sandmesh run -e NAME=Ada -- bash -c 'echo hello $NAME'")
 @grouped
 def run(
-    command: Command, where: Where, template: Template = "base", env: Environment = None, timeout: Timeout = 3000
+    command: Command,
+    where: Where,
+    template: Template = "base",
+    env: Environment = None,
+    limit: Limit = None,
+    timeout: Timeout = 3000,
 ) -> None:
     """Run a command in a sandbox of its own, and give the sandbox back when it ends."""
     box = SandboxAsync(
@@ -40,6 +45,7 @@ def run(
         base_url=find_address(where.base_url),
         bearer_token=where.token,
         env=pairs(env),
+        limits=limits(limit),
     )
     raise typer.Exit(_run(box, "run_shell_command", command=_line(command)))
 
@@ -58,12 +64,17 @@ def python(
     code: Annotated[str, typer.Argument(help="Python code; - reads it from standard input.")],
     where: Where,
     template: Template = "base",
+    limit: Limit = None,
     timeout: Timeout = 3000,
 ) -> None:
     """Run Python code in a sandbox of its own."""
     text = sys.stdin.read() if code == "-" else code
     box = SandboxAsync(
-        sandbox_type=template, timeout=timeout, base_url=find_address(where.base_url), bearer_token=where.token
+        sandbox_type=template,
+        timeout=timeout,
+        base_url=find_address(where.base_url),
+        bearer_token=where.token,
+        limits=limits(limit),
     )
     raise typer.Exit(_run(box, "run_ipython_cell", code=text))
 

@@ -187,3 +187,13 @@ async def test_a_file_larger_than_the_limit_is_not_written(ground: Ground) -> No
         result = (await run(client, "head -c 200000 /dev/zero > big")).result
         assert result.is_error
         assert (sandbox.workspace / "big").stat().st_size == 100_000
+
+
+async def test_file_tools_write_no_larger_files_than_user_code_may(ground: Ground) -> None:
+    async with talking(ground, max_file_bytes=100_000) as (sandbox, client):
+        told = json.dumps({"path": "big", "content": "x" * 200_000}).encode()
+        result = (await client.start("write_file", told).end()).result
+        assert result.is_error
+        assert "larger than files may be" in result.message
+        assert not (sandbox.workspace / "big").exists()
+        assert not (await run(client, "echo goes on")).result.is_error
