@@ -26,6 +26,11 @@ class Target:
     secure: bool = False
     proxied: bool = False
 
+    @property
+    def path(self) -> str | None:
+        """The path of a unix socket."""
+        return self.name.removeprefix("unix:") if self.name.startswith("unix:") else None
+
 
 def parse(address: str) -> Target:
     """Read an address.

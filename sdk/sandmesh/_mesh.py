@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from sandmesh import _call_socket as call_socket
 from sandmesh._addresses import Target, configured, parse
 from sandmesh._channel import Stubs, back_off, make_channel, make_metadata, make_stubs, may_repeat
-from sandmesh._multiplex import CallMux
+from sandmesh._multiplex import CallMux, Stream
 from sandmesh._private import PrivateMesh, find_program
 from sandmesh._process import process
 from sandmesh._status import from_rpc_error
@@ -39,7 +40,7 @@ class Connection:
         self._answered = False
         self._closed = False
         self._usable = asyncio.Event()
-        self.mux = CallMux(target.address, self._metadata)
+        self.mux = CallMux(target.address)
         self.resume()
 
     async def ask(self, choose: Choose[Q, A], request: Q, timeout: float) -> A:
@@ -83,8 +84,15 @@ class Connection:
             return
         self._channel = make_channel(self._target)
         self._stubs = make_stubs(self._channel)
-        self.mux.resume(self._stubs.calls)
+        self.mux.resume(self._open_stream)
         self._usable.set()
+
+    async def _open_stream(self) -> Stream:
+        """Open what carries the calls: the call socket where there is one, which takes half the time a call."""
+        found = None
+        if self._target.path is not None:
+            found = await call_socket.connect(self._target.path, self._metadata)
+        return found or self._stubs.calls.Multiplex(metadata=self._metadata)
 
     async def _ask_once(self, choose: Choose[Q, A], request: Q, ends: float) -> A:
         if self._closed:

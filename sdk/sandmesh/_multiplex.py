@@ -8,21 +8,17 @@ import logging
 import secrets
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import grpc
 
 from sandmesh._calls import WINDOW, Call, Nobody, Order, Receiver
-from sandmesh._channel import Metadata, back_off
+from sandmesh._channel import back_off
 from sandmesh._status import from_rpc_error
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, WrongState, from_detail
-
-if TYPE_CHECKING:
-    from sandmesh.api.call.v1.call_pb2_grpc import CallServiceAsyncStub
-
-    Stream = grpc.aio.StreamStreamCall[pb.MultiplexRequest, pb.MultiplexResponse]
 
 # An acknowledgement that frees less than half a window waits so long for frames to go along with.
 ACKNOWLEDGE_SECONDS = 0.05
@@ -47,6 +43,29 @@ _BROKEN = frozenset(
 log = logging.getLogger("sandmesh")
 
 
+class Stream(Protocol):
+    """What carries all calls: a gRPC stream of Multiplex, or a call socket."""
+
+    async def read(self) -> object:
+        """Give the next MultiplexResponse, anything else at the end."""
+        ...
+
+    async def write(self, request: pb.MultiplexRequest) -> None:
+        """Send a request once there is room for it."""
+        ...
+
+    async def done_writing(self) -> None:
+        """Say that no request follows."""
+        ...
+
+    def cancel(self) -> bool:
+        """End it at once."""
+        ...
+
+
+OpenStream = Callable[[], Awaitable[Stream]]
+
+
 class CallMux:
     """Starts calls, gives their events to their receivers, and mends what a broken stream tears.
 
@@ -54,9 +73,8 @@ class CallMux:
     again after its last event.
     """
 
-    def __init__(self, address: str, metadata: Metadata) -> None:
+    def __init__(self, address: str) -> None:
         self._address = address
-        self._metadata = metadata
         # Unique in any sandbox, whoever else calls there.
         self._prefix = f"{secrets.token_hex(12)}-"
         self._numbers = itertools.count(1)
@@ -70,7 +88,7 @@ class CallMux:
         self._timer: asyncio.TimerHandle | None = None
         self._broken_since: float | None = None
         self._running: asyncio.Task[None] | None = None
-        self._stub: CallServiceAsyncStub | None = None
+        self._open: OpenStream | None = None
 
     def begin(self, order: Order, receiver: Receiver) -> Call:
         """Start a call, or follow one that is there; its frames leave with the next message."""
@@ -130,15 +148,15 @@ class CallMux:
         for call in calls.values():
             call.receiver.on_error(error)
 
-    def resume(self, stub: CallServiceAsyncStub) -> None:
-        """Carry calls over a channel."""
-        self._stub = stub
+    def resume(self, open_stream: OpenStream) -> None:
+        """Carry calls over streams that are opened so."""
+        self._open = open_stream
         if self._calls:
             self._wake()
 
     async def suspend(self) -> None:
         """End the stream, once what is queued was sent; calls go on without it."""
-        running, self._running, self._stub = self._running, None, None
+        running, self._running, self._open = self._running, None, None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -156,24 +174,28 @@ class CallMux:
         self._wake()
 
     def _wake(self) -> None:
-        if self._stub is not None and self._running is None:
-            self._running = self.loop.create_task(self._run(self._stub), name="sandmesh-calls")
+        if self._open is not None and self._running is None:
+            self._running = self.loop.create_task(self._run(self._open), name="sandmesh-calls")
         self._work.set()
 
-    async def _run(self, stub: CallServiceAsyncStub) -> None:
+    async def _run(self, open_stream: OpenStream) -> None:
         pauses = back_off()
-        while self._stub is stub:
+        while self._open is open_stream:
             await self._work.wait()
-            error = await self._carry(stub)
+            error = await self._carry(open_stream)
             if self._broken_since is None:
                 pauses = back_off()
             self._give_up(error)
-            if self._stub is stub and self._calls:
+            if self._open is open_stream and self._calls:
                 await asyncio.sleep(next(pauses))
 
-    async def _carry(self, stub: CallServiceAsyncStub) -> SandmeshError:
+    async def _carry(self, open_stream: OpenStream) -> SandmeshError:
         try:
-            await self._follow(stub.Multiplex(metadata=self._metadata))
+            await self._follow(await open_stream())
+        except SandmeshError as refused:
+            if not isinstance(refused, MeshUnavailable):
+                self.fail_all(refused)
+            return refused
         except grpc.aio.AioRpcError as failed:
             error = from_rpc_error(failed)
             if failed.code() not in _BROKEN:
@@ -230,7 +252,7 @@ class CallMux:
 
     async def _write(self, stream: Stream) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # reading finds out why and tells
-            while self._stub is not None or self._frames or self._bulk or self._acknowledged:
+            while self._open is not None or self._frames or self._bulk or self._acknowledged:
                 request = self._next_request()
                 if request.frames:
                     await stream.write(request)
@@ -241,7 +263,7 @@ class CallMux:
 
     def _next_request(self) -> pb.MultiplexRequest:
         frames, self._frames = self._frames[:MOST_FRAMES], self._frames[MOST_FRAMES:]
-        if self._acknowledged and (frames or self._freeing or self._stub is None):
+        if self._acknowledged and (frames or self._freeing or self._open is None):
             frames.extend(self._acknowledgements())
         if self._bulk:
             frames.append(self._bulk.popleft())

@@ -16,6 +16,7 @@ from sandmeshd.gateway.forward import forwarded
 from sandmeshd.gateway.http import HttpDoor, open_door
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.gateway.socket import open_call_sockets
 from sandmeshd.runtime.serving import Registration, open_server
 
 
@@ -40,7 +41,9 @@ async def open_gateway(
     check_addresses(settings)
     stub = sandbox_pb2_grpc.SandboxServiceStub(allocator)
     routes = Routes(stub, settings.connect_timeout_seconds)
-    handler = handlers(Calls(settings, routes))
+    calls = Calls(settings, routes)
+    handler = handlers(calls)
+    arounds = [bearer_required(settings)]
     services = [
         Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
         forwarded(session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
@@ -49,6 +52,6 @@ async def open_gateway(
     async with AsyncExitStack() as stack:
         stack.callback(routes.close)
         door = await stack.enter_async_context(open_door(settings.http_listen))
-        serving = open_server(settings.listen, services, [bearer_required(settings)])
-        listening = await stack.enter_async_context(serving)
+        listening = await stack.enter_async_context(open_server(settings.listen, services, arounds))
+        await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
         yield Gateway(listening.addresses, door)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -21,6 +21,8 @@ from sandmeshd.gateway.settings import GatewaySettings
 MOST_RELAYS = 8192
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Put = Callable[[Relay, bytes, int], None]
+"""Takes a call's serialized response and the sequence of its last event."""
 
 NAME = pb.DESCRIPTOR.services_by_name["CallService"].full_name
 
@@ -34,17 +36,22 @@ class Calls:
 
     async def multiplex(self, requests: AsyncIterator[pb.MultiplexRequest], context: Context) -> None:
         """Carry all the calls of a client."""
-        client = Client(self._routes, self._settings.deadline_grace_seconds)
-        writing = asyncio.create_task(client.write_all(context))
+        outbox = Outbox()
+        client = self.make_client(outbox.put)
+        writing = asyncio.create_task(_write_all(outbox, context))
         try:
             async for request in requests:
                 for frame in request.frames:
                     client.take(frame)
-            client.end()
+            outbox.end()
             await writing
         finally:
             writing.cancel()
             client.detach()
+
+    def make_client(self, put: Put) -> Client:
+        """Give a client whose calls are carried together, with their responses going to `put`."""
+        return Client(self._routes, self._settings.deadline_grace_seconds, put)
 
     async def run_call(self, request: pb.RunCallRequest, context: Context) -> None:
         """Start a call and stream its events."""
@@ -125,6 +132,11 @@ async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay
         relay.push(request.frame)
 
 
+async def _write_all(outbox: Outbox, context: Context) -> None:
+    async for _, response, _ in outbox:
+        await context.write(response)
+
+
 class Outbox:
     """Responses on their way to one client, in order."""
 
@@ -193,10 +205,10 @@ def _refused(response: bytes) -> SandmeshError | None:
 class Client:
     """The caller of all calls of a multiplexed stream."""
 
-    def __init__(self, routes: Routes, grace: float) -> None:
+    def __init__(self, routes: Routes, grace: float, put: Put) -> None:
         self._routes = routes
         self._grace = grace
-        self._outbox = Outbox()
+        self._put = put
         self._relays: dict[str, Relay] = {}
 
     def take(self, frame: pb.CallFrame) -> None:
@@ -224,7 +236,7 @@ class Client:
 
     def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
         """Queue a response."""
-        self._outbox.put(call, response, last_sequence)
+        self._put(call, response, last_sequence)
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
         """Forget a call that was refused; one with a result stays until the client has it, or very many are."""
@@ -234,15 +246,6 @@ class Client:
             finished = [call_id for call_id, relay in self._relays.items() if relay.over]
             for call_id in finished[: MOST_RELAYS // 2]:
                 del self._relays[call_id]
-
-    async def write_all(self, context: Context) -> None:
-        """Write responses as the client takes them."""
-        async for _, response, _ in self._outbox:
-            await context.write(response)
-
-    def end(self) -> None:
-        """The client sends nothing more."""
-        self._outbox.end()
 
     def detach(self) -> None:
         """Let every call go on without this client."""

@@ -18,6 +18,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self._sink = shell.Sink()
+        self._running = False
         self._shell = shell.make_shell(self._sink)
 
     def be_kernel(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
@@ -34,6 +35,7 @@ class Kernel:
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
+        signal.signal(signal.SIGINT, self._interrupt)
         # What a fork shares is copied when it is first written: before the first cell, not in it.
         shell.exercise(self._shell, "1+1")
         self._sink.channel = channel
@@ -44,12 +46,14 @@ class Kernel:
     def _serve(self, channel: output.Channel, streams: _Streams) -> None:
         kind, payload, given = channel.receive()
         if kind in {frames.RUN, frames.RUN_WITH_INPUT}:
-            streams.renew(given)
+            streams.take(given)
             flags, message = self._run(payload.decode())
             output.flush()
             channel.end(flags, message)
             if flags & frames.LEAVES:
                 os._exit(0)
+            # After the answer, which need not wait for it.
+            streams.mend()
 
     def _run(self, code: str) -> tuple[int, str]:
         try:
@@ -61,14 +65,21 @@ class Kernel:
         return flags, _line(error) if error else ""
 
     def _run_interruptible(self, code: str) -> BaseException | None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # The last cell may have set its own; asking is ten times faster than setting.
+        if signal.getsignal(signal.SIGINT) != self._interrupt:
+            signal.signal(signal.SIGINT, self._interrupt)
+        self._running = True
         try:
             result = self._shell.run_cell(code, store_history=True)
         finally:
-            # Between cells there is nothing to interrupt.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            self._running = False
         error: BaseException | None = result.error_before_exec or result.error_in_exec
         return error
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        """Take a SIGINT: between cells there is nothing to interrupt."""
+        if self._running:
+            raise KeyboardInterrupt
 
 
 def _line(error: BaseException) -> str:
@@ -89,13 +100,16 @@ class _Streams:
         self._input: io.TextIOBase = output.NoInput()
         self._open()
 
-    def renew(self, given: int | None) -> None:
-        """Undo what the last cell did to the streams, and take the descriptor of this one's input."""
+    def mend(self) -> None:
+        """Undo what a cell did to the streams."""
         for fd, (pipe, identity) in enumerate(zip(self._pipes, self._identities, strict=True), start=1):
             if _identity(fd) != identity:
                 os.dup2(pipe, fd)
         if sys.stdout is not self._out or sys.stderr is not self._err or self._out.closed or self._err.closed:
             self._open()
+
+    def take(self, given: int | None) -> None:
+        """Take the descriptor of a cell's input."""
         if given is not None or not isinstance(self._input, output.NoInput):
             self._take(given)
         sys.stdin = self._input

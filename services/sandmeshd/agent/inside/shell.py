@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -23,13 +24,21 @@ if TYPE_CHECKING:
 
     class DisplayPublisher(_Anything): ...
 
+    class TransformerManager(_Anything):
+        def do_token_transforms(self, lines: list[str]) -> list[str]: ...
+
     class Config(_Anything): ...
 else:
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.inputtransformer2 import TransformerManager
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
+
+_ESCAPES: Final = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
+"""What IPython's syntax beyond Python needs: a magic, a command, a question, or a line that begins as a quoted call."""
+_ASYNC: Final = re.compile(r"await|async")
 
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset})
 
@@ -84,6 +93,14 @@ class _Publisher(DisplayPublisher):
         """Do nothing: what was shown stays."""
 
 
+class _Transformers(TransformerManager):
+    """Reads a cell's tokens only where one may be more than Python: that takes as long as running a short cell."""
+
+    def do_token_transforms(self, lines: list[str]) -> list[str]:
+        """Give the lines as Python."""
+        return super().do_token_transforms(lines) if _ESCAPES.search("".join(lines)) else lines
+
+
 class Shell(InteractiveShell):
     """A shell without terminal, history file and colours."""
 
@@ -92,6 +109,7 @@ class Shell(InteractiveShell):
         self.leaves = False
         super().__init__(config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
         self.display_formatter.active_types = list(blocks.SHOWN)
+        self.input_transformer_manager = _Transformers()
 
     def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
         self.sink.show(blocks.texts("\n".join(stb) + "\n", "stderr"))
@@ -99,6 +117,10 @@ class Shell(InteractiveShell):
     def ask_exit(self) -> None:
         """Leave after this cell; a new kernel takes over."""
         self.leaves = True
+
+    def should_run_async(self, raw_cell: str, **told: Any) -> bool:
+        """Say whether a cell awaits something; one without those words is not compiled to find out."""
+        return bool(_ASYNC.search(raw_cell)) and bool(super().should_run_async(raw_cell, **told))
 
     def system(self, cmd: str) -> None:
         """Run a command line whose output goes where the cell's goes, as it is written."""

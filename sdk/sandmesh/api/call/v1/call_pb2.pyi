@@ -812,6 +812,60 @@ class MultiplexResponse(_message.Message):
 Global___MultiplexResponse: _TypeAlias = MultiplexResponse  # noqa: Y015
 
 @_typing.final
+class SocketHello(_message.Message):
+    """SocketHello is the first message of a client on a call socket, which carries Multiplex without HTTP/2.
+
+    Beside a gateway's unix socket PATH lies PATH.calls. On it each message is preceded by its length in four bytes, most
+    significant first. The client sends a SocketHello and then MultiplexRequests, the gateway MultiplexResponses. One whose
+    batch has an `error` and no call_id refuses the client, and the connection ends. It is there for speed alone: every
+    client may use Multiplex instead, and must where the file is missing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    protocol: _builtins.int
+    """1. Another one is refused with PROTOCOL_MISMATCH."""
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What would be the RPC's metadata."""
+
+    def __init__(
+        self,
+        *,
+        protocol: _builtins.int = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "protocol", b"protocol"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SocketHello: _TypeAlias = SocketHello  # noqa: Y015
+
+@_typing.final
 class RunCallRequest(_message.Message):
     """RunCallRequest starts a call with its arguments whole."""
 
