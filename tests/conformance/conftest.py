@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.bubblewrap.removal import remove_tree
+from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.conformance import Boundary, Subject
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.remote import RemoteDriver
@@ -118,11 +120,35 @@ def _remote(settings: BubblewrapSettings) -> Open:
     return open_remote
 
 
+@pytest.fixture(params=["exec", "fork"])
+def way(request: pytest.FixtureRequest) -> WayName:
+    """Give each way of starting sandboxes."""
+    chosen: WayName = request.param
+    return chosen
+
+
+def _warm(opened: Open, mesh_id: str) -> Open:
+    """Open so that what stands by to fork sandboxes is there already: it is no leftover of one."""
+
+    @asynccontextmanager
+    async def open_warm() -> AsyncGenerator[Driver]:
+        async with opened() as driver:
+            spec = sandbox_pb2.SandboxSpec(template="base")
+            await driver.create_sandbox(pb.CreateSandboxRequest(sandbox_id="warm-up", mesh_id=mesh_id, spec=spec))
+            await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="warm-up"))
+            yield driver
+
+    return open_warm
+
+
 @pytest.fixture(params=[_direct, _remote], ids=["direct", "grpc"])
-async def subject(request: pytest.FixtureRequest, paths: MeshPaths, prepared: None) -> AsyncGenerator[Subject]:
+async def subject(
+    request: pytest.FixtureRequest, paths: MeshPaths, prepared: None, way: WayName
+) -> AsyncGenerator[Subject]:
     """Give the driver on a mesh of its own, nothing of which is left afterwards."""
+    opened = request.param(BubblewrapSettings(paths=paths, way=way))
     yield Subject(
-        open=request.param(BubblewrapSettings(paths=paths)),
+        open=opened if way == "exec" else _warm(opened, paths.mesh_id),
         mesh_id=paths.mesh_id,
         template="base",
         unprepared=None,

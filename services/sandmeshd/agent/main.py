@@ -1,4 +1,4 @@
-"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O]`.
+"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O]`; with `--zygote-fd N` their zygote.
 
 It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
 """
@@ -20,9 +20,11 @@ def main() -> None:
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.set_dumpable(False)
+    if "--zygote-fd" in options:
+        _do_without_ssl()
+        import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
     control = fork_zygote()
-    # asyncio does without; it would cost each sandbox 4 MB and 10 ms.
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # the documented way to keep a module from being found
+    _do_without_ssl()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()
@@ -31,6 +33,11 @@ def main() -> None:
     sys.stderr.flush()
     # As PID 1 its end is everybody's: worker threads are not waited for.
     os._exit(code)
+
+
+def _do_without_ssl() -> None:
+    # asyncio does without; it would cost each sandbox 4 MB and 10 ms.
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # the documented way to keep a module from being found
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ async def prepare(settings: MeshSettings, name: str) -> AsyncIterator[tuple[str,
         TemplateBuildFailed: A package could not be installed; the facts have its last words.
     """
     settings.paths.make()
-    async with open_driver(driver_settings(settings)) as driver:
+    async with open_driver(driver_settings(settings).model_copy(update={"stands_by": False})) as driver:
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
         if name not in ("all", *known):

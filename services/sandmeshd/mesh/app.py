@@ -117,6 +117,8 @@ def driver_settings(settings: MeshSettings) -> BubblewrapSettings:
         sandbox_uid=settings.sandbox_uid,
         ends_with_driver=settings.ephemeral,
         python=settings.python,
+        way=settings.bubblewrap_way,
+        stands_by=True,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -67,6 +68,9 @@ class MeshSettings(BaseSettings):
 
     python: Path | None = None
     """The interpreter of templates; none: the mesh's own where sandboxes can read it, else the system's."""
+
+    bubblewrap_way: Literal["auto", "fork", "exec"] = "auto"
+    """How bubblewrap starts sandboxes: forked from a zygote, by a bwrap each, or (auto) forked where that works."""
 
     log_level: str = Field(default="INFO", pattern=r"(?i)^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe events that are logged."""

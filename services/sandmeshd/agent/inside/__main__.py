@@ -1,4 +1,7 @@
-"""The program of the nested namespaces' first process: `python -I __main__.py FD`, where FD is its control socket."""
+"""The program of user code's side: `python -I __main__.py MODULE FD`, where FD is its control socket.
+
+MODULE is `zygote`, the first process of a sandbox's nested namespaces, or `nursery`, which forks such processes.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the zygote. This package is found last, so that nothing beside it stands in for the template's own."""
+    """Run the module. This package is found last, so that nothing beside it stands in for the template's own."""
     site = str(Path(__file__).parents[3])
     sys.path.append(site)
-    import_module("sandmeshd.agent.inside.zygote").run(int(sys.argv[1]), site)
+    import_module(f"sandmeshd.agent.inside.{sys.argv[1]}").run(int(sys.argv[2]), site)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,12 @@ import os
 from typing import Final
 
 CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWCGROUP: Final = 0x02000000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
 CLONE_NEWUSER: Final = 0x10000000
 CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
 
 MS_RDONLY: Final = 1
 MS_NOSUID: Final = 2
@@ -20,8 +24,10 @@ MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 
 _PR_SET_DUMPABLE: Final = 4
+_PR_SET_NAME: Final = 15
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
@@ -47,6 +53,16 @@ def set_dumpable(dumpable: bool) -> None:
     _checked(_libc.prctl(_PR_SET_DUMPABLE, int(dumpable), 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
 
 
+def set_name(name: str) -> None:
+    """Set what tools show as this process's name, at most 15 characters."""
+    _checked(_libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0), "prctl(PR_SET_NAME)")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
 def unshare(flags: int) -> None:
     """Move this process into new namespaces.
 
@@ -54,6 +70,15 @@ def unshare(flags: int) -> None:
         OSError: The kernel does not allow it.
     """
     _checked(_libc.unshare(flags), "unshare")
+
+
+def join(namespace: int) -> None:
+    """Move this process into the namespace that a descriptor names; for a pid namespace, its children to come.
+
+    Raises:
+        OSError: The kernel does not allow it.
+    """
+    _checked(_libc.setns(namespace, 0), "setns")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -189,10 +189,11 @@ def run(control_fd: int, site: str) -> None:
     """Be the zygote until the agent goes; `site` is where this package was found."""
     syscalls.set_dumpable(False)
     os.set_inheritable(control_fd, False)
-    Zygote(socket.socket(fileno=control_fd)).serve(_warming(site))
+    Zygote(socket.socket(fileno=control_fd)).serve(warming(site))
 
 
-def _warming(site: str) -> Iterator[Any]:
+def warming(site: str) -> Iterator[Any]:
+    """Import step by step what kernels need, and give the kernel at last."""
     with suppress(OSError):
         os.makedirs(os.environ.get("HOME", "/nonexistent/home"), mode=0o700, exist_ok=True)  # noqa: PTH103 - as below
     for name in ("inspect", "asyncio", "logging.config", "traitlets.config", "IPython.core.interactiveshell"):

@@ -15,6 +15,7 @@ from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
+from sandmeshd.drivers.bubblewrap.forking import ForkStarter
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.bubblewrap.interpreter import choose_interpreter
 from sandmeshd.drivers.bubblewrap.probing import Probe
@@ -25,6 +26,8 @@ from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.starting import Starter
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.system import show_system
+from sandmeshd.drivers.bubblewrap.ways import Ways
+from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import load_templates
@@ -44,8 +47,9 @@ async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
     supplies = Supplies(load_templates(), EnvironmentBuilder(settings, view), agent)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()))
-    starter = Starter(settings, view, filters.agent, groups)
-    driver = BubblewrapDriver(settings, supplies, starter, Probe(view, filters.agent), filters.user)
+    forking = ForkStarter(settings, Zygotes(settings, view, filters.agent), groups)
+    ways = Ways(settings.way, Starter(settings, view, filters.agent, groups), forking)
+    driver = BubblewrapDriver(settings, supplies, ways, Probe(view, filters.agent), filters.user)
     await driver.adopt()
     try:
         yield driver

@@ -18,6 +18,11 @@ ENVIRONMENT = "/opt/env"
 AGENT = "/opt/sandmesh/site"
 WORKSPACE = "/workspace"
 SOCKETS = "/run/agent"
+FOLDERS_OF_ALL = "/run/others/sandboxes"
+SOCKETS_OF_ALL = "/run/others/agents"
+"""Where a zygote sees the directories of all sandboxes of its mesh; what it forks hides them."""
+
+IN_MEMORY = (("/tmp", "1777"), ("/dev/shm", "1777"), (HOME, "0700"))  # noqa: S108 - inside
 
 
 @dataclass(frozen=True)
@@ -31,13 +36,11 @@ class View:
 
     def root(self) -> list[str]:
         """Give the start of a command line: namespaces, the system, and file systems in memory."""
-        scratch = ["--size", str(self.scratch_bytes), "--perms"]
+        size = ("--size", str(self.scratch_bytes))
         folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
-        return [
-            *(*self.bwrap, *NAMESPACES, *folders, *self.system, *self.interpreter.binds),
-            *("--proc", "/proc", "--dev", "/dev", *scratch, "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - inside
-            *(*scratch, "1777", "--tmpfs", "/tmp", *scratch, "0700", "--tmpfs", HOME),  # noqa: S108 - inside
-        ]
+        memory = [part for path, mode in IN_MEMORY for part in (*size, "--perms", mode, "--tmpfs", path)]
+        system = (*folders, *self.system, *self.interpreter.binds)
+        return [*self.bwrap, *NAMESPACES, *system, "--proc", "/proc", "--dev", "/dev", *memory]
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,13 @@ class Mounts:
 
     def arguments(self) -> list[str]:
         """Give bwrap's arguments for them."""
+        return [*self.shared(), *self._workspace(), "--bind", str(self.sockets), SOCKETS]
+
+    def shared(self) -> list[str]:
+        """Give bwrap's arguments for what other sandboxes have too."""
         home = self.environment / "home"
         seeds = [part for name in self.home_files for part in ("--ro-bind", str(home / name), f"{HOME}/{name}")]
-        return [
-            *("--ro-bind", str(self.environment), ENVIRONMENT, *seeds),
-            *("--ro-bind", str(self.agent), AGENT),
-            *(*self._workspace(), "--bind", str(self.sockets), SOCKETS),
-        ]
+        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, "--ro-bind", str(self.agent), AGENT]
 
     def _workspace(self) -> tuple[str, ...]:
         if self.disk_bytes:
@@ -96,6 +99,21 @@ def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with
         *(str(view.interpreter.executable), "-I", "-S", AGENT),
         *("--config-fd", str(passed.config), "--ready-fd", str(passed.ready)),
         *([] if passed.memory is None else ["--memory-fd", str(passed.memory)]),
+    ]
+
+
+def zygote_arguments(view: View, mounts: Mounts, passed: tuple[int, int], ends_with_parent: bool) -> list[str]:
+    """Give the command line that starts a zygote; passed are its control socket and the agents' seccomp program."""
+    control, seccomp = passed
+    folders, sockets = mounts.workspace.parents[1], mounts.sockets.parent
+    return [
+        *view.root(),
+        *mounts.shared(),
+        *("--bind", str(folders), FOLDERS_OF_ALL, "--bind", str(sockets), SOCKETS_OF_ALL),
+        *("--perms", "0755", "--dir", WORKSPACE, "--perms", "0755", "--dir", SOCKETS),
+        *(["--die-with-parent"] if ends_with_parent else []),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--seccomp", str(seccomp), "--"),
+        *(str(view.interpreter.executable), "-I", "-S", AGENT, "--zygote-fd", str(control)),
     ]
 
 

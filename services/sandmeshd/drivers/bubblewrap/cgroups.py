@@ -103,14 +103,14 @@ class Group:
         """Give the start of a command line that runs the rest in the group."""
         return [*JOIN, *(str(path / AGENT / "cgroup.procs") for path in self._distinct()), "--"]
 
-    def join(self, pid: int) -> None:
-        """Move a process in; what it forks from now on is in, too.
+    def join(self, pid: int, inner: str = AGENT) -> None:
+        """Move a process in, beside the agent or into where limits hold; what it forks from now on is in, too.
 
         Raises:
             InternalError: The process is gone or may not be moved.
         """
         for path in self._distinct():
-            _write(path / AGENT / "cgroup.procs", str(pid))
+            _write(path / inner / "cgroup.procs", str(pid))
 
     def confine(self, agent: int) -> None:
         """Move everything but the agent, a sandbox's PID 1, and what started it from outside to where limits hold."""

@@ -65,7 +65,7 @@ def agent_config(
         listen=f"unix://{SOCKETS}/agent.sock",
         python=f"{ENVIRONMENT}/bin/python",
         tool_groups=template.tool_groups,
-        environment=_environment(template, sandbox.spec.environment),
+        environment={**variables_of(template), **sandbox.spec.environment},
         workspace=WORKSPACE,
         seccomp_filter=user_filter,
         ends_with_driver=ends_with_driver,
@@ -83,5 +83,6 @@ def _at_most_hard(kind: int, default: int) -> int:
     return default if hard is None else min(default, hard)
 
 
-def _environment(template: Template, stated: Mapping[str, str]) -> dict[str, str]:
-    return {**BASIC, **template.python.variables, **template.variables, **stated}
+def variables_of(template: Template) -> dict[str, str]:
+    """Give the environment variables that user code of every sandbox of a template gets."""
+    return {**BASIC, **template.python.variables, **template.variables}

@@ -19,7 +19,7 @@ from sandmesh.errors import (
 )
 from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
-from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
+from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record, variables_of
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.demands import capabilities, check, wanted
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
@@ -27,9 +27,10 @@ from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, observe, read_record
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.starting import Plan, Starter
+from sandmeshd.drivers.bubblewrap.starting import Plan
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.tracking import Tracker
+from sandmeshd.drivers.bubblewrap.ways import Ways
 
 NAME = "bubblewrap"
 TAIL_BYTES = 64 * 1024
@@ -39,24 +40,25 @@ class BubblewrapDriver:
     """One mesh's sandboxes on this machine; opened by `open_driver`."""
 
     def __init__(
-        self, settings: BubblewrapSettings, supplies: Supplies, starter: Starter, probe: Probe, user_filter: bytes
+        self, settings: BubblewrapSettings, supplies: Supplies, ways: Ways, probe: Probe, user_filter: bytes
     ) -> None:
         self._settings = settings
         self._supplies = supplies
-        self._starter = starter
+        self._ways = ways
         self._probe = probe
         self._user_filter = user_filter
         self._folders = Folders(settings.paths)
         self._tracker = Tracker()
         self._locks = KeyedLocks()
+        self._standing_by: set[asyncio.Task[None]] = set()
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Say what the driver is and can do, after trying whether it can."""
         return pb.GetInfoResponse(
             name=NAME,
             node_id=self._settings.node_id,
-            runtime_version=await self._probe.version(),
-            capabilities=capabilities(self._starter.groups.enforceable),
+            runtime_version=f"{await self._probe.version()} ({self._ways.describe()})",
+            capabilities=capabilities(self._ways.groups.enforceable),
             templates=self._supplies.describe(),
         )
 
@@ -65,6 +67,7 @@ class BubblewrapDriver:
         async with aclosing(self._supplies.prepare(self._supplies.template(request.template))) as steps:
             async for step in steps:
                 yield pb.PrepareTemplateResponse(message=step.message, fraction=step.fraction)
+        self._stand_by()
         yield pb.PrepareTemplateResponse(message="ready", fraction=1, done=True)
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
@@ -92,14 +95,15 @@ class BubblewrapDriver:
 
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = self._supplies.template(request.spec.template)
-        groups = self._starter.groups.enforceable
+        groups = self._ways.groups.enforceable
         check(request, groups)
         mounts = self._supplies.mounts(template, folder, request.spec.limits.disk_bytes)
         record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings.ends_with_driver)
         await self._remove(folder)
         try:
-            return await self._start(Plan(folder, record, mounts, config, wanted(request.spec.limits)))
+            variables = variables_of(template)
+            return await self._start(Plan(folder, record, mounts, config, wanted(request.spec.limits), variables))
         except BaseException:
             await to_the_end(self._remove(folder))
             raise
@@ -111,7 +115,7 @@ class BubblewrapDriver:
         await asyncio.to_thread(discard, folder)
 
     async def _start(self, plan: Plan) -> pb.RuntimeSandbox:
-        held = await self._starter.start(plan)
+        held = await self._ways.start(plan)
         processes = find(plan.folder)
         if processes is None:
             if held is not None:
@@ -216,11 +220,21 @@ class BubblewrapDriver:
     async def adopt(self) -> None:
         """Follow what lives already, and finish removals that were begun."""
         await asyncio.to_thread(finish_removals, self._folders)
-        await self._starter.groups.sweep({folder.sandbox_id for folder in self._folders.all()})
+        await self._ways.groups.sweep({folder.sandbox_id for folder in self._folders.all()})
         for folder in self._folders.all():
             processes = find(folder)
             if processes is not None:
                 self._tracker.follow(folder, processes)
+        self._stand_by()
+
+    def _stand_by(self) -> None:
+        if self._settings.stands_by:
+            some = self._folders.folder("any")
+            for template in self._supplies.prepared():
+                mounts = self._supplies.mounts(template, some, 0)
+                task = asyncio.create_task(self._ways.stand_by(mounts, variables_of(template)))
+                self._standing_by.add(task)
+                task.add_done_callback(self._standing_by.discard)
 
     async def close(self) -> None:
         """Let go of the sandboxes; those that end with the driver are deleted."""
@@ -228,4 +242,7 @@ class BubblewrapDriver:
             if self._settings.ends_with_driver:
                 await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
         finally:
+            for task in self._standing_by:
+                task.cancel()
+            await self._ways.close()
             await self._tracker.close()

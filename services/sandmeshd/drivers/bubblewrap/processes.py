@@ -15,6 +15,8 @@ from sandmesh.errors import InternalError
 from sandmeshd.drivers.bubblewrap.records import Folder
 
 POLL_SECONDS = 0.005
+MONITORS = ("bwrap", "sandmesh-zygote")
+"""The names of what notes how a sandbox ended."""
 
 
 async def readable(descriptor: int) -> None:
@@ -44,19 +46,28 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
 
 @dataclass(frozen=True)
 class Sandboxed:
-    """The living processes of a sandbox that the host needs to know, as pidfds: PID 1, and bwrap outside."""
+    """The living processes of a sandbox that the host needs to know, as pidfds: PID 1, and who notes its end."""
 
+    folder: Folder
     init: int
     monitor: int | None
+    """The sandbox's bwrap, which ends with it, or the zygote that forked it and may live on."""
 
     async def ended(self, patience: float = 3.0) -> None:
-        """Return when PID 1 and all below it ended, and the monitor, which then writes how, did or took too long."""
+        """Return when PID 1 and all below it ended, and how was noted, or cannot be or took too long."""
         await readable(self.init)
         if self.monitor is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
-                    await readable(self.monitor)
+                    await self._noted(self.monitor)
             reap(self.monitor)
+
+    async def _noted(self, monitor: int) -> None:
+        while self.folder.status_value("exit-code") is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await readable(monitor)
+                    return
 
     def kill(self) -> None:
         """End every process of the sandbox."""
@@ -90,7 +101,7 @@ def find(folder: Folder) -> Sandboxed | None:
     if not folder.is_alive():
         os.close(init)
         return None
-    return Sandboxed(init, _parent(pid))
+    return Sandboxed(folder, init, _parent(pid))
 
 
 def _parent(pid: int) -> int | None:
@@ -112,7 +123,7 @@ def _parent_pid(pid: int) -> int:
 
 def _is_monitor(parent: int, pid: int) -> bool:
     try:
-        return Path(f"/proc/{parent}/comm").read_text().strip() == "bwrap" and _parent_pid(pid) == parent
+        return Path(f"/proc/{parent}/comm").read_text().strip() in MONITORS and _parent_pid(pid) == parent
     except (FileNotFoundError, ProcessLookupError):
         return False
 

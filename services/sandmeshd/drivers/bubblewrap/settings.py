@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmeshd.runtime.paths import MeshPaths
+
+WayName: TypeAlias = Literal["auto", "fork", "exec"]
 
 
 class BubblewrapSettings(BaseModel):
@@ -26,6 +29,12 @@ class BubblewrapSettings(BaseModel):
 
     ends_with_driver: bool = False
     """Sandboxes end with the driver's process and are deleted when it closes."""
+
+    way: WayName = "auto"
+    """How sandboxes start: forked from a zygote, by a bwrap of their own, or (auto) forked where that works."""
+
+    stands_by: bool = False
+    """What forks sandboxes of the templates that are prepared is started at once, not by the first create."""
 
     start_timeout: float = Field(default=20.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""

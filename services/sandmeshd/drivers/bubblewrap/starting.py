@@ -1,4 +1,4 @@
-"""Starts a sandbox: makes its folder, runs bwrap, tells the agent what it is, waits until it listens."""
+"""Starts a sandbox the exec way: makes its folder, runs bwrap, tells the agent what it is, waits until it listens."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import fcntl
 import json
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 from google.protobuf import json_format
 
@@ -38,17 +38,12 @@ class Plan:
     mounts: Mounts
     config: agent_pb2.AgentConfig
     wanted: Wanted
+    variables: Mapping[str, str]
+    """The environment variables that every sandbox of its template has; the config has its own too."""
 
 
-class Starter:
-    """Starts sandboxes of one driver."""
-
-    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups) -> None:
-        self.groups = groups
-        """The control groups that sandboxes can be put into."""
-        self._settings = settings
-        self._view = view
-        self._filter = agent_filter
+class Way(Protocol):
+    """A way to start sandboxes."""
 
     async def start(self, plan: Plan) -> int | None:
         """Start a sandbox and return when its agent listens.
@@ -61,12 +56,27 @@ class Starter:
             InvalidArgument: What the agent must be told is larger than 1 MiB.
             CapabilityMissing: The machine does not allow a limit as high or as low as what is wanted.
         """
-        self._make(plan)
+        ...
+
+
+class Starter:
+    """Starts sandboxes of one driver, each by a bwrap of its own."""
+
+    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups) -> None:
+        self.groups = groups
+        """The control groups that sandboxes can be put into."""
+        self._settings = settings
+        self._view = view
+        self._filter = agent_filter
+
+    async def start(self, plan: Plan) -> int | None:
+        """Start a sandbox and return when its agent listens: see Way."""
+        make_folder(plan, self._settings)
         group = self.groups.make(plan.folder, plan.wanted)
         with ExitStack() as stack:
-            told = stack.enter_context(_pipe())
-            answered = stack.enter_context(_pipe())
-            told.fill(_written(plan.config))
+            told = stack.enter_context(open_pipe())
+            answered = stack.enter_context(open_pipe())
+            told.fill(written(plan.config))
             async with _abandoned(plan.folder, self._spawn(plan, told.reader, answered.writer, group)):
                 told.close_reader()
                 answered.close_writer()
@@ -75,27 +85,12 @@ class Starter:
                     _confine(plan.folder, group)
             return told.detach_writer() if self._settings.ends_with_driver else None
 
-    def _make(self, plan: Plan) -> None:
-        folder, uid, gid = plan.folder, self._settings.host_uid, self._settings.host_gid
-        folder.root.mkdir()
-        folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
-        plan.record.write(folder)
-        for inner in (folder.workspace, folder.sockets):
-            inner.mkdir(exist_ok=True)
-            inner.chmod(0o700)
-            if os.geteuid() == 0:
-                os.chown(inner, uid, gid)
-
     def _spawn(self, plan: Plan, config: int, ready: int, group: Group | None) -> int:
         folder = plan.folder
         with ExitStack() as stack:
-            lock = stack.enter_context(_opened(folder.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            status = stack.enter_context(_opened(folder.status, append))
-            output = stack.enter_context(_opened(folder.log, append))
+            lock, status, output = open_files(folder, stack)
             seccomp = stack.enter_context(memory_file(self._filter))
-            memory = stack.enter_context(_events(group)) if group else None
+            memory = stack.enter_context(open_events(group)) if group else None
             passed = Descriptors(lock, status, seccomp, config, ready, memory)
             arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
             return _launch([*(group.entered() if group else []), *arguments], output, passed.all())
@@ -105,10 +100,31 @@ class Starter:
             async with asyncio.timeout(self._settings.start_timeout):
                 line = await _line(reader)
         except TimeoutError:
-            raise _failed(folder, f"its agent did not listen within {self._settings.start_timeout:g} s") from None
-        answer = _parsed(line)
+            raise failed(folder, f"its agent did not listen within {self._settings.start_timeout:g} s") from None
+        answer = parsed(line)
         if answer.get("ready") is not True:
-            raise _failed(folder, str(answer.get("error") or "its agent ended at once"))
+            raise failed(folder, str(answer.get("error") or "its agent ended at once"))
+
+
+def make_folder(plan: Plan, settings: BubblewrapSettings) -> None:
+    """Make what a sandbox has on the host."""
+    folder = plan.folder
+    folder.root.mkdir()
+    folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    plan.record.write(folder)
+    for inner in (folder.workspace, folder.sockets):
+        inner.mkdir(exist_ok=True)
+        inner.chmod(0o700)
+        if os.geteuid() == 0:
+            os.chown(inner, settings.host_uid, settings.host_gid)
+
+
+def open_files(folder: Folder, stack: ExitStack) -> tuple[int, int, int]:
+    """Open a new sandbox's lock, held from now on, its status and its log, for as long as the stack is."""
+    lock = stack.enter_context(_opened(folder.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return lock, stack.enter_context(_opened(folder.status, append)), stack.enter_context(_opened(folder.log, append))
 
 
 def _launch(arguments: list[str], output: int, passed: tuple[int, ...]) -> int:
@@ -147,7 +163,9 @@ async def _end_with(folder: Folder, monitor: int) -> None:
 
 
 @dataclass
-class _Pipe:
+class Pipe:
+    """A pipe's two ends; -1 is one that was closed or given away."""
+
     reader: int
     writer: int
 
@@ -158,21 +176,25 @@ class _Pipe:
         os.write(self.writer, data)
 
     def close_reader(self) -> None:
+        """Close the end that another process has by now."""
         os.close(self.reader)
         self.reader = -1
 
     def close_writer(self) -> None:
+        """Close the end that another process has by now."""
         os.close(self.writer)
         self.writer = -1
 
     def detach_writer(self) -> int:
+        """Give away the writer."""
         writer, self.writer = self.writer, -1
         return writer
 
 
 @contextmanager
-def _pipe() -> Generator[_Pipe]:
-    pipe = _Pipe(*os.pipe2(os.O_CLOEXEC))
+def open_pipe() -> Generator[Pipe]:
+    """Give a pipe for the time of a block."""
+    pipe = Pipe(*os.pipe2(os.O_CLOEXEC))
     try:
         yield pipe
     finally:
@@ -191,7 +213,8 @@ def _opened(path: Path, flags: int) -> Generator[int]:
 
 
 @contextmanager
-def _events(group: Group) -> Generator[int | None]:
+def open_events(group: Group) -> Generator[int | None]:
+    """Give what counts processes of a group ended for want of memory, where memory has a limit."""
     descriptor = group.open_events()
     try:
         yield descriptor
@@ -206,7 +229,7 @@ def _confine(folder: Folder, group: Group) -> None:
     try:
         group.confine(agent or 0)
     except FileNotFoundError:
-        raise _failed(folder, "it ended as soon as it listened") from None
+        raise failed(folder, "it ended as soon as it listened") from None
 
 
 @contextmanager
@@ -221,7 +244,12 @@ def memory_file(data: bytes) -> Generator[int]:
         os.close(descriptor)
 
 
-def _written(config: agent_pb2.AgentConfig) -> bytes:
+def written(config: agent_pb2.AgentConfig) -> bytes:
+    """Give the line that an agent is told.
+
+    Raises:
+        InvalidArgument: It is larger than 1 MiB.
+    """
     line = json.dumps(json_format.MessageToDict(config)).encode() + b"\n"
     if len(line) > CONFIG_BYTES:
         raise InvalidArgument("the environment variables are larger than 1 MiB", {"field": "spec.environment"})
@@ -239,7 +267,8 @@ async def _line(reader: int) -> bytes:
     return data
 
 
-def _parsed(line: bytes) -> dict[str, object]:
+def parsed(line: bytes) -> dict[str, object]:
+    """Give what an agent answered, nothing where that is no JSON object."""
     try:
         answer = json.loads(line)
     except ValueError:
@@ -247,6 +276,7 @@ def _parsed(line: bytes) -> dict[str, object]:
     return cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
 
 
-def _failed(folder: Folder, why: str) -> SandboxStartFailed:
+def failed(folder: Folder, why: str) -> SandboxStartFailed:
+    """Say that a sandbox did not start, with the last words of its log."""
     detail = folder.tail(TAIL_BYTES)[0].decode("utf-8", "replace").strip()
     return SandboxStartFailed(f"{folder.sandbox_id} could not be started: {why}", {"detail": detail or why})

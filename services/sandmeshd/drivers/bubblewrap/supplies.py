@@ -50,6 +50,10 @@ class Supplies:
         """Say whether a create can start at once."""
         return self._agent.prepared and is_complete(self._builder.path(template.python))
 
+    def prepared(self) -> list[Template]:
+        """Give the templates of which a create can start at once."""
+        return [template for template in self._templates.values() if self.is_prepared(template)]
+
     async def prepare(self, template: Template) -> AsyncGenerator[Progress]:
         """Build what is not there yet, saying how far it is.
 

@@ -1,0 +1,202 @@
+"""The fork way: what zygotes and drivers that are killed leave, and what sandboxes of one zygote do not share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.processes import readable
+from sandmeshd.drivers.bubblewrap.records import Folders
+from sandmeshd.drivers.conformance.inside import evaluate, run
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.runtime.paths import MeshPaths
+
+from .conftest import request_of
+
+pytestmark = pytest.mark.usefixtures("prepared")
+
+
+def _fork(paths: MeshPaths, **changed: Any) -> BubblewrapSettings:
+    return BubblewrapSettings(paths=paths, way="fork", **changed)
+
+
+async def _make(driver: Driver, settings: BubblewrapSettings, name: str, **variables: str) -> pb.RuntimeSandbox:
+    request = request_of(settings, name)
+    request.spec.environment.update(variables)
+    return (await driver.create_sandbox(request)).sandbox
+
+
+async def _delete(driver: Driver, *names: str) -> None:
+    for name in names:
+        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=name))
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def _init(paths: MeshPaths, name: str) -> int:
+    found = Folders(paths).folder(name).status_value("child-pid")
+    assert found is not None
+    return found
+
+
+def _forked(paths: MeshPaths, name: str) -> bool:
+    return _name(_parent(_init(paths, name))) == "sandmesh-zygote"
+
+
+@asynccontextmanager
+async def _killed(pid: int) -> AsyncGenerator[None]:
+    """Kill a process, wait for its end, and run the block."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        async with asyncio.timeout(10):
+            await readable(pidfd)
+        yield
+    finally:
+        os.close(pidfd)
+
+
+async def test_twenty_sandboxes_made_at_once_differ_as_they_were_told(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    names = [f"sandbox-{number}" for number in range(20)]
+    async with open_driver(settings) as driver:
+        made = await asyncio.gather(*(_make(driver, settings, name, WHO=name) for name in names))
+        assert all(_forked(paths, name) for name in names)
+        said = await asyncio.gather(
+            *(run(sandbox, "echo $WHO; echo $WHO > mine; cat /workspace/*") for sandbox in made)
+        )
+        assert [one.stdout for one in said] == [f"{name}\n{name}\n" for name in names]
+        await asyncio.gather(*(_delete(driver, name) for name in names))
+
+
+async def test_limits_are_each_sandboxes_own(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        tight = request_of(settings, "tight")
+        tight.spec.limits.file_bytes = 4096
+        tight.spec.limits.pids = 40
+        limited = (await driver.create_sandbox(tight)).sandbox
+        free = await _make(driver, settings, "free")
+        ask = "import json, resource as r; print(json.dumps([r.getrlimit(r.RLIMIT_FSIZE)[0], r.getrlimit(r.RLIMIT_NPROC)[0]]))"
+        assert await evaluate(limited, ask) == [4096, 40]
+        assert (await evaluate(free, ask))[0] == -1
+        await _delete(driver, "tight", "free")
+
+
+async def test_what_an_interpreter_reads_at_its_start_is_given_by_a_start_of_its_own(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        sandbox = await _make(driver, settings, "one", LC_ALL="C", HOME="/tmp")
+        assert not _forked(paths, "one")
+        assert (await run(sandbox, "echo $LC_ALL $HOME")).stdout == "C /tmp\n"
+        await _delete(driver, "one")
+
+
+async def test_random_numbers_differ_between_sandboxes_of_one_zygote(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        made = [await _make(driver, settings, name) for name in ("one", "two")]
+        ask = "import json, random, uuid, numpy; print(json.dumps([random.random(), numpy.random.rand(), str(uuid.uuid4())]))"
+        one, two = [await evaluate(sandbox, ask) for sandbox in made]
+        assert all(first != second for first, second in zip(one, two, strict=True))
+        await _delete(driver, "one", "two")
+
+
+async def test_user_code_has_no_descriptor_of_another(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        await _make(driver, settings, "one")
+        two = await _make(driver, settings, "two")
+        listed = (await run(two, "ls -l /proc/self/fd")).stdout.splitlines()[1:]
+        targets = {line.split(" -> ")[1] for line in listed}
+        assert all(target.startswith(("pipe:", "/proc/", "/dev/null")) for target in targets), targets
+        await _delete(driver, "one", "two")
+
+
+def _opened(pid: int) -> set[str]:
+    found: set[str] = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(path))
+    return {target for target in found if target != "/dev/null" and not target.startswith("anon_inode:")}
+
+
+@pytest.mark.needs("root")
+async def test_agents_of_one_zygote_have_no_open_file_in_common(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        for name in ("one", "two"):
+            await run(await _make(driver, settings, name), "true")
+        zygote = _opened(_parent(_init(paths, "one")))
+        one, two = (_opened(_init(paths, name)) for name in ("one", "two"))
+        assert one
+        assert one & two == set()
+        # It keeps the files into which it notes how its sandboxes end, and those it keeps to itself.
+        assert zygote & (one | two) == set()
+        await _delete(driver, "one", "two")
+
+
+async def test_sandboxes_survive_their_zygote_and_the_next_create_starts_another(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        one = await _make(driver, settings, "one")
+        async with _killed(_parent(_init(paths, "one"))):
+            assert (await run(one, "echo here")).stdout == "here\n"
+            two = await _make(driver, settings, "two")
+            assert _forked(paths, "two")
+            assert (await run(two, "echo here")).stdout == "here\n"
+            await _delete(driver, "one", "two")
+
+
+async def test_sandboxes_survive_their_driver_and_how_they_end_is_still_told(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        await _make(driver, settings, "one")
+    async with open_driver(settings) as driver:
+        again = await _make(driver, settings, "one")
+        assert (await run(again, "echo here")).stdout == "here\n"
+        async with _killed(_init(paths, "one")), asyncio.timeout(10):
+            async for change in driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=paths.mesh_id)):
+                if change.sandbox.state == pb.RUNTIME_STATE_ENDED:
+                    break
+        assert change.sandbox.end_detail == "signal 9"
+    await sweep_state(paths)
+
+
+async def test_a_zygote_that_cannot_start_makes_auto_choose_exec_and_say_why(paths: MeshPaths) -> None:
+    settings = BubblewrapSettings(paths=paths, way="auto")
+    async with open_driver(settings) as driver:
+        before = (await driver.get_info(pb.GetInfoRequest())).runtime_version
+        assert before.endswith("(fork)")
+        broken = paths.sandboxes.parent / "moved"
+        paths.agents.rename(broken)
+        try:
+            await _refused(driver, settings)
+        finally:
+            broken.rename(paths.agents)
+        after = (await driver.get_info(pb.GetInfoRequest())).runtime_version
+        assert "because fork does not work: no zygote could be started" in after
+        sandbox = await _make(driver, settings, "two")
+        assert not _forked(paths, "two")
+        assert (await run(sandbox, "echo here")).stdout == "here\n"
+        await _delete(driver, "two")
+
+
+async def _refused(driver: Driver, settings: BubblewrapSettings) -> None:
+    with pytest.raises(FileNotFoundError):
+        await _make(driver, settings, "one")
