@@ -32,6 +32,7 @@ class Kernel:
         os.chdir(request["cwd"])
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
+        _reseed()
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
@@ -80,6 +81,13 @@ class Kernel:
         """Take a SIGINT: between cells there is nothing to interrupt."""
         if self._running:
             raise KeyboardInterrupt
+
+
+def _reseed() -> None:
+    """Give this process random numbers of its own; Python's own generator does so by itself at a fork."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
 
 
 def _line(error: BaseException) -> str:
