@@ -6,7 +6,7 @@ import asyncio
 import functools
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from sandmesh._process import process
 
@@ -115,7 +115,7 @@ class BlockingIterator(Iterator[R], Generic[R]):
         self._ready.clear()
         run(self._twin, self._items.aclose())
 
-    def __enter__(self) -> BlockingIterator[R]:
+    def __enter__(self) -> Self:
         """Give itself; the block's end closes it."""
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -18,6 +18,11 @@ from sandmesh._private import PrivateMesh, find_program
 from sandmesh._process import process
 from sandmesh._status import from_rpc_error
 from sandmesh.errors import MeshUnavailable, SandmeshError
+
+if TYPE_CHECKING:
+    from sandmesh.api.call.v1 import call_pb2
+
+    CallStream = grpc.aio.StreamStreamCall[call_pb2.OpenCallRequest, call_pb2.OpenCallResponse]
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -62,6 +67,22 @@ class Connection:
                     raise self._explained(error) from None
             await asyncio.sleep(wait)
         raise MeshUnavailable(f"no mesh answers at {self._target.address}")  # the pauses never end
+
+    @property
+    def carries(self) -> bool:
+        """Whether its channel is open."""
+        return self._usable.is_set()
+
+    async def open_call(self) -> CallStream:
+        """Open a stream that carries one call by itself.
+
+        Raises:
+            MeshUnavailable: The connection was closed.
+        """
+        if self._closed:
+            raise _closed()
+        await self._usable.wait()
+        return self._stubs.calls.OpenCall(metadata=self._metadata)
 
     async def close(self) -> None:
         """Close the channel for good."""

@@ -19,6 +19,7 @@ from sandmesh._convert import (
     write_spec,
     write_ttl,
 )
+from sandmesh._fs import FilesAsync
 from sandmesh._multiplex import CallMux
 from sandmesh._running import EventStream, run_call
 from sandmesh.api.call.v1 import call_pb2
@@ -195,6 +196,15 @@ class SandboxAsync:
         """
         self._attached()
         return EventStream(self._mux, self._order(tool, arguments, 0))
+
+    @property
+    def fs(self) -> FilesAsync:
+        """The sandbox's files."""
+        return FilesAsync(self._file_order, lambda: self._attached().usable())
+
+    def _file_order(self, tool: str, arguments: bytes) -> Order:
+        record = self._attached().record
+        return Order(record.sandbox_id, record.lease.fencing_token, tool, arguments, self._wanted.timeout)
 
     def _order(self, tool: str, arguments: Mapping[str, Any] | None, output_limit: int) -> Order:
         record = self._attached().record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Self, Unpack
 
 from sandmesh._blocking import Facade, blocking, blocking_iterator
+from sandmesh._fs_sync import Files
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.inputs import Options
 from sandmesh.sync_processes import Processes
@@ -72,6 +73,11 @@ class Sandbox(Facade):
     def __exit__(self, *_exc: object) -> None:
         """Close."""
         self.close()
+
+    @property
+    def fs(self) -> Files:
+        """The sandbox's files."""
+        return Files(self.twin.fs)
 
     _start = blocking(SandboxAsync.start)
     close = blocking(SandboxAsync.close)

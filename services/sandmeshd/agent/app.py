@@ -75,11 +75,10 @@ def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, s
 
     def make() -> Any:
         handlers = import_module("sandmeshd.agent.handlers")
-        workspace = None
-        if "filesystem" in config.tool_groups:
-            confine = import_module("sandmeshd.agent.confine")
-            workspace = confine.Workspace(config.workspace, config.granted_paths)
-        toolbox = handlers.make_toolbox(cells, shell, workspace, config.tool_groups)
+        confine = import_module("sandmeshd.agent.confine")
+        workspace = confine.Workspace(config.workspace, config.granted_paths)
+        files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes)
+        toolbox = handlers.make_toolbox(cells, shell, workspace, config.tool_groups, files.services())
         # What was imported stays; collections need not look at it again.
         gc.freeze()
         return toolbox

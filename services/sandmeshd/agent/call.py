@@ -266,6 +266,11 @@ class Call:
             loop = asyncio.get_running_loop()
             self._grace = loop.call_later(self.patience.reattach, self._give_up)
 
+    @property
+    def forsaken(self) -> bool:
+        """Whether nobody was attached for longer than the reattach grace."""
+        return self._gave_up
+
     def _give_up(self) -> None:
         self._gave_up = True
         self._wake()

@@ -88,6 +88,10 @@ class Workspace:
         """Give a path's absolute form, by its text alone."""
         return os.path.normpath(Path(self._directories[0].path, path))
 
+    def is_root(self, path: str) -> bool:
+        """Say whether a path names one of the directories themselves."""
+        return self._locate(path)[1] in {".", "./"}
+
     def open(self, path: str, flags: int) -> int:
         """Open what a path names; the caller closes it."""
         directory, relative = self._locate(path)
@@ -186,7 +190,7 @@ class Workspace:
         return directory, rest
 
     def _split(self, path: str) -> tuple[str, str]:
-        if self._locate(path)[1] in {".", "./"}:
+        if self.is_root(path):
             raise ToolFailure(f"{show(path)}: it is one of the directories that tools start from, and stays as it is.")
         head, _, name = path.rstrip("/").rpartition("/")
         if name in {".", ".."}:

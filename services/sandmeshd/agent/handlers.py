@@ -14,11 +14,13 @@ from sandmeshd.agent.confine import Workspace
 from sandmeshd.agent.ports import wait_for_port
 from sandmeshd.agent.shell import Shell, check_user
 from sandmeshd.agent.threads import in_thread
-from sandmeshd.agent.toolbox import Handler, Toolbox
+from sandmeshd.agent.toolbox import Handler, Service, Toolbox
 
 
-def make_toolbox(cells: Cells, shell: Shell, workspace: Workspace | None, groups: Sequence[str]) -> Toolbox:
-    """Give the tools of these groups, ready for their first call; those on files need a workspace."""
+def make_toolbox(
+    cells: Cells, shell: Shell, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service]
+) -> Toolbox:
+    """Give the tools of these groups, ready for their first call, and the services."""
     handlers: dict[type[Tool], Handler] = {
         RunIpythonCell: cells.run,
         RunShellCommand: shell.run,
@@ -26,12 +28,12 @@ def make_toolbox(cells: Cells, shell: Shell, workspace: Workspace | None, groups
         ListProcesses: shell.list,
         WaitForPort: wait_for_port,
     }
-    if workspace is not None:
+    if "filesystem" in groups:
         handlers.update(_file_handlers(workspace))
     for cls in handlers:
         with suppress(InvalidArgument):
             parse(cls, b"{}")
-    return Toolbox(handlers, groups, {StartProcess: check_user})
+    return Toolbox(handlers, groups, {StartProcess: check_user}, services)
 
 
 def _file_handlers(workspace: Workspace) -> Mapping[type[Tool], Handler]:

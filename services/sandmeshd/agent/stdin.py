@@ -50,6 +50,11 @@ class Input:
         os.set_blocking(self._writer, False)
         self._write()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the caller said that nothing follows."""
+        return self._ends
+
     def take(self, item: pb.Input) -> None:
         """Take the next Input; one that was taken before is left.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -15,6 +17,16 @@ Handler = Callable[[Any, Call], Awaitable[Outcome]]
 """Runs a declaration's instance; raises ToolFailure for what the user did wrong."""
 
 
+@dataclass(frozen=True)
+class Service:
+    """A call that is no tool of a model's but serves the SDK or the gateway: it is in no listing."""
+
+    read: Callable[[bytes], Any]
+    """Reads the arguments; raises InvalidArgument."""
+
+    run: Handler
+
+
 class Toolbox:
     """Tools by name. `checks` may refuse what a declaration asks for, before a call of it begins."""
 
@@ -23,8 +35,10 @@ class Toolbox:
         handlers: Mapping[type[Tool], Handler],
         groups: Sequence[str],
         checks: Mapping[type[Tool], Callable[[Any], None]] | None = None,
+        services: Mapping[str, Service] = MappingProxyType({}),
     ) -> None:
         there = {*groups, *PLUMBING}
+        self._services = services
         self._tools = {
             name: (cls, handlers[cls]) for name, cls in TOOLS.items() if cls.group in there and cls in handlers
         }
@@ -38,6 +52,9 @@ class Toolbox:
             InvalidArgument: The arguments do not fit it.
             CapabilityMissing: They ask for what cannot be done here.
         """
+        service = self._services.get(name)
+        if service is not None:
+            return service.read(arguments), service.run
         found = self._tools.get(name)
         if found is None:
             known = ",".join(sorted(name for name, (cls, _) in self._tools.items() if cls.group not in PLUMBING))

@@ -1,0 +1,91 @@
+"""The calls on files, by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.answers import ToolFailure
+from sandmeshd.agent.call import Call, Outcome
+from sandmeshd.agent.confine import Workspace
+from sandmeshd.agent.fs import changes, entries
+from sandmeshd.agent.fs.arguments import Arguments, read_arguments, write_line
+from sandmeshd.agent.fs.bytes import Reading, Writing
+from sandmeshd.agent.fs.failures import Cut, cut_off, failed
+from sandmeshd.agent.fs.requests import List, Mkdir, Move, Read, Remove, Stat, Write
+from sandmeshd.agent.fs.streams import Inlet, Threads, pump
+from sandmeshd.agent.toolbox import Service
+
+A = TypeVar("A", bound=Arguments)
+
+
+class FileService:
+    """Runs calls on files of a workspace; the largest file that may be written is in bytes, 0 for any."""
+
+    def __init__(self, workspace: Workspace, most: int) -> None:
+        self._workspace = workspace
+        self._most = most
+        self._threads = Threads()
+
+    def services(self) -> Mapping[str, Service]:
+        """Give what runs each call."""
+        made = [
+            self._quick(Stat, entries.look_up),
+            self._quick(Mkdir, changes.make_directory),
+            self._quick(Move, changes.move),
+            self._quick(Remove, changes.remove),
+            _service(List, self._list),
+            _service(Read, self._read),
+            _service(Write, self._write),
+        ]
+        return dict(made)
+
+    def _quick(self, cls: type[A], function: Callable[[Workspace, A], Any]) -> tuple[str, Service]:
+        async def run(asked: A, call: Call) -> Outcome:
+            call.started()
+            return _told(await self._threads.run(function, self._workspace, asked))
+
+        return _service(cls, run)
+
+    async def _list(self, asked: List, call: Call) -> Outcome:
+        call.started()
+        await pump(call, self._threads, entries.listing(self._workspace, asked))
+        return Outcome()
+
+    async def _read(self, asked: Read, call: Call) -> Outcome:
+        call.started()
+        reading = Reading(self._workspace, asked)
+        try:
+            # What is known goes before the bytes, so that a reader who is cut off can go on with the same file.
+            call.output(pb.STREAM_STDERR, write_line(await self._threads.run(reading.open)))
+            await pump(call, self._threads, reading.chunks())
+        finally:
+            await self._threads.run(reading.close)
+        return Outcome()
+
+    async def _write(self, asked: Write, call: Call) -> Outcome:
+        inlet = Inlet(call)
+        call.started()
+        writing = Writing(self._workspace, asked, self._most)
+        return _told(await inlet.feed(self._threads, writing.take))
+
+
+def _told(facts: Mapping[str, Any] | None) -> Outcome:
+    return Outcome(structured=json.dumps(facts).encode() if facts else b"")
+
+
+def _service(cls: type[A], run: Callable[[A, Call], Awaitable[Outcome]]) -> tuple[str, Service]:
+    """Give a call's name, and what reads its arguments and runs it with failures as results."""
+
+    async def guarded(asked: Any, call: Call) -> Outcome:
+        path = asked.source if hasattr(asked, "source") else asked.path
+        try:
+            return await run(asked, call)
+        except (OSError, ToolFailure) as error:
+            return failed(error, path, call.stop_reason or pb.END_REASON_EXITED)
+        except Cut:
+            return cut_off(path, call.stop_reason or pb.END_REASON_CANCELLED)
+
+    return cls.tool, Service(lambda data: read_arguments(cls, data), guarded)
