@@ -13,6 +13,7 @@ from sandmesh._addresses import Target
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import MeshUnavailable, Recovering, SandmeshError, StoreUnavailable
 
 MESSAGE_BYTES = 72 * 1024 * 1024
@@ -34,7 +35,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 _IDEMPOTENT: frozenset[str] = frozenset(
     method.input_type.full_name
-    for file in (call_pb2, sandbox_pb2, session_pb2)
+    for file in (call_pb2, sandbox_pb2, session_pb2, token_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
     if method.GetOptions().idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN
@@ -50,6 +51,7 @@ class Stubs:
     calls: call_pb2_grpc.CallServiceAsyncStub
     sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub
     sessions: session_pb2_grpc.SessionServiceAsyncStub
+    tokens: token_pb2_grpc.TokenServiceAsyncStub
 
 
 def make_channel(target: Target) -> grpc.aio.Channel:
@@ -66,6 +68,7 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
         calls=call_pb2_grpc.CallServiceStub(channel),
         sandboxes=sandbox_pb2_grpc.SandboxServiceStub(channel),
         sessions=session_pb2_grpc.SessionServiceStub(channel),
+        tokens=token_pb2_grpc.TokenServiceStub(channel),
     )
 
 

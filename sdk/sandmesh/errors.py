@@ -6,7 +6,8 @@ What a tool or the user's own code did wrong is never raised: it is a result wit
     ├── InvalidArgument (ValueError)
     ├── NotFound (LookupError)
     │   ├── TemplateNotFound   ├── SandboxNotFound   ├── SessionNotFound
-    │   ├── ToolNotFound       ├── CallNotFound      └── MethodNotFound
+    │   ├── ToolNotFound       ├── CallNotFound      ├── MethodNotFound
+    │   └── TokenNotFound
     ├── AlreadyExists
     ├── Refused
     │   ├── CapabilityMissing  ├── LeaseLost         ├── WrongState
@@ -118,6 +119,12 @@ class MethodNotFound(NotFound):
     """The mesh does not offer that method."""
 
     reason = "METHOD_NOT_FOUND"
+
+
+class TokenNotFound(NotFound):
+    """No such token."""
+
+    reason = "TOKEN_NOT_FOUND"
 
 
 class AlreadyExists(SandmeshError):
@@ -251,7 +258,7 @@ class Denied(SandmeshError, PermissionError):
 
 
 class Unauthenticated(Denied):
-    """No token, or one that is not valid."""
+    """No token, or one that is not valid; `facts["token"]` is missing, invalid, expired or revoked."""
 
     reason = "UNAUTHENTICATED"
 

@@ -9,13 +9,15 @@ from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
-from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, WrongState
+from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims import Claims
 from sandmeshd.allocator.emptying import Emptying
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
+from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_found
 from sandmeshd.allocator.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.runtime.callers import current_caller
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -60,15 +62,17 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:
         """Move a lease's deadline."""
         ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
+        await check_owned(self._ledger, request.sandbox_id)
         reply = await self._ledger.renew(request.sandbox_id, request.fencing_token, ttl_us)
         if reply.kind == "missing":
-            raise _not_found(request.sandbox_id)
+            raise not_found(request.sandbox_id)
         if reply.kind == "lost" or reply.record is None:
             raise _lease_lost(request.sandbox_id)
         return pb.RenewLeaseResponse(lease=reply.record.lease())
 
     async def ReleaseSandbox(self, request: pb.ReleaseSandboxRequest, context: Context) -> pb.ReleaseSandboxResponse:
         """Record that a sandbox is to be deleted."""
+        await check_owned_or_gone(self._ledger, request.sandbox_id)
         reply = await self._ledger.release(request.sandbox_id, request.fencing_token, "it was released")
         if reply.kind == "lost":
             raise _lease_lost(request.sandbox_id)
@@ -77,15 +81,15 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def GetSandbox(self, request: pb.GetSandboxRequest, context: Context) -> pb.GetSandboxResponse:
         """Read a record."""
         record = await self._ledger.read(request.sandbox_id)
-        if record is None:
-            raise _not_found(request.sandbox_id)
+        if record is None or not current_caller().owns(record.text("session")):
+            raise not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
 
     async def GetSandboxLogs(self, request: pb.GetSandboxLogsRequest, context: Context) -> pb.GetSandboxLogsResponse:
         """Give the last words of a sandbox's agent and runtime."""
         record = await self._ledger.read(request.sandbox_id)
-        if record is None:
-            raise _not_found(request.sandbox_id)
+        if record is None or not current_caller().owns(record.text("session")):
+            raise not_found(request.sandbox_id)
         return await self._logs.read(record, request)
 
     async def ListSandboxes(self, request: pb.ListSandboxesRequest, context: Context) -> pb.ListSandboxesResponse:
@@ -93,11 +97,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         if request.page_size > _LARGEST_PAGE:
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
+        caller = current_caller()
         found: list[pb.Sandbox] = []
         after = request.page_token
         while len(found) <= size:
             records = await self._ledger.page(request.session_key, after, _DEFAULT_PAGE)
-            found += [s for s in (record.sandbox() for record in records) if _has_labels(s, request)]
+            own = [record for record in records if caller.owns(record.text("session"))]
+            found += [s for s in (record.sandbox() for record in own) if _has_labels(s, request)]
             if len(records) < _DEFAULT_PAGE:
                 break
             after = records[-1].sandbox_id
@@ -110,7 +116,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         if record is None:
             if await self._ledger.is_buried(request.sandbox_id):
                 raise _lost(request.sandbox_id, "it was released, or its lease ran out")
-            raise _not_found(request.sandbox_id)
+            raise not_found(request.sandbox_id)
         _check_reachable(record)
         access = record.access
         return pb.ResolveSandboxResponse(
@@ -137,10 +143,6 @@ def _check_reachable(record: Record) -> None:
 
 def _has_labels(sandbox: pb.Sandbox, request: pb.ListSandboxesRequest) -> bool:
     return all(sandbox.spec.labels.get(key) == value for key, value in request.labels.items())
-
-
-def _not_found(sandbox_id: str) -> SandboxNotFound:
-    return SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
 
 
 def _lost(sandbox_id: str, detail: str) -> SandboxLost:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import secrets
 from dataclasses import dataclass
 
 from sandmesh.errors import InvalidArgument
+from sandmeshd.runtime.callers import acting_user, session_key, user_key
 
 _LONGEST = 255
 
@@ -21,8 +21,8 @@ class Identity:
 
     @property
     def session_key(self) -> str:
-        """The key of its leases and records: a hash of both ids with their lengths."""
-        return _digest(self.user_id, self.session_id)
+        """The key of its leases and records."""
+        return session_key(self.user_id, self.session_id)
 
     @property
     def user_key(self) -> str:
@@ -33,24 +33,17 @@ class Identity:
 def identity(user_id: str, session_id: str) -> Identity:
     """Check ids and give what they name; an empty one is made up, so that nobody else can name it.
 
+    The user of a caller that is a user is that one.
+
     Raises:
         InvalidArgument: An id is longer than 255 characters.
+        PermissionDenied: They name another user than the caller.
     """
     for field, value in (("user_id", user_id), ("session_id", session_id)):
         if len(value) > _LONGEST:
             raise InvalidArgument(f"{field} has at most {_LONGEST} characters", {"field": field})
+    user_id = acting_user(user_id)
     return Identity(user_id or _made_up("anonymous-"), session_id or _made_up("session-"))
-
-
-def user_key(user_id: str) -> str:
-    """Give the key of a user's list of sessions."""
-    return _digest(user_id)
-
-
-def _digest(*parts: str) -> str:
-    # Each part's length goes before it: ("a", "bc") and ("ab", "c") differ whatever characters they have.
-    encoded = [part.encode() for part in parts]
-    return hashlib.sha256(b"".join(f"{len(part)}:".encode() + part for part in encoded)).hexdigest()
 
 
 def _made_up(prefix: str) -> str:

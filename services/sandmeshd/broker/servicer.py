@@ -14,10 +14,11 @@ from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError, SessionNotFound
 from sandmeshd.broker.connecting import Connecting
-from sandmeshd.broker.identity import Identity, identity, user_key
+from sandmeshd.broker.identity import Identity, identity
 from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
 from sandmeshd.broker.settings import BrokerSettings
+from sandmeshd.runtime.callers import acting_user, user_key
 
 log = structlog.get_logger()
 
@@ -92,8 +93,8 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         if request.page_size > _LARGEST_PAGE:
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
-        key = user_key(request.user_id)
-        records = await self._records.of_user(request.user_id, key, request.page_token, size + 1)
+        user_id = acting_user(request.user_id)
+        records = await self._records.of_user(user_id, user_key(user_id), request.page_token, size + 1)
         sessions = await asyncio.gather(*(self._session(record) for record in records[:size]))
         token = records[size - 1].identity.session_key if len(records) > size else ""
         return pb.ListSessionsResponse(sessions=sessions, next_page_token=token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,14 +24,17 @@ from sandmeshd.cli.lifetime import run_until_told
 from sandmeshd.drivers.registry import find_driver
 from sandmeshd.drivers.remote import RemoteDriver
 from sandmeshd.drivers.servicer import DriverServicer
-from sandmeshd.gateway import GatewaySettings, open_gateway
+from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.app import allocator_settings, driver_settings, store_settings
+from sandmeshd.mesh.app import allocator_settings, driver_settings, gateway_settings, identities, store_settings
+from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.identity import identity_required, read_secret
 from sandmeshd.runtime.logs import configure_logging
-from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service
+from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
 from sandmeshd.runtime.serving import Registration, open_server
 from sandmeshd.store import open_store
+from sandmeshd.tokens import TokenRecords, TokenServicer
 
 app = typer.Typer(
     help="One service of a mesh. Each runs until SIGINT or SIGTERM and prints its address when it serves.",
@@ -39,48 +43,58 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Listen = Annotated[str, typer.Option(help="unix:///path, or a loopback host:port (port 0 takes a free one).")]
-Listens = Annotated[list[str], typer.Option(help="unix:///path or a loopback host:port; repeatable.")]
+Listen = Annotated[str, typer.Option(help="unix:///path, or a host:port (port 0 takes a free one).")]
+Listens = Annotated[list[str], typer.Option(help="unix:///path or a host:port; repeatable.")]
+SecretFile = Annotated[
+    Path | None, typer.Option(help="A file with the secret that all services of the mesh share.", metavar="PATH")
+]
 Allocator = Annotated[str, typer.Option(help="The allocator's address.")]
 
 
 @app.command(epilog="Example: sandmeshd driver bubblewrap --listen unix:///run/sandmesh/driver")
-def driver(name: Annotated[str, typer.Argument(help="The driver.")], listen: Listen) -> None:
+def driver(
+    name: Annotated[str, typer.Argument(help="The driver.")], listen: Listen, secret_file: SecretFile = None
+) -> None:
     """Serve a driver: the one place that knows a runtime."""
-    run_until_told(_driver(_settings(), name, listen))
+    run_until_told(_driver(_settings(secret_file), name, listen))
 
 
 @app.command(
     epilog="Example: sandmeshd allocator --listen 127.0.0.1:8571 --driver bubblewrap=unix:///run/sandmesh/driver"
 )
 def allocator(
-    listen: Listen, driver: Annotated[list[str], typer.Option(help="NAME=ADDRESS of a driver; repeatable.")]
+    listen: Listen,
+    driver: Annotated[list[str], typer.Option(help="NAME=ADDRESS of a driver; repeatable.")],
+    secret_file: SecretFile = None,
 ) -> None:
     """Serve the allocator: the owner of sandboxes, pools, leases and ports."""
-    run_until_told(_allocator(_settings(), listen, dict(_named(entry) for entry in driver)))
+    run_until_told(_allocator(_settings(secret_file), listen, dict(_named(entry) for entry in driver)))
 
 
 @app.command(epilog="Example: sandmeshd broker --listen 127.0.0.1:8572 --allocator 127.0.0.1:8571")
-def broker(listen: Listen, allocator: Allocator) -> None:
+def broker(listen: Listen, allocator: Allocator, secret_file: SecretFile = None) -> None:
     """Serve the broker: the owner of sessions."""
-    run_until_told(_broker(_settings(), listen, allocator))
+    run_until_told(_broker(_settings(secret_file), listen, allocator))
 
 
 @app.command(
     epilog="Example: sandmeshd gateway --listen 127.0.0.1:8570 --allocator 127.0.0.1:8571 --broker 127.0.0.1:8572"
 )
 def gateway(
-    listen: Listens, allocator: Allocator, broker: Annotated[str, typer.Option(help="The broker's address.")]
+    listen: Listens,
+    allocator: Allocator,
+    broker: Annotated[str, typer.Option(help="The broker's address.")],
+    secret_file: SecretFile = None,
 ) -> None:
     """Serve the gateway: the one public address."""
-    run_until_told(_gateway(_settings(), tuple(listen), allocator, broker))
+    run_until_told(_gateway(_settings(secret_file), tuple(listen), allocator, broker))
 
 
 async def _driver(settings: MeshSettings, name: str, listen: str) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
         local = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
-        await stack.enter_async_context(_serving([listen], [driver_service(DriverServicer(local))]))
+        await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))]))
         await asyncio.Event().wait()
 
 
@@ -88,12 +102,13 @@ async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, s
     settings.paths.make()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(store_settings(settings)))
+        proof = identities(settings)
         drivers = {
-            name: RemoteDriver(await stack.enter_async_context(open_channel(address)))
+            name: RemoteDriver(await stack.enter_async_context(open_channel(address, proof)))
             for name, address in addresses.items()
         }
         servicer = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, drivers))
-        await stack.enter_async_context(_serving([listen], [sandbox_service(servicer)]))
+        await stack.enter_async_context(_serving(settings, listen, [sandbox_service(servicer)]))
         await asyncio.Event().wait()
 
 
@@ -101,19 +116,21 @@ async def _broker(settings: MeshSettings, listen: str, allocator: str) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(store_settings(settings)))
-        channel = await stack.enter_async_context(open_channel(allocator))
+        channel = await stack.enter_async_context(open_channel(allocator, identities(settings)))
         stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
         servicer = await stack.enter_async_context(open_broker(BrokerSettings(), store, stub))
-        await stack.enter_async_context(_serving([listen], [session_service(servicer)]))
+        services = [session_service(servicer), token_service(TokenServicer(TokenRecords(store)))]
+        await stack.enter_async_context(_serving(settings, listen, services))
         await asyncio.Event().wait()
 
 
 async def _gateway(settings: MeshSettings, listen: tuple[str, ...], allocator: str, broker: str) -> None:
-    public = GatewaySettings(listen=listen, http_listen=settings.http_listen, bearer_token=settings.bearer_token)
+    settings.paths.make()
+    proof = identities(settings)
     async with (
-        open_channel(allocator) as to_allocator,
-        open_channel(broker) as to_broker,
-        open_gateway(public, to_allocator, to_broker) as listening,
+        open_channel(allocator, proof) as to_allocator,
+        open_channel(broker, proof) as to_broker,
+        open_gateway(gateway_settings(settings, listen), to_allocator, to_broker) as listening,
     ):
         http = await listening.http.open()
         _announce(listening.addresses)
@@ -122,8 +139,9 @@ async def _gateway(settings: MeshSettings, listen: tuple[str, ...], allocator: s
 
 
 @asynccontextmanager
-async def _serving(addresses: Sequence[str], services: Sequence[Registration]) -> AsyncGenerator[None]:
-    async with open_server(addresses, services) as listening:
+async def _serving(settings: MeshSettings, address: str, services: Sequence[Registration]) -> AsyncGenerator[None]:
+    check_private(address, stated=settings.mesh_secret is not None)
+    async with open_server([address], services, [identity_required(identities(settings))]) as listening:
         _announce(listening.addresses)
         yield
 
@@ -132,8 +150,8 @@ def _announce(addresses: Sequence[str]) -> None:
     typer.echo("serving at " + " ".join(addresses))
 
 
-def _settings() -> MeshSettings:
-    settings = read_settings()
+def _settings(secret_file: Path | None) -> MeshSettings:
+    settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None)
     configure_logging(settings.log_level)
     return settings
 

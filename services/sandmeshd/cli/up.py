@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ class Wanted:
     listen: Annotated[
         list[str] | None,
         typer.Option(
-            help="A loopback host:port to listen at beside the unix socket; port 0 takes a free one; repeatable.",
+            help="A host:port to listen at beside the unix socket, beyond loopback only with TLS; repeatable.",
             metavar="HOST:PORT",
         ),
     ] = None
@@ -42,6 +43,16 @@ class Wanted:
             help="Sandboxes outlive the mesh and are there at its next start.",
         ),
     ] = False
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="The certificate of those addresses, with its chain.", metavar="PEM")
+    ] = None
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.", metavar="PEM")] = None
+    require_token: Annotated[
+        bool | None, typer.Option(help="Ask clients at those addresses for a token.", show_default="as TLS says")
+    ] = None
+    allow_insecure: Annotated[
+        bool | None, typer.Option("--allow-insecure", help="Listen beyond loopback without TLS, all the same.")
+    ] = None
 
     def settings(self) -> dict[str, object]:
         """Give what was stated, as settings."""
@@ -50,6 +61,10 @@ class Wanted:
             "pools": {name: _count(name, text) for name, text in pairs(self.pool, "TEMPLATE=COUNT").items()} or None,
             "max_sandboxes": self.max_sandboxes,
             "keep_sandboxes": self.keep,
+            "tls_cert": self.tls_cert,
+            "tls_key": self.tls_key,
+            "require_token": self.require_token,
+            "allow_insecure": self.allow_insecure,
         }
 
     def arguments(self) -> list[str]:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import about, building, doctor, fleet, logs, running, up
+from sandmeshd.cli import about, building, doctor, fleet, logs, running, tokens, up
 from sandmeshd.cli.endings import finish
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.add_typer(up.commands)
 app.add_typer(running.commands)
 app.add_typer(fleet.commands)
 app.add_typer(logs.commands)
+app.add_typer(tokens.commands, name="token")
 app.add_typer(building.commands)
 app.add_typer(doctor.commands)
 app.add_typer(about.commands)

@@ -1,61 +1,82 @@
-"""Who may come in."""
+"""Who may come in, and for whom what they ask is done."""
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
-from sandmesh.errors import InvalidArgument, Unauthenticated
+from google.protobuf.descriptor import ServiceDescriptor
+
+from sandmesh.api.options.v1 import options_pb2
+from sandmesh.errors import PermissionDenied, Unauthenticated
+from sandmeshd.gateway.addresses import token_required
+from sandmeshd.gateway.forward import is_public
 from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.gateway.tokens import Grant, KnownTokens
+from sandmeshd.runtime.callers import ADMIN, Caller, acting_for
+from sandmeshd.runtime.identity import OPEN_METHODS
 from sandmeshd.runtime.interception import Around, Context
 
-# What tells that a server lives says nothing of what is in it.
-OPEN_METHODS = ("/grpc.health.v1.Health/",)
+_TO_USERS = (options_pb2.ACCESS_OWNER, options_pb2.ACCESS_ANYONE)
+_UNLIMITED = Grant(ADMIN)
 
 
-def check_addresses(settings: GatewaySettings) -> None:
-    """Refuse addresses beyond loopback: neither TLS nor named tokens are there to protect them.
+def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
+    """Give the public methods that serve administrators only, by path."""
+    methods = [method for service in services for method in service.methods if is_public(method)]
+    closed = [one for one in methods if one.GetOptions().Extensions[options_pb2.access] not in _TO_USERS]
+    return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in closed)
 
-    Raises:
-        InvalidArgument: One is not a unix socket or a loopback address.
+
+def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[str]) -> Around:
+    """Serve each RPC for the caller whose token it shows, as long as that token is in force.
+
+    On a unix socket, which only the mesh's own user can open, and where no token is asked for, it may be left out;
+    the caller is an administrator then.
     """
-    for address in (*settings.listen, *settings.http_listen):
-        if not address.startswith("unix://") and not _is_loopback(address.rpartition(":")[0]):
-            message = (
-                f"the gateway does not listen at {address}: it is open to others and there is no TLS; "
-                "listen at 127.0.0.1 or a unix socket and put a TLS proxy or an SSH tunnel before it"
-            )
-            raise InvalidArgument(message, {"address": address})
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def bearer_required(settings: GatewaySettings) -> Around:
-    """Ask every client that is not on a unix socket for the token, where there is one."""
-    token = settings.bearer_token
-    expected = f"Bearer {token.get_secret_value()}".encode() if token is not None else b""
+    door = _Door(settings, tokens)
 
     @asynccontextmanager
     async def check(method: str, context: Context) -> AsyncGenerator[None]:
-        if expected and not method.startswith(OPEN_METHODS) and not context.peer().startswith("unix:"):
-            _check(context, expected)
-        yield
+        if method.startswith(OPEN_METHODS):
+            yield
+            return
+        grant = await door.grant(context)
+        if grant.caller.scope == "user" and method in closed:
+            message = f"{method} is for administrators: use a token of the scope admin"
+            raise PermissionDenied(message, {"method": method})
+        with acting_for(grant.caller):
+            if not grant.token_id:
+                yield
+                return
+            async with tokens.holding(grant):
+                yield
 
     return check
 
 
-def _check(context: Context, expected: bytes) -> None:
+class _Door:
+    def __init__(self, settings: GatewaySettings, tokens: KnownTokens) -> None:
+        self._required = token_required(settings)
+        self._static = settings.bearer_token.get_secret_value().encode() if settings.bearer_token else b""
+        self._static_grant = Grant(Caller("user", settings.bearer_user) if settings.bearer_user else ADMIN)
+        self._tokens = tokens
+
+    async def grant(self, context: Context) -> Grant:
+        shown = _shown(context)
+        if not shown:
+            if self._required and not context.peer().startswith("unix:"):
+                fix = "pass bearer_token=..., set SANDMESH_TOKEN or send `authorization: Bearer ...`"
+                raise Unauthenticated(f"this mesh wants a token: {fix}", {"token": "missing"})
+            return _UNLIMITED
+        if self._static and hmac.compare_digest(shown.encode(), self._static):
+            return self._static_grant
+        return await self._tokens.check(shown)
+
+
+def _shown(context: Context) -> str:
     given = dict(context.invocation_metadata() or ()).get("authorization", "")
-    raw = given if isinstance(given, bytes) else given.encode()
-    if not hmac.compare_digest(raw, expected):
-        said = "the bearer token is not valid" if raw else "this mesh wants a bearer token"
-        raise Unauthenticated(f"{said}: pass bearer_token=... or send `authorization: Bearer TOKEN`")
+    text = given.decode(errors="replace") if isinstance(given, bytes) else given
+    kind, _, token = text.partition(" ")
+    return token.strip() if kind.lower() == "bearer" else text

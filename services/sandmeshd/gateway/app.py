@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
 
+from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
-from sandmeshd.gateway.access import bearer_required, check_addresses
+from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
+from sandmeshd.gateway.access import admitted, closed_to_users
+from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
 from sandmeshd.gateway.http import HttpDoor, open_door
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.gateway.socket import open_call_sockets
+from sandmeshd.gateway.tokens import KnownTokens
 from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.runtime.tls import ServerTls
 
 
 @dataclass(frozen=True)
@@ -43,15 +49,36 @@ async def open_gateway(
     routes = Routes(stub, settings.connect_timeout_seconds)
     calls = Calls(settings, routes)
     handler = handlers(calls)
-    arounds = [bearer_required(settings)]
+    owners = [
+        (session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
+        (sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
+        (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
+    ]
     services = [
         Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
-        forwarded(session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
-        forwarded(sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
+        *(forwarded(service, channel) for service, channel in owners),
     ]
+    tokens = KnownTokens(
+        token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
+    )
+    public = [call_pb2.DESCRIPTOR.services_by_name["CallService"], *(service for service, _ in owners)]
+    arounds = [admitted(settings, tokens, closed_to_users(public))]
     async with AsyncExitStack() as stack:
         stack.callback(routes.close)
+        stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         door = await stack.enter_async_context(open_door(settings.http_listen))
-        listening = await stack.enter_async_context(open_server(settings.listen, services, arounds))
+        serving = open_server(settings.listen, services, arounds, tls=_tls(settings))
+        listening = await stack.enter_async_context(serving)
         await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
         yield Gateway(listening.addresses, door)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def _tls(settings: GatewaySettings) -> ServerTls | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return ServerTls(settings.tls_cert, settings.tls_key)

@@ -14,8 +14,9 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
 from sandmeshd.gateway.relay import Relay
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.callers import current_caller
 
 # More than any client has under way; a finished call that is not acknowledged counts until then.
 MOST_RELAYS = 8192
@@ -51,7 +52,7 @@ class Calls:
 
     def make_client(self, put: Put) -> Client:
         """Give a client whose calls are carried together, with their responses going to `put`."""
-        return Client(self._routes, self._settings.deadline_grace_seconds, put)
+        return Client(self._own_routes(), self._settings.deadline_grace_seconds, put)
 
     async def run_call(self, request: pb.RunCallRequest, context: Context) -> None:
         """Start a call and stream its events."""
@@ -70,7 +71,7 @@ class Calls:
         if first is None:
             raise InvalidArgument("the stream ended before its first frame: send start or attach")
         follower = Follower(acknowledges=False)
-        relay = Relay(self._routes, follower, first.frame.call_id, self._settings.deadline_grace_seconds)
+        relay = Relay(self._own_routes(), follower, first.frame.call_id, self._settings.deadline_grace_seconds)
         relay.open(first.frame)
         reading = asyncio.create_task(_forward_all(stream, relay))
         try:
@@ -105,20 +106,23 @@ class Calls:
 
     async def list_tools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsResponse:
         """List a sandbox's tools."""
-        link = await self._routes.link(request.sandbox_id)
+        link = await self._own_routes().link(request.sandbox_id)
         token = request.fencing_token or link.fencing_token
         question = agent_pb2.ListTools(group=request.group, fencing_token=token)
         answer = await link.ask(agent_pb2.ToAgent(list_tools=question), self._settings.connect_timeout_seconds)
         return pb.ListToolsResponse.FromString(answer.tools)
 
+    def _own_routes(self) -> OwnedRoutes:
+        return self._routes.of(current_caller())
+
     async def _ask(self, sandbox_id: str, frame: pb.CallFrame, token: int) -> agent_pb2.FromAgent:
-        link = await self._routes.link(sandbox_id)
+        link = await self._own_routes().link(sandbox_id)
         fenced = agent_pb2.Fenced(frame=frame, fencing_token=token or link.fencing_token)
         return await link.ask(agent_pb2.ToAgent(call=fenced), self._settings.connect_timeout_seconds)
 
     async def _follow(self, first: pb.CallFrame, context: Context) -> None:
         follower = Follower(acknowledges=True)
-        relay = Relay(self._routes, follower, first.call_id, self._settings.deadline_grace_seconds)
+        relay = Relay(self._own_routes(), follower, first.call_id, self._settings.deadline_grace_seconds)
         relay.open(first)
         try:
             await follower.write_all(context)
@@ -205,7 +209,7 @@ def _refused(response: bytes) -> SandmeshError | None:
 class Client:
     """The caller of all calls of a multiplexed stream."""
 
-    def __init__(self, routes: Routes, grace: float, put: Put) -> None:
+    def __init__(self, routes: OwnedRoutes, grace: float, put: Put) -> None:
         self._routes = routes
         self._grace = grace
         self._put = put

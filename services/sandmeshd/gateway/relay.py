@@ -9,7 +9,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState
 from sandmeshd.gateway.link import AgentLink
-from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.routes import OwnedRoutes
 from sandmeshd.gateway.wire import refusal, wrap
 
 CHUNK = 1024 * 1024
@@ -35,7 +35,7 @@ class Relay:
     after the last event that came; when that cannot be, it ends with SandboxLost.
     """
 
-    def __init__(self, routes: Routes, caller: Caller, call_id: str, grace: float) -> None:
+    def __init__(self, routes: OwnedRoutes, caller: Caller, call_id: str, grace: float) -> None:
         self.call_id = call_id
         self.sandbox_id = ""
         self.over = False

@@ -7,8 +7,9 @@ from functools import partial
 
 from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
-from sandmesh.errors import SandboxLost, SandmeshError
+from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
 from sandmeshd.gateway.link import AgentLink, connect
+from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
 
 
 class Routes:
@@ -22,6 +23,19 @@ class Routes:
         self._timeout = timeout
         self._links: dict[str, AgentLink] = {}
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
+        self._sessions: dict[str, str] = {}
+
+    def of(self, caller: Caller) -> OwnedRoutes:
+        """Give the way to the sandboxes that are a caller's."""
+        return OwnedRoutes(self, caller)
+
+    def session_key(self, sandbox_id: str) -> str:
+        """Give the key of the session that has the sandbox of an open link; empty in a pool."""
+        return self._sessions.get(sandbox_id, "")
+
+    async def learn_session(self, sandbox_id: str) -> None:
+        """Ask which session has a sandbox: one may have taken it from its pool since its link was opened."""
+        self._sessions[sandbox_id] = (await self._resolve(sandbox_id)).sandbox.session_key
 
     def known(self, sandbox_id: str) -> AgentLink | None:
         """Give the open link to a sandbox, where there is one."""
@@ -48,9 +62,7 @@ class Routes:
         """Say how a sandbox ended whose link broke."""
         fallback = SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": "its agent is gone"})
         try:
-            with translated():
-                request = sandbox_pb2.ResolveSandboxRequest(sandbox_id=sandbox_id)
-                await self._sandboxes.ResolveSandbox(request, timeout=self._timeout)
+            await self._resolve(sandbox_id)
         except SandboxLost as error:
             return error
         except SandmeshError:
@@ -65,13 +77,17 @@ class Routes:
             link.close()
 
     async def _open(self, sandbox_id: str) -> AgentLink:
-        with translated():
-            request = sandbox_pb2.ResolveSandboxRequest(sandbox_id=sandbox_id)
-            found = await self._sandboxes.ResolveSandbox(request, timeout=self._timeout)
+        found = await self._resolve(sandbox_id)
         make = partial(AgentLink, sandbox_id, found.sandbox.lease.fencing_token, self._closed)
         link = await connect(found.endpoint, make, found.agent_token, self._timeout)
         self._links[sandbox_id] = link
+        self._sessions[sandbox_id] = found.sandbox.session_key
         return link
+
+    async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:
+        request = sandbox_pb2.ResolveSandboxRequest(sandbox_id=sandbox_id)
+        with acting_for(SERVICE), translated():
+            return await self._sandboxes.ResolveSandbox(request, timeout=self._timeout)
 
     def _opened(self, sandbox_id: str, task: asyncio.Task[AgentLink]) -> None:
         self._opening.pop(sandbox_id, None)
@@ -81,3 +97,38 @@ class Routes:
     def _closed(self, link: AgentLink) -> None:
         if self._links.get(link.sandbox_id) is link:
             del self._links[link.sandbox_id]
+            self._sessions.pop(link.sandbox_id, None)
+
+
+class OwnedRoutes:
+    """The links to one caller's sandboxes; another's is answered as if there were none."""
+
+    def __init__(self, routes: Routes, caller: Caller) -> None:
+        self._routes = routes
+        self._caller = caller
+
+    def known(self, sandbox_id: str) -> AgentLink | None:
+        """Give the open link to a sandbox of the caller's, where there is one."""
+        link = self._routes.known(sandbox_id)
+        return link if link is not None and self._owns(sandbox_id) else None
+
+    async def link(self, sandbox_id: str) -> AgentLink:
+        """Give the link to a sandbox.
+
+        Raises:
+            SandboxNotFound: There is no such sandbox, or it is another's.
+            SandboxLost: It is gone; the message and facts say how it ended.
+        """
+        link = await self._routes.link(sandbox_id)
+        if not self._owns(sandbox_id) and not self._routes.session_key(sandbox_id):
+            await self._routes.learn_session(sandbox_id)
+        if not self._owns(sandbox_id):
+            raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
+        return link
+
+    async def why_lost(self, sandbox_id: str) -> SandmeshError:
+        """Say how a sandbox ended whose link broke."""
+        return await self._routes.why_lost(sandbox_id)
+
+    def _owns(self, sandbox_id: str) -> bool:
+        return self._caller.owns(self._routes.session_key(sandbox_id))

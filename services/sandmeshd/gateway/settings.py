@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, SecretStr
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 
 class GatewaySettings(BaseModel):
@@ -16,11 +18,35 @@ class GatewaySettings(BaseModel):
     http_listen: tuple[str, ...] = ("127.0.0.1:0",)
     """Addresses for HTTP (health, ports of sandboxes) as host:port; port 0 takes a free one; none: no HTTP."""
 
+    tls_cert: Path | None = None
+    """The certificate of TCP addresses, with its chain, in PEM; read again when the file changes."""
+
+    tls_key: Path | None = None
+    """The certificate's key, in PEM."""
+
+    require_token: bool | None = None
+    """Whether clients on TCP must show a token; none: where there is TLS, a bearer token or an open address."""
+
+    allow_insecure: bool = False
+    """Listen beyond loopback all the same where TLS is not there, or tokens are not asked for."""
+
     bearer_token: SecretStr | None = None
-    """What clients on TCP must send as `authorization: Bearer ...`; none: no token is asked for."""
+    """One token beside those of the store, taken as `authorization: Bearer ...`."""
+
+    bearer_user: str = ""
+    """The user that the bearer token stands for; empty: an administrator."""
+
+    token_cache_seconds: float = Field(default=10.0, gt=0)
+    """How long a token that was checked is taken without asking again; revocations are told at once all the same."""
 
     connect_timeout_seconds: float = 5.0
     """How long an agent may take to answer a new link."""
 
     deadline_grace_seconds: float = 10.0
     """How long after a call's own timeout the agent may take to send its result."""
+
+    @model_validator(mode="after")
+    def _both_of_tls(self) -> GatewaySettings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("give tls_cert and tls_key, or neither")
+        return self

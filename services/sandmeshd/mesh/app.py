@@ -19,11 +19,13 @@ from sandmeshd.gateway import GatewaySettings, HttpDoor, open_gateway
 from sandmeshd.mesh.ending import Ending
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweeping import remove, sweep_private
+from sandmeshd.runtime.identity import Identities, identity_required, kept_secret
 from sandmeshd.runtime.local import local_channel
 from sandmeshd.runtime.locks import held
-from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service
+from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
 from sandmeshd.runtime.serving import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
+from sandmeshd.tokens import TokenRecords, TokenServicer
 
 DRIVER = "bubblewrap"
 Progress = Callable[[str, float], None]
@@ -60,11 +62,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, _Parts(store, driver, ending), internal)
-        gateway = GatewaySettings(
-            listen=(f"unix://{paths.gateway}", *settings.listen),
-            http_listen=settings.http_listen,
-            bearer_token=settings.bearer_token,
-        )
+        gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel))
         yield Mesh(listening.addresses, listening.http, ending)
 
@@ -85,8 +83,13 @@ async def _open_internal(
     leases = local_channel([sandbox_service(allocator)])
     sandboxes = sandbox_pb2_grpc.SandboxServiceStub(leases)
     broker = await stack.enter_async_context(open_broker(BrokerSettings(), store, sandboxes))
-    services = [sandbox_service(allocator), session_service(broker), driver_service(DriverServicer(driver))]
-    await stack.enter_async_context(open_server([address], services))
+    services = [
+        sandbox_service(allocator),
+        session_service(broker),
+        token_service(TokenServicer(TokenRecords(store))),
+        driver_service(DriverServicer(driver)),
+    ]
+    await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))
     return local_channel(services)
 
 
@@ -97,6 +100,26 @@ async def _prepare(driver: Driver, progress: Progress) -> None:
             request = driver_pb2.PrepareTemplateRequest(template=template.name)
             async for step in driver.prepare_template(request):
                 progress(step.message, step.fraction)
+
+
+def identities(settings: MeshSettings) -> Identities:
+    """Give what proves services of the mesh to each other."""
+    stated = settings.mesh_secret
+    return Identities(stated.get_secret_value() if stated else kept_secret(settings.paths.secret))
+
+
+def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> GatewaySettings:
+    """Give the gateway's own settings."""
+    return GatewaySettings(
+        listen=listen,
+        http_listen=settings.http_listen,
+        bearer_token=settings.bearer_token,
+        bearer_user=settings.bearer_user,
+        require_token=settings.require_token,
+        tls_cert=settings.tls_cert,
+        tls_key=settings.tls_key,
+        allow_insecure=settings.allow_insecure,
+    )
 
 
 def store_settings(settings: MeshSettings) -> StoreSettings:

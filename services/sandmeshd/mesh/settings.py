@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sandmeshd.runtime.identity import SHORTEST
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 
@@ -40,13 +41,31 @@ class MeshSettings(BaseSettings):
     """Where sockets are; short, because a socket's path holds 107 bytes."""
 
     listen: tuple[str, ...] = ()
-    """Addresses beside the mesh's unix socket, as host:port; loopback only."""
+    """Addresses beside the mesh's unix socket, as host:port; beyond loopback only with TLS and tokens."""
 
     http_listen: tuple[str, ...] = ("127.0.0.1:0",)
     """Addresses for HTTP (health, ports of sandboxes) as host:port, loopback only; port 0 takes a free one."""
 
     bearer_token: SecretStr | None = None
-    """What clients on TCP must show."""
+    """One token that clients may show, beside those of `sandmesh token`."""
+
+    bearer_user: str = ""
+    """The user that the bearer token stands for; empty: an administrator."""
+
+    require_token: bool | None = None
+    """Whether clients on TCP must show a token; none: where there is TLS, a bearer token or an open address."""
+
+    tls_cert: Path | None = None
+    """The certificate of the gateway's TCP addresses, with its chain, in PEM."""
+
+    tls_key: Path | None = None
+    """The certificate's key, in PEM."""
+
+    allow_insecure: bool = False
+    """Listen beyond loopback all the same where TLS is not there, or tokens are not asked for."""
+
+    mesh_secret: SecretStr | None = Field(default=None, min_length=SHORTEST)
+    """What the services of a mesh prove to each other that they are of it; none: one kept in the state directory."""
 
     redis_url: SecretStr | None = None
     """A Redis or Valkey server (redis://, rediss://, unix://); none: an embedded one."""

@@ -48,6 +48,11 @@ class MeshPaths:
         return self.state / "lock"
 
     @property
+    def secret(self) -> Path:
+        """What proves services on this machine to each other, where they are told nothing else."""
+        return self.state / "secret"
+
+    @property
     def store(self) -> Path:
         """The embedded store's data."""
         return self.state / "store"

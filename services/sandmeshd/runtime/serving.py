@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from sandmesh.errors import MeshUnavailable
 from sandmeshd.runtime.interception import Around, AroundInterceptor, errors_as_status
+from sandmeshd.runtime.tls import ServerTls
 
 # 64 KiB of events fit many times; arguments and results pass in chunks of at most 1 MiB.
 MESSAGE_BYTES = 8 * 1024 * 1024
@@ -56,13 +57,15 @@ async def open_server(
     services: Sequence[Registration],
     arounds: Sequence[Around] = (),
     grace: float = 0.5,
+    tls: ServerTls | None = None,
 ) -> AsyncGenerator[Listening]:
     """Serve the services at the addresses until the block ends.
 
     Each is unix:///path or host:port, where port 0 takes a free one. `arounds` run inside the one that turns
-    exceptions into statuses. RPCs under way at the end get `grace` seconds.
+    exceptions into statuses. RPCs under way at the end get `grace` seconds. With `tls` it is spoken at host:port.
 
     Raises:
+        InvalidArgument: The certificate or its key cannot be used.
         MeshUnavailable: An address cannot be listened at.
     """
     interceptors = [AroundInterceptor(around) for around in (errors_as_status, *arounds)]
@@ -70,7 +73,7 @@ async def open_server(
     for service in services:
         service.add(server)
     health = await _add_standard(server, [service.name for service in services])
-    bound = tuple(_listen(server, address) for address in addresses)
+    bound = tuple(_listen(server, address, tls) for address in addresses)
     await server.start()
     try:
         yield Listening(server, bound)
@@ -90,9 +93,12 @@ async def _add_standard(server: grpc.aio.Server, names: Sequence[str]) -> health
     return health
 
 
-def _listen(server: grpc.aio.Server, address: str) -> str:
+def _listen(server: grpc.aio.Server, address: str, tls: ServerTls | None) -> str:
     try:
-        port = server.add_insecure_port(target(address))
+        if tls is None or address.startswith("unix://"):
+            port = server.add_insecure_port(target(address))
+        else:
+            port = server.add_secure_port(target(address), tls.credentials())
     except RuntimeError as error:
         message = f"cannot listen at {address}: {error}; free it or choose another address"
         raise MeshUnavailable(message, {"address": address}) from None

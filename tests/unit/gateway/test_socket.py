@@ -20,6 +20,7 @@ from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.gateway.calls import Client, Put
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.socket import open_call_sockets
+from sandmeshd.runtime.callers import ADMIN
 from sandmeshd.runtime.channels import open_channel
 from sandmeshd.runtime.interception import Around, Context
 from sandmeshd.runtime.serving import open_server
@@ -176,7 +177,7 @@ async def serving(path: Path, *arounds: Around) -> AsyncGenerator[None]:
         routes = Routes(sandbox_pb2_grpc.SandboxServiceStub(channel), 1.0)
 
         def make(put: Put) -> Client:
-            return Client(routes, 1.0, put)
+            return Client(routes.of(ADMIN), 1.0, put)
 
         await stack.enter_async_context(open_call_sockets([f"unix://{path}", "127.0.0.1:0"], make, arounds))
         yield

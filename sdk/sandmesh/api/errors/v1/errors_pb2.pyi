@@ -69,9 +69,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CANCELLED: _ErrorReason.ValueType  # 20
     """CANCELLED: the caller went away."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 21
-    """UNAUTHENTICATED: no token, or one that is not valid."""
+    """UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` says which: missing, invalid,
+    expired or revoked.
+    """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 22
-    """PERMISSION_DENIED: the caller may not do this."""
+    """PERMISSION_DENIED: the caller may not do this: it takes an administrator, or names a user that is not the token's."""
     ERROR_REASON_METHOD_NOT_FOUND: _ErrorReason.ValueType  # 23
     """UNIMPLEMENTED: the method is not public, or not known here."""
     ERROR_REASON_PROTOCOL_MISMATCH: _ErrorReason.ValueType  # 24
@@ -84,6 +86,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL: a defect. `error_id` finds it in the service's log."""
     ERROR_REASON_TEMPLATE_BUILD_FAILED: _ErrorReason.ValueType  # 28
     """FAILED_PRECONDITION: what the template is made of could not be built; `detail` has the builder's last words."""
+    ERROR_REASON_TOKEN_NOT_FOUND: _ErrorReason.ValueType  # 29
+    """NOT_FOUND: no such token."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names what went wrong. A unary RPC ends with a gRPC status that carries a google.rpc.ErrorInfo:
@@ -134,9 +138,11 @@ ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 19
 ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 20
 """CANCELLED: the caller went away."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 21
-"""UNAUTHENTICATED: no token, or one that is not valid."""
+"""UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` says which: missing, invalid,
+expired or revoked.
+"""
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 22
-"""PERMISSION_DENIED: the caller may not do this."""
+"""PERMISSION_DENIED: the caller may not do this: it takes an administrator, or names a user that is not the token's."""
 ERROR_REASON_METHOD_NOT_FOUND: ErrorReason.ValueType  # 23
 """UNIMPLEMENTED: the method is not public, or not known here."""
 ERROR_REASON_PROTOCOL_MISMATCH: ErrorReason.ValueType  # 24
@@ -149,6 +155,8 @@ ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 27
 """INTERNAL: a defect. `error_id` finds it in the service's log."""
 ERROR_REASON_TEMPLATE_BUILD_FAILED: ErrorReason.ValueType  # 28
 """FAILED_PRECONDITION: what the template is made of could not be built; `detail` has the builder's last words."""
+ERROR_REASON_TOKEN_NOT_FOUND: ErrorReason.ValueType  # 29
+"""NOT_FOUND: no such token."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -42,11 +42,50 @@ VISIBILITY_INTERNAL: Visibility.ValueType  # 2
 """Only services of the mesh may call it, directly."""
 Global___Visibility: _TypeAlias = Visibility  # noqa: Y015
 
+class _Access:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Access.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACCESS_UNSPECIFIED: _Access.ValueType  # 0
+    """An unmarked method: as ADMIN."""
+    ACCESS_ADMIN: _Access.ValueType  # 1
+    """Administrators only: tokens of the scope admin, and the mesh's own user on its unix socket."""
+    ACCESS_OWNER: _Access.ValueType  # 2
+    """Whoever owns what the request names. A user sees nothing of others: their sandboxes are answered with
+    SANDBOX_NOT_FOUND, as if there were none, and a user_id that is not the token's with PERMISSION_DENIED, whether
+    it exists or not. An administrator owns everything.
+    """
+    ACCESS_ANYONE: _Access.ValueType  # 3
+    """Every caller that came in: the method names nothing that belongs to anybody."""
+
+class Access(_Access, metaclass=_AccessEnumTypeWrapper):
+    """Access says which callers a public method serves. The gateway refuses the others; the service that owns what is
+    named checks again, from the identity that goes along with the request.
+    """
+
+ACCESS_UNSPECIFIED: Access.ValueType  # 0
+"""An unmarked method: as ADMIN."""
+ACCESS_ADMIN: Access.ValueType  # 1
+"""Administrators only: tokens of the scope admin, and the mesh's own user on its unix socket."""
+ACCESS_OWNER: Access.ValueType  # 2
+"""Whoever owns what the request names. A user sees nothing of others: their sandboxes are answered with
+SANDBOX_NOT_FOUND, as if there were none, and a user_id that is not the token's with PERMISSION_DENIED, whether
+it exists or not. An administrator owns everything.
+"""
+ACCESS_ANYONE: Access.ValueType  # 3
+"""Every caller that came in: the method names nothing that belongs to anybody."""
+Global___Access: _TypeAlias = Access  # noqa: Y015
+
 VISIBILITY_FIELD_NUMBER: _builtins.int
+ACCESS_FIELD_NUMBER: _builtins.int
 REQUIRED_FIELD_NUMBER: _builtins.int
 SECRET_FIELD_NUMBER: _builtins.int
 visibility: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Visibility.ValueType]
-"""Who may call the method."""
+"""Whether the gateway forwards the method."""
+access: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, Global___Access.ValueType]
+"""Which callers it serves."""
 required: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]
 """The field must be set; a request without it ends with INVALID_ARGUMENT."""
 secret: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.FieldOptions, _builtins.bool]

@@ -338,7 +338,7 @@ class Sandbox(_message.Message):
     driver: _builtins.str
     """The driver's name."""
     session_key: _builtins.str
-    """The session's key, empty in a pool."""
+    """The session's key, empty in a pool. It begins with its user's: who owns the session owns the sandbox."""
     slot: _builtins.str
     """Its place in the session, empty in a pool."""
     @_builtins.property

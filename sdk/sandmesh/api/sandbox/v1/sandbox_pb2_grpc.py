@@ -101,7 +101,8 @@ class SandboxServiceServicer(object):
 
     def ReleaseSandbox(self, request, context):
         """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-        A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (it is someone else's).
+        A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
+        SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,7 +124,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSandboxes(self, request, context):
-        """ListSandboxes lists records. Ends with: INVALID_ARGUMENT.
+        """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,7 +44,8 @@ class SandboxServiceStub:
     """RenewLease moves the deadline. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
     ReleaseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReleaseSandboxRequest, _sandbox_pb2.ReleaseSandboxResponse]
     """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-    A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (it is someone else's).
+    A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
+    SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
     """
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]
     """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
@@ -53,7 +54,7 @@ class SandboxServiceStub:
     RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]
-    """ListSandboxes lists records. Ends with: INVALID_ARGUMENT."""
+    """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]
     """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
     GetCapacity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]
@@ -75,7 +76,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """RenewLease moves the deadline. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
     ReleaseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReleaseSandboxRequest, _sandbox_pb2.ReleaseSandboxResponse]  # type: ignore[assignment]
     """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-    A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (it is someone else's).
+    A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
+    SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
     """
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]  # type: ignore[assignment]
     """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
@@ -84,7 +86,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]  # type: ignore[assignment]
-    """ListSandboxes lists records. Ends with: INVALID_ARGUMENT."""
+    """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]  # type: ignore[assignment]
     """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
     GetCapacity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]  # type: ignore[assignment]
@@ -121,7 +123,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ReleaseSandboxResponse, _abc.Awaitable[_sandbox_pb2.ReleaseSandboxResponse]]:
         """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-        A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (it is someone else's).
+        A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
+        SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
         """
 
     @_abc_1.abstractmethod
@@ -148,7 +151,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ListSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ListSandboxesResponse, _abc.Awaitable[_sandbox_pb2.ListSandboxesResponse]]:
-        """ListSandboxes lists records. Ends with: INVALID_ARGUMENT."""
+        """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
 
     @_abc_1.abstractmethod
     def ResolveSandbox(

@@ -123,7 +123,7 @@ class ConnectSessionRequest(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
-    """Who owns it. Empty: an anonymous session, whose ids are made up by the broker."""
+    """Who owns it. Empty: the token's user; an administrator gets an anonymous session, whose ids the broker makes up."""
     session_id: _builtins.str
     """Its name. Empty: made up."""
     @_builtins.property

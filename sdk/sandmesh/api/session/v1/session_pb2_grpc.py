@@ -27,6 +27,7 @@ if _version_not_supported:
 
 class SessionServiceStub(object):
     """SessionService owns sessions over leases.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
     """
 
     def __init__(self, channel):
@@ -64,6 +65,7 @@ class SessionServiceStub(object):
 
 class SessionServiceServicer(object):
     """SessionService owns sessions over leases.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
     """
 
     def ConnectSession(self, request, context):
@@ -141,6 +143,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class SessionService(object):
     """SessionService owns sessions over leases.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
     """
 
     @staticmethod

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """SessionService owns sessions over leases."""
+    """SessionService owns sessions over leases.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -49,7 +51,9 @@ class SessionServiceStub:
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """SessionService owns sessions over leases."""
+    """SessionService owns sessions over leases.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ConnectSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ConnectSessionRequest, _session_pb2.ConnectSessionResponse]  # type: ignore[assignment]
@@ -67,7 +71,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """ReleaseSession ends the session or some of its slots. One that is gone is answered as the first time."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SessionService owns sessions over leases."""
+    """SessionService owns sessions over leases.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    """
 
     @_abc_1.abstractmethod
     def ConnectSession(

@@ -1,0 +1,38 @@
+"""Which addresses a gateway may listen at, and whether those who come there must show a token."""
+
+from __future__ import annotations
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.addresses import is_open
+
+
+def token_required(settings: GatewaySettings) -> bool:
+    """Say whether clients on TCP must show a token."""
+    if settings.require_token is not None:
+        return settings.require_token
+    told = settings.bearer_token is not None or settings.tls_cert is not None
+    return told or any(is_open(address) for address in settings.listen)
+
+
+def check_addresses(settings: GatewaySettings) -> None:
+    """Refuse addresses beyond loopback without TLS and tokens, unless the settings say in words that they may be.
+
+    Raises:
+        InvalidArgument: One is open to others and something that protects it is missing.
+    """
+    address = next((one for one in (*settings.listen, *settings.http_listen) if is_open(one)), None)
+    if address is None or settings.allow_insecure:
+        return
+    if settings.tls_cert is None:
+        missing = "there is no TLS, so tokens and data could be read on the way"
+        fix = "give --tls-cert and --tls-key (`sandmesh certificate` makes a pair for trials)"
+    elif not token_required(settings):
+        missing, fix = "no token is asked for", "leave out --no-require-token"
+    else:
+        return
+    message = (
+        f"the gateway does not listen at {address}, which is open to others: {missing}; {fix}, "
+        "listen at 127.0.0.1, or say --allow-insecure"
+    )
+    raise InvalidArgument(message, {"address": address, "fix": fix})

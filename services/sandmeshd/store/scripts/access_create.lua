@@ -1,0 +1,18 @@
+-- Makes a token's record. Answers {now_us, field, value, ...}, or {} where a token in force has the name.
+local names, id = key('access_names'), args.id
+local holder = redis.call('HGET', names, args.name)
+if holder and holder ~= id then
+  local found = redis.call('HMGET', key('access', holder), 'id', 'expires_us', 'revoked_us')
+  local expires = tonumber(found[2] or '0')
+  if found[1] and not found[3] and (expires == 0 or expires > now) then return {} end
+end
+local token = key('access', id)
+redis.call('HSET', token, 'id', id, 'name', args.name, 'scope', args.scope, 'user', args.user, 'digest', args.digest,
+  'created_us', text(now))
+if args.ttl_us > 0 then
+  redis.call('HSET', token, 'expires_us', text(now + args.ttl_us))
+  redis.call('PEXPIREAT', token, text(math.floor((now + args.ttl_us + args.kept_us) / 1000)))
+end
+redis.call('HSET', names, args.name, id)
+redis.call('SADD', key('access_ids'), id)
+return {text(now), unpack(redis.call('HGETALL', token))}

@@ -1,0 +1,115 @@
+"""Every public RPC, tried by everybody who may not and by those who may."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from google.protobuf.descriptor import MethodDescriptor
+
+from sandmesh.api.options.v1 import options_pb2
+from sandmesh.errors import InvalidArgument, NotFound, PermissionDenied, SandboxNotFound, SandmeshError, Unauthenticated
+
+from .access_world import REQUESTS, Owned, World, open_world, public_methods
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OUTSIDERS = {
+    "nobody": "missing",
+    "a stranger": "invalid",
+    "one whose token expired": "expired",
+    "one whose token was revoked": "revoked",
+}
+
+ENDING = ("ReleaseSandbox", "ReleaseSession", "CancelCall", "SignalCall", "RevokeToken")
+SHOWING = ("GetSandbox", "ListSandboxes", "GetSession", "ListSessions", "ConnectSession", "KeepSession")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncGenerator[World]:
+    """Run one mesh for all of them."""
+    async with open_world() as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def adas(world: World) -> Owned:
+    """Give what is ada's, which others try to get at."""
+    return await world.own("ada")
+
+
+def short(method: MethodDescriptor) -> str:
+    return f"{method.containing_service.name}.{method.name}"
+
+
+def access(method: MethodDescriptor) -> Any:
+    return method.GetOptions().Extensions[options_pb2.access]
+
+
+every_method = pytest.mark.parametrize("method", list(public_methods()), ids=short)
+
+
+@every_method
+async def test_every_public_method_says_whom_it_serves_and_is_tried_here(method: MethodDescriptor) -> None:
+    assert access(method) != options_pb2.ACCESS_UNSPECIFIED
+    assert short(method) in REQUESTS, "say in access_world.REQUESTS how the method names what somebody owns"
+
+
+@every_method
+@pytest.mark.parametrize("who", OUTSIDERS)
+async def test_nobody_comes_in_without_a_token_in_force(
+    world: World, adas: Owned, method: MethodDescriptor, who: str
+) -> None:
+    with pytest.raises(Unauthenticated) as caught:
+        await world.send(method, REQUESTS[short(method)](adas), who)
+    assert caught.value.facts["token"] == OUTSIDERS[who]
+
+
+async def refusal(world: World, method: MethodDescriptor, adas: Owned) -> SandmeshError | None:
+    try:
+        answer: Any = await world.send(method, REQUESTS[short(method)](adas), "bob")
+    except (NotFound, PermissionDenied) as error:
+        return error
+    assert method.name == "ListSandboxes" or access(method) == options_pb2.ACCESS_ANYONE
+    assert adas.sandbox_id not in str(answer)
+    return None
+
+
+@every_method
+async def test_another_user_gets_at_nothing_of_adas(world: World, adas: Owned, method: MethodDescriptor) -> None:
+    error = await refusal(world, method, adas)
+    if access(method) == options_pb2.ACCESS_ADMIN or method.containing_service.name == "SessionService":
+        assert isinstance(error, PermissionDenied)
+    elif error is not None:
+        assert isinstance(error, SandboxNotFound)
+
+
+@every_method
+async def test_to_another_user_a_sandbox_of_adas_is_as_one_that_never_was(
+    world: World, adas: Owned, method: MethodDescriptor
+) -> None:
+    nothing = Owned("nobody", "none", "sb_" + "a" * 26, 1, adas.call_id, adas.token_id)
+    hers, none = await refusal(world, method, adas), await refusal(world, method, nothing)
+    assert type(hers) is type(none)
+    if hers is not None and none is not None:
+        assert hers.message.replace(adas.sandbox_id, "") == none.message.replace(nothing.sandbox_id, "")
+
+
+@every_method
+async def test_the_owner_and_administrators_are_served(world: World, adas: Owned, method: MethodDescriptor) -> None:
+    for who in ("ada", "an administrator", "root"):
+        owned = await world.own("ada") if method.name in ENDING else adas
+        request = REQUESTS[short(method)](owned)
+        if who == "ada" and access(method) == options_pb2.ACCESS_ADMIN:
+            with pytest.raises(PermissionDenied):
+                await world.send(method, request, who)
+            continue
+        if method.name == "ResizeCall":
+            with pytest.raises(InvalidArgument, match="no terminal"):
+                await world.send(method, request, who)
+            continue
+        answer = await world.send(method, request, who)
+        if method.name in SHOWING:
+            assert owned.sandbox_id in str(answer)
