@@ -9,7 +9,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults-free check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free check bench stubs format clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -23,6 +23,10 @@ test: set-up-dev
 # The tests without those that break things on purpose, which are the slow ones.
 faults-free: set-up-dev
 	@$(VENV)/python -m pytest --ignore=tests/faults $(ARGS)
+
+# Those alone, in full: kills at random for half an hour, and a soak of an hour.
+faults: set-up-dev
+	@SANDMESH_FAULTS=full $(VENV)/python -m pytest tests/faults $(ARGS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from redis.asyncio import Redis
 
 from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync, errors
 from sandmeshd.mesh import Mesh
+from tests.unit.store.servers import external_server
 
 from .conftest import MeshMaker
 
@@ -161,3 +165,15 @@ async def test_a_released_sandbox_is_gone(mesh: Mesh) -> None:
     with pytest.raises((errors.SandboxNotFound, errors.SandboxLost)):
         async with BaseSandboxAsync(sandbox_id, base_url=mesh.addresses[0]) as again:
             await again.run_ipython_cell("1")
+
+
+async def test_a_mesh_keeps_its_records_in_the_redis_that_it_is_given(make_mesh: MeshMaker, tmp_path: Path) -> None:
+    async with (
+        external_server(tmp_path) as server,
+        make_mesh(redis_url=server.unix_url) as mesh,
+        BaseSandboxAsync(base_url=mesh.addresses[0]) as box,
+        cast("Any", Redis).from_url(server.tcp_url) as client,
+    ):
+        assert (await box.run_ipython_cell("1+1")).text.strip() == "2"
+        keys = [key.decode() async for key in client.scan_iter()]
+        assert any(box.sandbox_id in key for key in keys), keys

@@ -124,12 +124,10 @@ def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> Gateway
 
 def store_settings(settings: MeshSettings) -> StoreSettings:
     """Give the store's own settings."""
-    return StoreSettings(
-        mesh_id=settings.mesh_id,
-        url=settings.redis_url,
-        directory=settings.paths.store,
-        socket=settings.paths.services / "r",
-    )
+    if settings.redis_url is not None:
+        return StoreSettings(mesh_id=settings.mesh_id, url=settings.redis_url)
+    paths = settings.paths
+    return StoreSettings(mesh_id=settings.mesh_id, directory=paths.store, socket=paths.services / "r")
 
 
 def driver_settings(settings: MeshSettings) -> BubblewrapSettings:
