@@ -9,6 +9,8 @@ from sandmesh.errors import InvalidArgument
 from sandmesh.events import Output
 
 LONGEST_LINE = 64 * 1024
+# A terminal begins lines anew with a carriage return too.
+ENDS = re.compile(r"[\r\n]+")
 
 
 def compile_pattern(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
@@ -46,9 +48,9 @@ class Search:
 
     def _look(self, event: Output) -> None:
         text = self._lines[event.stream] + event.text
-        *whole, rest = text.split("\n")
+        *whole, rest = ENDS.split(text)
         for line in (*whole, rest):
-            self._match = self._compiled.search(line.removesuffix("\r"))
+            self._match = self._compiled.search(line)
             if self._match is not None:
                 return
         self._lines[event.stream] = rest[-LONGEST_LINE:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Coroutine
 from typing import Annotated
 
 import typer
@@ -16,7 +17,11 @@ from sandmeshd.cli.finding import find_address
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
 from sandmeshd.cli.options import Command, Limit, SandboxId, Template, Timeout, limits, pairs
+from sandmeshd.cli.terminal import SHELL, attach, is_terminal
 from sandmeshd.cli.where import Where
+
+Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")]
+Terminal = Annotated[bool, typer.Option("--tty", "-t", help="Give it a terminal.")]
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -47,15 +52,32 @@ def run(
         env=pairs(env),
         limits=limits(limit),
     )
-    raise typer.Exit(_run(box, "run_shell_command", command=_line(command)))
+    raise typer.Exit(_run(_ran(box, "run_shell_command", command=_line(command))))
 
 
-@commands.command(name="exec", context_settings=INNER, epilog="Example: sandmesh exec sb_... -- ls -l")
+@commands.command(name="exec", context_settings=INNER, epilog="Example: sandmesh exec -it sb_... -- python3")
 @grouped
-def exec_(sandbox_id: SandboxId, command: Command, where: Where, timeout: Timeout = 3000) -> None:
+def exec_(
+    sandbox_id: SandboxId,
+    command: Command,
+    where: Where,
+    interactive: Interactive = False,
+    terminal: Terminal = False,
+    timeout: Timeout = 3000,
+) -> None:
     """Run a command in a sandbox that is there."""
     box = SandboxAsync(sandbox_id, timeout=timeout, base_url=find_address(where.base_url), bearer_token=where.token)
-    raise typer.Exit(_run(box, "run_shell_command", command=_line(command)))
+    if interactive or terminal:
+        raise typer.Exit(_run(attach(box, _line(command), terminal=_wanted(terminal))))
+    raise typer.Exit(_run(_ran(box, "run_shell_command", command=_line(command))))
+
+
+@commands.command(epilog="Example: sandmesh shell sb_...")
+@grouped
+def shell(sandbox_id: SandboxId, where: Where) -> None:
+    """Open a shell in a sandbox: a terminal of its own, or what standard input says where that is none."""
+    box = SandboxAsync(sandbox_id, base_url=find_address(where.base_url), bearer_token=where.token)
+    raise typer.Exit(_run(attach(box, SHELL, terminal=is_terminal())))
 
 
 @commands.command(epilog='Example: sandmesh python "import sys; sys.version"')
@@ -76,7 +98,7 @@ def python(
         bearer_token=where.token,
         limits=limits(limit),
     )
-    raise typer.Exit(_run(box, "run_ipython_cell", code=text))
+    raise typer.Exit(_run(_ran(box, "run_ipython_cell", code=text)))
 
 
 def _line(command: list[str]) -> str:
@@ -84,9 +106,15 @@ def _line(command: list[str]) -> str:
     return shlex.join(command[1:] if command[0] == "--" else command)
 
 
-def _run(box: SandboxAsync, tool: str, **arguments: object) -> int:
+def _wanted(terminal: bool) -> bool:
+    if terminal and not is_terminal():
+        raise typer.BadParameter("-t needs a terminal at standard input and output: leave it out, as in exec -i")
+    return terminal
+
+
+def _run(work: Coroutine[None, None, int]) -> int:
     try:
-        return run_to_end(_ran(box, tool, **arguments))
+        return run_to_end(work)
     except SandmeshError as error:
         explain(error)
         return NOT_RUN
