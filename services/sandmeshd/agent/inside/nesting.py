@@ -7,6 +7,8 @@ import os
 from sandmeshd.agent.inside import syscalls
 
 _QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+_SETTINGS = ("/proc/sys", "/proc/pressure")
+"""What could be written there: settings of the user namespace, and triggers on the load of the whole machine."""
 _NESTED = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
 
 
@@ -39,8 +41,10 @@ def enter_nested_namespaces() -> int:
         keep_mounts_private()
         mount_processes()
         write("/proc/sys/user/max_user_namespaces", "0")
-        syscalls.mount("/proc/sys", "/proc/sys", "", syscalls.MS_BIND | syscalls.MS_REC)
-        make_read_only("/proc/sys", _QUIET)
+        for place in _SETTINGS:
+            if os.access(place, os.F_OK):
+                syscalls.mount(place, place, "", syscalls.MS_BIND | syscalls.MS_REC)
+                make_read_only(place, _QUIET)
     return child
 
 

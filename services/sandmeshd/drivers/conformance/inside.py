@@ -28,6 +28,8 @@ class Finished:
     """Why the call ended, of EndReason."""
     message: str = ""
     """What its result says."""
+    content: str = ""
+    """Its content blocks, each one JSON, a line each."""
 
 
 async def run(sandbox: pb.RuntimeSandbox, command: str, fencing_token: int = 0) -> Finished:
@@ -76,7 +78,8 @@ async def call(
 def _finished(events: list[call_pb2.CallEvent]) -> Finished:
     out, err = (_written(events, stream) for stream in (call_pb2.STREAM_STDOUT, call_pb2.STREAM_STDERR))
     result = events[-1].result
-    return Finished(_code(result), out, err or result.message, result.reason, result.message)
+    blocks = [event.content.json.decode() for event in events if event.HasField("content")]
+    return Finished(_code(result), out, err or result.message, result.reason, result.message, "\n".join(blocks))
 
 
 def _code(result: call_pb2.Result) -> int | None:
