@@ -115,7 +115,8 @@ class Programs:
 def _is_victim(call: Call, ended: Ended) -> bool:
     # A shell that waited for what was killed says so by its exit code.
     by_shell = ended.exit_code == SHELL_KILLED
-    return call.stop_reason is None and (by_shell or ended.signal == signal.SIGKILL)
+    by_caller = call.stop_reason is not None or signal.SIGKILL in call.signals_sent
+    return not by_caller and (by_shell or ended.signal == signal.SIGKILL)
 
 
 async def _outcome(call: Call, ended: Ended) -> Outcome:

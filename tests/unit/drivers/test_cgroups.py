@@ -76,11 +76,14 @@ def sleep(entered: list[str]) -> subprocess.Popen[bytes]:
 async def test_user_code_is_in_one_group_and_the_agent_in_another(driver: Driver, paths: MeshPaths) -> None:
     sandbox = await make(driver, paths, memory_bytes=64 << 20, cpu_millis=500, pids=64)
     await run(sandbox, "sleep 100 >/dev/null 2>&1 &")
+    init = str(Folders(paths).folder("one").status_value("child-pid"))
     for path in folders_of(paths):
         user, agent = members(path / USER), members(path / AGENT)
         assert "sleep 100 " in user
         assert any("inside" in line for line in user)
-        assert all("--config-fd" in line for line in agent)
+        assert agent
+        assert not any("sleep" in line for line in agent)
+        assert init in (path / AGENT / "cgroup.procs").read_text().split()
 
 
 async def test_a_quota_throttles_by_the_kernels_own_count(driver: Driver, paths: MeshPaths, groups: Groups) -> None:
