@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
 
+from sandmesh._hosts import PACKAGES, normal_host
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
@@ -175,18 +176,27 @@ def _read_number(what: str, given: float, end: int) -> float:
 def _write_network(given: object) -> sandbox_pb2.NetworkGrant | None:
     if given is None:
         return None
-    if isinstance(given, str):
-        given = NetworkGrant(given)  # type: ignore[arg-type]  # what is no mode is refused below
-    elif isinstance(given, Sequence):
-        given = NetworkGrant("hosts", tuple(cast("Sequence[str]", given)))
-    grant = _from_mapping("network", NetworkGrant, given)
+    grant = _from_mapping("network", NetworkGrant, _read_words(given))
     if grant.mode not in _MODES:
-        raise _refuse("network", 'is "none", "public", a list of hosts or NetworkGrant', grant.mode)
-    if (grant.mode == "hosts") != bool(grant.hosts):
-        raise _refuse("network", 'has hosts where the mode is "hosts", and only there', grant)
-    for host in grant.hosts:
-        read_name("network.hosts", host)
-    return sandbox_pb2.NetworkGrant(mode=_MODES[grant.mode], hosts=grant.hosts)
+        raise _refuse("network", 'is "none", "public", "packages", a list of hosts or NetworkGrant', grant.mode)
+    if (grant.mode == "hosts" and not grant.hosts) or (grant.mode == "none" and grant.hosts):
+        raise _refuse("network", 'has hosts where the mode is "hosts", and none where it is "none"', grant)
+    hosts = [normal_host(read_name("network.hosts", host)) for host in grant.hosts]
+    return sandbox_pb2.NetworkGrant(mode=_MODES[grant.mode], hosts=hosts)
+
+
+def _read_words(given: object) -> object:
+    if isinstance(given, str):
+        return NetworkGrant("hosts", (given,)) if given == PACKAGES else NetworkGrant(given)  # type: ignore[arg-type]  # what is no mode is refused later
+    if not isinstance(given, Sequence):
+        return given
+    words = tuple(cast("Sequence[str]", given))
+    rest = tuple(word for word in words if word not in {"none", "public"})
+    if len(words) == 1 and not rest:
+        return NetworkGrant(words[0])  # type: ignore[arg-type]  # it is one of the two
+    if "none" in words:
+        raise _refuse("network", 'is "none" alone, or what may be reached', words)
+    return NetworkGrant("public" if "public" in words else "hosts", rest)
 
 
 def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:

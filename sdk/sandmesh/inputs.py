@@ -44,10 +44,14 @@ class NetworkGrant:
 
     mode: Literal["none", "public", "hosts"]
     hosts: tuple[str, ...] = ()
-    """Host names, `*.` wildcards or the preset `packages`, where the mode is "hosts"."""
+    """Hosts: names, addresses, `*.` and a domain, or the preset `packages`; each perhaps with a port (`host:8443`).
+
+    With "public" they are allowed beside the public ones. A host that is listed by its exact name or address may be a
+    private one.
+    """
 
 
-NetworkInput = NetworkGrant | Literal["none", "public"] | Sequence[str] | Mapping[str, Any]
+NetworkInput = NetworkGrant | Literal["none", "public", "packages"] | Sequence[str] | Mapping[str, Any]
 LimitsInput = Limits | Mapping[str, Any]
 
 
@@ -64,7 +68,10 @@ class Options(TypedDict, total=False):
     """The caller's labels: keys of 1 to 63 characters, values of at most 255."""
 
     network: NetworkInput | None
-    """What it may reach: "none", "public", a list of hosts, or NetworkGrant; None: the template's default."""
+    """What it may reach: "none", "public", "packages", a list of hosts (and "public"), or NetworkGrant.
+
+    None: the template's default.
+    """
 
     template: str | None
     """The template, where it is not named as the type."""

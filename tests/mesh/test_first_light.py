@@ -125,9 +125,6 @@ async def test_what_cannot_be_enforced_is_refused(mesh: Mesh) -> None:
     with pytest.raises(errors.CapabilityMissing):
         async with BaseSandboxAsync(base_url=mesh.addresses[0], limits={"disk": 1 << 60}):
             pass
-    with pytest.raises(errors.CapabilityMissing):
-        async with BaseSandboxAsync(base_url=mesh.addresses[0], network="public"):
-            pass
 
 
 async def test_a_full_mesh_says_so_within_the_deadline(make_mesh: MeshMaker) -> None:

@@ -18,6 +18,7 @@ from sandmeshd.agent.birth import describe
 from sandmeshd.agent.call import Patience
 from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
+from sandmeshd.agent.egress import Egress
 from sandmeshd.agent.engine import Engine, Identity
 from sandmeshd.agent.link import serve_links
 from sandmeshd.agent.memory import Memory
@@ -56,7 +57,8 @@ async def open_agent(
         stack.callback(programs.close)
         engine = _engine(config, _tools(stack, config, cells, Shell(programs)))
         stack.push_async_callback(engine.close)
-        await _listen(stack, config.listen, serve_links(engine))
+        egress = await _open_egress(stack, config.egress_port)
+        await _listen(stack, config.listen, serve_links(engine, egress))
         await processes.up
         yield processes
 
@@ -84,6 +86,14 @@ def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, s
         return toolbox
 
     return executor.submit(make).result
+
+
+async def _open_egress(stack: AsyncExitStack, port: int) -> Egress | None:
+    if not port:
+        return None
+    egress = Egress()
+    stack.callback((await egress.listen(port)).close)
+    return egress
 
 
 async def _listen(stack: AsyncExitStack, address: str, links: Callable[[], asyncio.Protocol]) -> None:

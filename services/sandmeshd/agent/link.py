@@ -13,6 +13,7 @@ from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import InvalidArgument, ProtocolMismatch, SandmeshError, TooLarge, to_detail
 from sandmeshd.agent.call import Call
+from sandmeshd.agent.egress import Egress
 from sandmeshd.agent.engine import Engine
 from sandmeshd.agent.framing import FramedLink
 from sandmeshd.agent.subscription import Subscription
@@ -37,9 +38,10 @@ class _Unfinished:
 class Link(FramedLink):
     """A gateway that shows the agent's token may start calls and follow them, each on a channel of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, egress: Egress | None) -> None:
         super().__init__()
         self._engine = engine
+        self._egress = egress
         self._welcome = False
         self._deadline = self._loop.call_later(_HELLO_SECONDS, self.close)
         self._subscriptions: dict[int, Subscription] = {}
@@ -61,6 +63,8 @@ class Link(FramedLink):
         """Detach from every call; they go on."""
         super().connection_lost(exc)
         self._deadline.cancel()
+        if self._egress is not None:
+            self._egress.detach(self)
         for subscription in self._calls.values():
             subscription.call.detach(subscription)
         self._calls.clear()
@@ -107,6 +111,14 @@ class Link(FramedLink):
                 self._engine.check_token(message.list_tools.fencing_token)
                 tools = self._engine.tools(message.list_tools.group)
                 self.write(pb.FromAgent(channel=message.channel, tools=tools).SerializeToString())
+                return
+            elif body == "egress" and self._egress is not None:
+                self._egress.take(self, message.egress)
+                return
+            elif body == "open_egress" and self._egress is not None:
+                # Its answer comes before the first of what it carries.
+                self._done(message.channel)
+                self._egress.attach(self)
                 return
             elif body != "ping":
                 raise InvalidArgument(f"the agent knows no {body} here")
@@ -262,6 +274,6 @@ def _check_protocol(protocol: int) -> None:
         )
 
 
-def serve_links(engine: Engine) -> Callable[[], asyncio.Protocol]:
+def serve_links(engine: Engine, egress: Egress | None = None) -> Callable[[], asyncio.Protocol]:
     """Give what makes a link of each connection, with one of the engine's behind all."""
-    return lambda: Link(engine)
+    return lambda: Link(engine, egress)

@@ -135,7 +135,7 @@ class Nodes:
         nodes = await self._prepared(nodes, spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
-        full = normalized(spec, driver)
+        full = normalized(spec, driver, _default_network(nodes[0], template))
         key = spec_key(full, template.generation if template else "")
         return Placement(full, self._want(full, key, nodes))
 
@@ -227,6 +227,12 @@ async def _prepare(node: Node, template: str) -> SandmeshError | None:
 def _is_prepared(node: Node, template: str) -> bool:
     found = node.template(template)
     return found is not None and found.prepared
+
+
+def _default_network(node: Node, template: pb.TemplateInfo | None) -> sandbox_pb2.NetworkGrant | None:
+    # A default is applied where it can be; stated to a driver that cannot, it would be a requirement.
+    able = node.info.capabilities.network_modes if node.info else ()
+    return template.network if template and template.network.mode in able else None
 
 
 def _with_ports(nodes: Sequence[Node], count: int) -> list[Node]:

@@ -6,10 +6,12 @@ import base64
 import hashlib
 import secrets
 
+from sandmesh._hosts import normal_host
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument
 
-_LABEL_KEY, _LABEL_VALUE, _PORTS, _NAME = 63, 255, 64, 255
+_LABEL_KEY, _LABEL_VALUE, _PORTS, _NAME, _HOSTS = 63, 255, 64, 255, 256
+_LISTING = frozenset({pb.NETWORK_MODE_HOSTS, pb.NETWORK_MODE_PUBLIC})
 
 
 def new_sandbox_id() -> str:
@@ -30,8 +32,16 @@ def check_spec(spec: pb.SandboxSpec) -> None:
     for name in spec.environment:
         _check(bool(name) and "=" not in name and "\0" not in name, "spec.environment", "has a name that is none")
     _check(spec.port_count <= _PORTS, "spec.port_count", f"is at most {_PORTS}")
-    hosts = spec.network.mode == pb.NETWORK_MODE_HOSTS
-    _check(hosts == bool(spec.network.hosts), "spec.network.hosts", "go with the mode HOSTS, and only with it")
+    _check_network(spec.network)
+
+
+def _check_network(grant: pb.NetworkGrant) -> None:
+    field = "spec.network.hosts"
+    _check(len(grant.hosts) <= _HOSTS, field, f"are at most {_HOSTS}")
+    _check(bool(grant.hosts) or grant.mode != pb.NETWORK_MODE_HOSTS, field, "are at least one with the mode HOSTS")
+    _check(not grant.hosts or grant.mode in _LISTING, field, "go with the modes HOSTS and PUBLIC, and only with those")
+    for host in grant.hosts:
+        normal_host(host)
 
 
 def check_name(value: str, field: str) -> None:
@@ -48,14 +58,19 @@ def _check(good: bool, field: str, rule: str) -> None:
         raise InvalidArgument(f"{field} {rule}", {"field": field})
 
 
-def normalized(spec: pb.SandboxSpec, driver: str) -> pb.SandboxSpec:
-    """Give the spec in the one form that all with the same meaning have, with its driver named."""
+def normalized(spec: pb.SandboxSpec, driver: str, network: pb.NetworkGrant | None = None) -> pb.SandboxSpec:
+    """Give the spec in the one form that all with the same meaning have, with its driver named.
+
+    `network` is what it may reach where the spec does not say.
+    """
     result = pb.SandboxSpec()
     result.CopyFrom(spec)
     result.driver = driver
     if result.limits == pb.Limits():
         result.ClearField("limits")
-    hosts = sorted({host.lower() for host in spec.network.hosts})
+    if network is not None and not spec.network.mode:
+        result.network.CopyFrom(network)
+    hosts = sorted({normal_host(host) for host in result.network.hosts})
     del result.network.hosts[:]
     result.network.hosts.extend(hosts)
     if result.network == pb.NetworkGrant():

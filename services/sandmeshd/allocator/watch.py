@@ -57,9 +57,16 @@ class Watch:
         async for change in changes:
             if change.synced:
                 await self._compare(node, expected, seen)
+            elif change.HasField("egress_refusal"):
+                self._refused(node, change.egress_refusal)
             else:
                 seen[change.sandbox.sandbox_id] = change.sandbox
                 await self._observe(node, change.sandbox)
+
+    def _refused(self, node: Node, refusal: pb.EgressRefusal) -> None:
+        # The one place where the allocator hears of refusals.
+        where = {"host": refusal.host, "port": refusal.port, "reason": refusal.reason, "count": refusal.count}
+        log.info("egress was refused", sandbox_id=refusal.sandbox_id, node=node.name, **where)
 
     async def _observe(self, node: Node, sandbox: pb.RuntimeSandbox) -> None:
         if sandbox.state != pb.RUNTIME_STATE_ENDED:

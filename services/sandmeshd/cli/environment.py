@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
 
 from sandmesh.errors import InvalidArgument
+from sandmeshd.cli.clients import read_clients
 from sandmeshd.mesh.settings import MeshSettings
 
 
 class EnvironmentSettings(MeshSettings):
-    """MeshSettings with the environment below what is given."""
+    """MeshSettings with the environment below what is given, and the configuration of pip and npm below that."""
 
     @classmethod
     def settings_customise_sources(
@@ -23,8 +25,8 @@ class EnvironmentSettings(MeshSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what is given, then the environment."""
-        return (init_settings, env_settings)
+        """Take what is given, then the environment, then what this machine's own clients are configured with."""
+        return (init_settings, env_settings, InitSettingsSource(settings_cls, read_clients(os.environ)))
 
 
 def read_settings(**given: Any) -> MeshSettings:

@@ -16,7 +16,8 @@ from sandmeshd.cli.endings import NOT_RUN, explain
 from sandmeshd.cli.finding import find_address
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
-from sandmeshd.cli.options import Command, Limit, SandboxId, Template, Timeout, limits, pairs
+from sandmeshd.cli.making import Making
+from sandmeshd.cli.options import Command, SandboxId, Timeout
 from sandmeshd.cli.terminal import SHELL, attach, is_terminal
 from sandmeshd.cli.where import Where
 
@@ -28,31 +29,12 @@ commands = typer.Typer(rich_markup_mode=None)
 # Options after the first argument are the inner command's.
 INNER = {"allow_interspersed_args": False}
 
-Environment = Annotated[
-    list[str] | None, typer.Option("--env", "-e", help="A variable of what runs; repeatable.", metavar="NAME=VALUE")
-]
-
 
 @commands.command(context_settings=INNER, epilog="Example: sandmesh run -e NAME=Ada -- bash -c 'echo hello $NAME'")
 @grouped
-def run(
-    command: Command,
-    where: Where,
-    template: Template = "base",
-    env: Environment = None,
-    limit: Limit = None,
-    timeout: Timeout = 3000,
-) -> None:
+def run(command: Command, where: Where, making: Making, timeout: Timeout = 3000) -> None:
     """Run a command in a sandbox of its own, and give the sandbox back when it ends."""
-    box = SandboxAsync(
-        sandbox_type=template,
-        timeout=timeout,
-        base_url=find_address(where.base_url),
-        bearer_token=where.token,
-        env=pairs(env),
-        limits=limits(limit),
-    )
-    raise typer.Exit(_run(_ran(box, "run_shell_command", command=_line(command))))
+    raise typer.Exit(_run(_ran(_new_box(where, making, timeout), "run_shell_command", command=_line(command))))
 
 
 @commands.command(name="exec", context_settings=INNER, epilog="Example: sandmesh exec -it sb_... -- python3")
@@ -85,20 +67,22 @@ def shell(sandbox_id: SandboxId, where: Where) -> None:
 def python(
     code: Annotated[str, typer.Argument(help="Python code; - reads it from standard input.")],
     where: Where,
-    template: Template = "base",
-    limit: Limit = None,
+    making: Making,
     timeout: Timeout = 3000,
 ) -> None:
     """Run Python code in a sandbox of its own."""
     text = sys.stdin.read() if code == "-" else code
-    box = SandboxAsync(
-        sandbox_type=template,
+    raise typer.Exit(_run(_ran(_new_box(where, making, timeout), "run_ipython_cell", code=text)))
+
+
+def _new_box(where: Where, making: Making, timeout: float) -> SandboxAsync:
+    return SandboxAsync(
+        sandbox_type=making.template,
         timeout=timeout,
         base_url=find_address(where.base_url),
         bearer_token=where.token,
-        limits=limits(limit),
+        **making.options(),
     )
-    raise typer.Exit(_run(_ran(box, "run_ipython_cell", code=text)))
 
 
 def _line(command: list[str]) -> str:

@@ -1,10 +1,12 @@
-"""What a driver says to an agent: a new fencing token, over the framed link of agent.proto."""
+"""What a driver says to an agent, over the framed link of agent.proto: a new fencing token, what egress brings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+
+from google.protobuf.message import DecodeError
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -37,23 +39,36 @@ class AgentLink:
         Raises:
             SandmeshError: The agent refused: its own error.
         """
-        data = frame.SerializeToString()
-        self._writer.write(len(data).to_bytes(4, "big") + data)
-        await self._writer.drain()
+        await self.send(frame)
         final = False
         while not final:
-            answer = await self._receive()
+            answer = await self.receive()
             if answer.channel == frame.channel:
                 if answer.HasField("error"):
                     raise from_detail(answer.error)
                 yield answer
                 final = answer.final
 
-    async def _receive(self) -> agent_pb2.FromAgent:
+    async def send(self, frame: agent_pb2.ToAgent) -> None:
+        """Send a frame; return when the link has room for more."""
+        data = frame.SerializeToString()
+        self._writer.write(len(data).to_bytes(4, "big") + data)
+        await self._writer.drain()
+
+    async def receive(self) -> agent_pb2.FromAgent:
+        """Give the next frame, whatever its channel.
+
+        Raises:
+            ProtocolMismatch: It is none.
+            EOFError: The agent is gone.
+        """
         size = int.from_bytes(await self._reader.readexactly(4), "big")
         if size > FRAME_BYTES:
             raise ProtocolMismatch(f"the agent sent a frame of {size} bytes")
-        return agent_pb2.FromAgent.FromString(await self._reader.readexactly(size))
+        try:
+            return agent_pb2.FromAgent.FromString(await self._reader.readexactly(size))
+        except DecodeError:
+            raise ProtocolMismatch("the agent sent what is no frame") from None
 
 
 @asynccontextmanager
@@ -64,18 +79,44 @@ async def open_link(sandbox: pb.RuntimeSandbox, patience: float = PATIENCE_SECON
         SandboxLost: Nothing answers there, now or before the block ends.
         ProtocolMismatch: The agent speaks another protocol, or is another sandbox's.
     """
+    with _lost(sandbox):
+        async with asyncio.timeout(patience), _opened(sandbox) as link:
+            yield link
+
+
+@asynccontextmanager
+async def held_link(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
+    """Open a link as `open_link` does, to be used for as long as it holds.
+
+    Raises:
+        SandboxLost: Nothing answers there, now or before the block ends.
+        ProtocolMismatch: The agent speaks another protocol, or is another sandbox's.
+    """
+    with _lost(sandbox):
+        async with AsyncExitStack() as stack:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                link = await stack.enter_async_context(_opened(sandbox))
+            yield link
+
+
+@contextmanager
+def _lost(sandbox: pb.RuntimeSandbox) -> Generator[None]:
     try:
-        async with asyncio.timeout(patience):
-            reader, writer = await _connect(sandbox.endpoint)
-            try:
-                link = AgentLink(reader, writer)
-                await _greet(link, sandbox)
-                yield link
-            finally:
-                writer.close()
+        yield
     except (OSError, EOFError, TimeoutError) as error:
         detail = str(error) or type(error).__name__
         raise SandboxLost(f"the agent of {sandbox.sandbox_id} does not answer", {"detail": detail}) from None
+
+
+@asynccontextmanager
+async def _opened(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
+    reader, writer = await _connect(sandbox.endpoint)
+    try:
+        link = AgentLink(reader, writer)
+        await _greet(link, sandbox)
+        yield link
+    finally:
+        writer.close()
 
 
 async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

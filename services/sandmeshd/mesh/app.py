@@ -140,6 +140,7 @@ def driver_settings(settings: MeshSettings) -> BubblewrapSettings:
         python=settings.python,
         way=settings.bubblewrap_way,
         stands_by=True,
+        egress=settings.egress,
     )
 
 

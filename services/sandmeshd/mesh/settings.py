@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
 from sandmeshd.runtime.identity import SHORTEST
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
@@ -99,6 +100,31 @@ class MeshSettings(BaseSettings):
 
     ephemeral: bool = False
     """The mesh is one program's own: its sandboxes end with it and nothing of it is kept."""
+
+    egress_private: Literal["named", "never"] = "named"
+    """Whether a grant may name hosts with private addresses; `never` keeps users out of the node's own network."""
+
+    egress_proxy: SecretStr | None = None
+    """The proxy that the node needs to reach others, as http://[user:password@]host:port; by default HTTPS_PROXY's."""
+
+    egress_no_proxy: str = ""
+    """Hosts that the node reaches without that proxy, separated by commas; by default NO_PROXY's."""
+
+    pip_index_url: str = ""
+    """The index that the grant `packages` names; by default the one that pip is configured with here."""
+
+    pip_extra_index_urls: tuple[str, ...] = ()
+    """Further ones, as a JSON list; by default those that pip is configured with here."""
+
+    npm_registry: str = ""
+    """The npm registry that the grant `packages` names; by default the one that npm is configured with here."""
+
+    @property
+    def egress(self) -> EgressSettings:
+        """The settings of the driver's egress."""
+        indexes = PackageIndexes(pip=self.pip_index_url, pip_extra=self.pip_extra_index_urls, npm=self.npm_registry)
+        proxy = self.egress_proxy if self.egress_proxy and self.egress_proxy.get_secret_value() else None
+        return EgressSettings(private=self.egress_private, proxy=proxy, no_proxy=self.egress_no_proxy, indexes=indexes)
 
     @property
     def paths(self) -> MeshPaths:

@@ -43,8 +43,8 @@ class Template(BaseModel):
     variables: dict[str, str] = Field(default_factory=dict)
     """Environment variables of user code, on top of those of `python`."""
 
-    network: Literal["none"] = "none"
-    """What a sandbox may reach when its creator does not say."""
+    network: Literal["none", "public", "packages"] | tuple[str, ...] = "none"
+    """What a sandbox may reach when its creator does not say: one word, or hosts and perhaps "public"."""
 
     @property
     def generation(self) -> str:

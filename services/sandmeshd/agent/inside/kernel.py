@@ -10,7 +10,7 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from sandmeshd.agent.inside import frames, launch, output, shell
+from sandmeshd.agent.inside import frames, launch, layer, output, shell
 
 
 class Kernel:
@@ -33,6 +33,7 @@ class Kernel:
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
         _reseed()
+        self._layer = layer.Layer(os.environ)
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
@@ -57,6 +58,7 @@ class Kernel:
             streams.mend()
 
     def _run(self, code: str) -> tuple[int, str]:
+        self._layer.refresh()
         try:
             error = self._run_interruptible(code)
         except KeyboardInterrupt as interrupt:

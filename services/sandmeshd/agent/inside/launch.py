@@ -12,7 +12,7 @@ import termios
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sandmeshd.agent.inside import syscalls
+from sandmeshd.agent.inside import layer, syscalls
 
 _HIGH = 200
 _RESET = (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
@@ -74,6 +74,7 @@ def become(request: dict[str, Any], fds: list[int], failure: int) -> NoReturn:
         if request["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         _step("limits", lambda: limit(request["limits"]))
+        layer.make(request["env"])
         _step("directory", lambda: os.chdir(request["cwd"]))
         _step("memory", be_open)
         _step("program", lambda: os.execvpe(request["argv"][0], request["argv"], request["env"]))  # noqa: S606

@@ -28,16 +28,18 @@ from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.system import show_system
 from sandmeshd.drivers.bubblewrap.ways import Ways
 from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
+from sandmeshd.drivers.egress import Resolver, open_egress
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import load_templates
 
 
 @asynccontextmanager
-async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
+async def open_driver(settings: BubblewrapSettings, resolver: Resolver | None = None) -> AsyncGenerator[Driver]:
     """Open the driver of a mesh; the sandboxes that its folders hold are adopted.
 
-    They outlive it, unless `ends_with_driver` says otherwise.
+    They outlive it, unless `ends_with_driver` says otherwise. `resolver` finds the addresses of what sandboxes want to
+    reach; by default the system does.
 
     Raises:
         RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing.
@@ -52,7 +54,8 @@ async def open_driver(settings: BubblewrapSettings) -> AsyncGenerator[Driver]:
     driver = BubblewrapDriver(settings, supplies, ways, Probe(view, filters.agent), filters.user)
     await driver.adopt()
     try:
-        yield driver
+        async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
+            yield guarded
     finally:
         await driver.close()
 

@@ -16,15 +16,25 @@ from sandmeshd.drivers.bubblewrap.demands import enforced, hard_limit
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.system import HOME, USER
+from sandmeshd.drivers.egress import EgressSettings, describe, effective_grant, egress_port, egress_variables
 from sandmeshd.templates import Template
 
 FINISHED_CALL_SECONDS = 600
 PROCESSES = 512
 """The processes and threads of a sandbox that does not state how many."""
 
+LAYER = f"{HOME}/.venv"
+"""Where what pip and npm install goes, in place of the template's environment, which is read-only."""
+
+PATH = f"{ENVIRONMENT}/bin:/usr/local/bin:/usr/bin:/bin"
 BASIC = {
-    "PATH": f"{ENVIRONMENT}/bin:/usr/local/bin:/usr/bin:/bin",
-    "VIRTUAL_ENV": ENVIRONMENT,
+    "PATH": f"{LAYER}/bin:{PATH}",
+    "VIRTUAL_ENV": LAYER,
+    "NPM_CONFIG_PREFIX": LAYER,
+    # A cache would take memory, and is gone with the sandbox.
+    "PIP_NO_CACHE_DIR": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
     "HOME": HOME,
     "USER": USER,
     "LOGNAME": USER,
@@ -75,6 +85,18 @@ def agent_config(
         finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
         hidden_directory=SOCKETS,
     )
+
+
+def let_out(record: Record, config: agent_pb2.AgentConfig, template: Template, settings: EgressSettings) -> None:
+    """Add to record and configuration what lets a sandbox out as far as its grant goes; what was stated stays."""
+    grant = effective_grant(record.sandbox.spec, template)
+    record.sandbox.enforced["network"] = describe(grant)
+    config.egress_port = egress_port(grant)
+    if record.sandbox.spec.environment.keys() & {"VIRTUAL_ENV", "PATH"} == {"VIRTUAL_ENV"}:
+        config.environment["PATH"] = f"{config.environment['VIRTUAL_ENV']}/bin:{PATH}"
+    for name, value in egress_variables(grant, settings).items():
+        if name not in config.environment:
+            config.environment[name] = value
 
 
 def _at_most_hard(kind: int, default: int) -> int:

@@ -10,6 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.bubblewrap.cgroups import Wanted
+from sandmeshd.drivers.egress import MODES
 from sandmeshd.templates import Template
 
 MEMORY = "tmpfs"
@@ -18,14 +19,12 @@ MEMORY = "tmpfs"
 SMALLEST_MEMORY = 32 << 20
 """Less does not hold a kernel of Python."""
 
-_GRANTED = (sandbox_pb2.NETWORK_MODE_UNSPECIFIED, sandbox_pb2.NETWORK_MODE_NONE)
-
 
 def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
     """Give what can be enforced and done, where control groups enforce `groups`."""
     return pb.Capabilities(
         limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
-        network_modes=[sandbox_pb2.NETWORK_MODE_NONE],
+        network_modes=MODES,
         isolation="namespaces",
     )
 
@@ -89,13 +88,10 @@ def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:
 
 
 def _unmet(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> list[str]:
-    network = request.spec.network
     stated = _stated(request.spec.limits)
     able = capabilities(groups).limits
     needs = [name for name, value in stated.items() if value and name not in able]
     needs += [f"{name} (at most {most} here)" for name, most in _most().items() if stated[name] > most]
-    if network.mode not in _GRANTED or network.hosts:
-        needs.append("network")
     if request.spec.port_count or request.ports:
         needs.append("ports")
     return needs

@@ -19,7 +19,7 @@ from sandmesh.errors import (
 )
 from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
-from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record, variables_of
+from sandmeshd.drivers.bubblewrap.configuring import agent_config, let_out, new_record, variables_of
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.demands import capabilities, check, wanted
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
@@ -100,6 +100,7 @@ class BubblewrapDriver:
         mounts = self._supplies.mounts(template, folder, request.spec.limits.disk_bytes)
         record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings.ends_with_driver)
+        let_out(record, config, template, self._settings.egress)
         await self._remove(folder)
         try:
             variables = variables_of(template)

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.runtime.paths import MeshPaths
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
@@ -47,6 +48,9 @@ class BubblewrapSettings(BaseModel):
 
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""
+
+    egress: EgressSettings = EgressSettings()
+    """What sandboxes may reach at all, and how."""
 
     @property
     def host_uid(self) -> int:

@@ -14,6 +14,7 @@ from sandmeshd.drivers.bubblewrap.builds import is_complete
 from sandmeshd.drivers.bubblewrap.demands import template_of
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
 from sandmeshd.drivers.bubblewrap.records import Folder
+from sandmeshd.drivers.egress import default_grant
 from sandmeshd.templates import Template
 
 
@@ -44,6 +45,7 @@ class Supplies:
             prepared=self.is_prepared(template),
             generation=template.generation,
             tool_groups=template.tool_groups,
+            network=default_grant(template),
         )
 
     def is_prepared(self, template: Template) -> bool:

@@ -132,7 +132,14 @@ async def the_host_is_out_of_sight(subject: Subject) -> None:
     expect_equal(leaked, [], "variables of the driver")
 
 
-_ORDINARY = frozenset({"LANG", "PATH", "SHELL", "SHLVL", "_", "USER", "LOGNAME", "HOME", "PWD"})
+_ORDINARY = frozenset(
+    {
+        *("LANG", "PATH", "SHELL", "SHLVL", "_", "USER", "LOGNAME", "HOME", "PWD"),
+        *("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"),
+        *("PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK", "PIP_NO_INPUT", "NODE_USE_ENV_PROXY"),
+    }
+)
+"""What a sandbox has of its own, and may so have as the driver has it."""
 
 
 async def user_code_cannot_touch_the_agent(subject: Subject) -> None:

@@ -28,7 +28,7 @@ from sandmesh.api.errors.v1 import errors_pb2 as sandmesh_dot_api_dot_errors_dot
 from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/agent/v1/agent.proto\x12\x15sandmesh.api.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fsandmesh/api/call/v1/call.proto\x1a#sandmesh/api/errors/v1/errors.proto\x1a%sandmesh/api/options/v1/options.proto\"O\n\x0cGatewayHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x19\n\x0b\x61gent_token\x18\x03 \x01(\tB\x04\x90\xb5\x18\x01\"C\n\nAgentHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"%\n\x0cInstallToken\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"1\n\tListTools\x12\r\n\x05group\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"O\n\x06\x46\x65nced\x12.\n\x05\x66rame\x18\x01 \x01(\x0b\x32\x1f.sandmesh.api.call.v1.CallFrame\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\xaa\x02\n\x07ToAgent\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\r\x12\x34\n\x05hello\x18\x02 \x01(\x0b\x32#.sandmesh.api.agent.v1.GatewayHelloH\x00\x12-\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1d.sandmesh.api.agent.v1.FencedH\x00\x12<\n\rinstall_token\x18\x04 \x01(\x0b\x32#.sandmesh.api.agent.v1.InstallTokenH\x00\x12\x36\n\nlist_tools\x18\x05 \x01(\x0b\x32 .sandmesh.api.agent.v1.ListToolsH\x00\x12+\n\x04ping\x18\x06 \x01(\x0b\x32\x1b.sandmesh.api.agent.v1.PingH\x00\x42\x06\n\x04\x62ody\"\x06\n\x04Ping\"\"\n\x04\x44one\x12\x1a\n\x12input_ack_sequence\x18\x01 \x01(\x04\"\x83\x02\n\tFromAgent\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\r\x12\x15\n\rlast_sequence\x18\x02 \x01(\x04\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x32\n\x05hello\x18\x04 \x01(\x0b\x32!.sandmesh.api.agent.v1.AgentHelloH\x00\x12\x0f\n\x05\x62\x61tch\x18\x05 \x01(\x0cH\x00\x12\x34\n\x05\x65rror\x18\x06 \x01(\x0b\x32#.sandmesh.api.errors.v1.ErrorDetailH\x00\x12\x0f\n\x05tools\x18\x07 \x01(\x0cH\x00\x12+\n\x04\x64one\x18\x08 \x01(\x0b\x32\x1b.sandmesh.api.agent.v1.DoneH\x00\x42\x06\n\x04\x62ody\"\xf7\x03\n\x0b\x41gentConfig\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\x12\x19\n\x0b\x61gent_token\x18\x02 \x01(\tB\x04\x90\xb5\x18\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\x12\x0e\n\x06listen\x18\x04 \x01(\t\x12\x0e\n\x06python\x18\x05 \x01(\t\x12\x13\n\x0btool_groups\x18\x06 \x03(\t\x12H\n\x0b\x65nvironment\x18\x07 \x03(\x0b\x32\x33.sandmesh.api.agent.v1.AgentConfig.EnvironmentEntry\x12\x11\n\tworkspace\x18\x08 \x01(\t\x12\x15\n\rgranted_paths\x18\t \x03(\t\x12\x16\n\x0eseccomp_filter\x18\n \x01(\x0c\x12\x18\n\x10\x65nds_with_driver\x18\x0b \x01(\x08\x12\x15\n\rmax_processes\x18\x0c \x01(\r\x12\x16\n\x0emax_file_bytes\x18\r \x01(\x04\x12\x34\n\x11\x66inished_call_ttl\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10hidden_directory\x18\x0f \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x10 \x01(\x04\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/agent/v1/agent.proto\x12\x15sandmesh.api.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fsandmesh/api/call/v1/call.proto\x1a#sandmesh/api/errors/v1/errors.proto\x1a%sandmesh/api/options/v1/options.proto\"O\n\x0cGatewayHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x19\n\x0b\x61gent_token\x18\x03 \x01(\tB\x04\x90\xb5\x18\x01\"C\n\nAgentHello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"%\n\x0cInstallToken\x12\x15\n\rfencing_token\x18\x01 \x01(\x03\"1\n\tListTools\x12\r\n\x05group\x18\x01 \x01(\t\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"O\n\x06\x46\x65nced\x12.\n\x05\x66rame\x18\x01 \x01(\x0b\x32\x1f.sandmesh.api.call.v1.CallFrame\x12\x15\n\rfencing_token\x18\x02 \x01(\x03\"\x9a\x03\n\x07ToAgent\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\r\x12\x34\n\x05hello\x18\x02 \x01(\x0b\x32#.sandmesh.api.agent.v1.GatewayHelloH\x00\x12-\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1d.sandmesh.api.agent.v1.FencedH\x00\x12<\n\rinstall_token\x18\x04 \x01(\x0b\x32#.sandmesh.api.agent.v1.InstallTokenH\x00\x12\x36\n\nlist_tools\x18\x05 \x01(\x0b\x32 .sandmesh.api.agent.v1.ListToolsH\x00\x12+\n\x04ping\x18\x06 \x01(\x0b\x32\x1b.sandmesh.api.agent.v1.PingH\x00\x12\x38\n\x0bopen_egress\x18\x14 \x01(\x0b\x32!.sandmesh.api.agent.v1.OpenEgressH\x00\x12\x34\n\x06\x65gress\x18\x15 \x01(\x0b\x32\".sandmesh.api.agent.v1.EgressFrameH\x00\x42\x06\n\x04\x62ody\"\x06\n\x04Ping\"\x0c\n\nOpenEgress\"\xe8\x01\n\x0b\x45gressFrame\x12\x0e\n\x06stream\x18\x01 \x01(\r\x12\x35\n\x06opened\x18\x02 \x01(\x0b\x32#.sandmesh.api.agent.v1.EgressOpenedH\x00\x12\x0e\n\x04\x64\x61ta\x18\x03 \x01(\x0cH\x00\x12\x33\n\x05\x65nded\x18\x04 \x01(\x0b\x32\".sandmesh.api.agent.v1.EgressEndedH\x00\x12\x33\n\x05reset\x18\x05 \x01(\x0b\x32\".sandmesh.api.agent.v1.EgressResetH\x00\x12\x10\n\x06\x63redit\x18\x06 \x01(\rH\x00\x42\x06\n\x04step\"\x0e\n\x0c\x45gressOpened\"\r\n\x0b\x45gressEnded\"\r\n\x0b\x45gressReset\"\"\n\x04\x44one\x12\x1a\n\x12input_ack_sequence\x18\x01 \x01(\x04\"\xb9\x02\n\tFromAgent\x12\x0f\n\x07\x63hannel\x18\x01 \x01(\r\x12\x15\n\rlast_sequence\x18\x02 \x01(\x04\x12\r\n\x05\x66inal\x18\x03 \x01(\x08\x12\x32\n\x05hello\x18\x04 \x01(\x0b\x32!.sandmesh.api.agent.v1.AgentHelloH\x00\x12\x0f\n\x05\x62\x61tch\x18\x05 \x01(\x0cH\x00\x12\x34\n\x05\x65rror\x18\x06 \x01(\x0b\x32#.sandmesh.api.errors.v1.ErrorDetailH\x00\x12\x0f\n\x05tools\x18\x07 \x01(\x0cH\x00\x12+\n\x04\x64one\x18\x08 \x01(\x0b\x32\x1b.sandmesh.api.agent.v1.DoneH\x00\x12\x34\n\x06\x65gress\x18\x15 \x01(\x0b\x32\".sandmesh.api.agent.v1.EgressFrameH\x00\x42\x06\n\x04\x62ody\"\x8c\x04\n\x0b\x41gentConfig\x12\x12\n\nsandbox_id\x18\x01 \x01(\t\x12\x19\n\x0b\x61gent_token\x18\x02 \x01(\tB\x04\x90\xb5\x18\x01\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\x12\x0e\n\x06listen\x18\x04 \x01(\t\x12\x0e\n\x06python\x18\x05 \x01(\t\x12\x13\n\x0btool_groups\x18\x06 \x03(\t\x12H\n\x0b\x65nvironment\x18\x07 \x03(\x0b\x32\x33.sandmesh.api.agent.v1.AgentConfig.EnvironmentEntry\x12\x11\n\tworkspace\x18\x08 \x01(\t\x12\x15\n\rgranted_paths\x18\t \x03(\t\x12\x16\n\x0eseccomp_filter\x18\n \x01(\x0c\x12\x18\n\x10\x65nds_with_driver\x18\x0b \x01(\x08\x12\x15\n\rmax_processes\x18\x0c \x01(\r\x12\x16\n\x0emax_file_bytes\x18\r \x01(\x04\x12\x34\n\x11\x66inished_call_ttl\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x18\n\x10hidden_directory\x18\x0f \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x10 \x01(\x04\x12\x13\n\x0b\x65gress_port\x18\x14 \x01(\r\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -52,15 +52,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FENCED']._serialized_start=441
   _globals['_FENCED']._serialized_end=520
   _globals['_TOAGENT']._serialized_start=523
-  _globals['_TOAGENT']._serialized_end=821
-  _globals['_PING']._serialized_start=823
-  _globals['_PING']._serialized_end=829
-  _globals['_DONE']._serialized_start=831
-  _globals['_DONE']._serialized_end=865
-  _globals['_FROMAGENT']._serialized_start=868
-  _globals['_FROMAGENT']._serialized_end=1127
-  _globals['_AGENTCONFIG']._serialized_start=1130
-  _globals['_AGENTCONFIG']._serialized_end=1633
-  _globals['_AGENTCONFIG_ENVIRONMENTENTRY']._serialized_start=1583
-  _globals['_AGENTCONFIG_ENVIRONMENTENTRY']._serialized_end=1633
+  _globals['_TOAGENT']._serialized_end=933
+  _globals['_PING']._serialized_start=935
+  _globals['_PING']._serialized_end=941
+  _globals['_OPENEGRESS']._serialized_start=943
+  _globals['_OPENEGRESS']._serialized_end=955
+  _globals['_EGRESSFRAME']._serialized_start=958
+  _globals['_EGRESSFRAME']._serialized_end=1190
+  _globals['_EGRESSOPENED']._serialized_start=1192
+  _globals['_EGRESSOPENED']._serialized_end=1206
+  _globals['_EGRESSENDED']._serialized_start=1208
+  _globals['_EGRESSENDED']._serialized_end=1221
+  _globals['_EGRESSRESET']._serialized_start=1223
+  _globals['_EGRESSRESET']._serialized_end=1236
+  _globals['_DONE']._serialized_start=1238
+  _globals['_DONE']._serialized_end=1272
+  _globals['_FROMAGENT']._serialized_start=1275
+  _globals['_FROMAGENT']._serialized_end=1588
+  _globals['_AGENTCONFIG']._serialized_start=1591
+  _globals['_AGENTCONFIG']._serialized_end=2115
+  _globals['_AGENTCONFIG_ENVIRONMENTENTRY']._serialized_start=2065
+  _globals['_AGENTCONFIG_ENVIRONMENTENTRY']._serialized_end=2115
 # @@protoc_insertion_point(module_scope)

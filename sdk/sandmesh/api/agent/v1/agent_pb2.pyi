@@ -176,6 +176,8 @@ class ToAgent(_message.Message):
     INSTALL_TOKEN_FIELD_NUMBER: _builtins.int
     LIST_TOOLS_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
+    OPEN_EGRESS_FIELD_NUMBER: _builtins.int
+    EGRESS_FIELD_NUMBER: _builtins.int
     channel: _builtins.int
     """Chosen by the gateway: the answer carries it. For `call`, the call's events do, until the call is let go."""
     @_builtins.property
@@ -198,6 +200,14 @@ class ToAgent(_message.Message):
     def ping(self) -> Global___Ping:
         """A question whether the agent lives; it answers with `done`."""
 
+    @_builtins.property
+    def open_egress(self) -> Global___OpenEgress:
+        """From here on the link carries egress."""
+
+    @_builtins.property
+    def egress(self) -> Global___EgressFrame:
+        """A step of a connection out of the sandbox."""
+
     def __init__(
         self,
         *,
@@ -207,12 +217,14 @@ class ToAgent(_message.Message):
         install_token: Global___InstallToken | None = ...,
         list_tools: Global___ListTools | None = ...,
         ping: Global___Ping | None = ...,
+        open_egress: Global___OpenEgress | None = ...,
+        egress: Global___EgressFrame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "ping", b"ping"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "egress", b"egress", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "open_egress", b"open_egress", "ping", b"ping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "channel", b"channel", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "ping", b"ping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "channel", b"channel", "egress", b"egress", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "open_egress", b"open_egress", "ping", b"ping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "call", "install_token", "list_tools", "ping"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "call", "install_token", "list_tools", "ping", "open_egress", "egress"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -234,6 +246,129 @@ class Ping(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ping: _TypeAlias = Ping  # noqa: Y015
+
+@_typing.final
+class OpenEgress(_message.Message):
+    """OpenEgress makes a link the one that carries what the sandbox sends through its proxy; a later one takes its place.
+    The answer is `done`; an agent without egress_port refuses it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenEgress: _TypeAlias = OpenEgress  # noqa: Y015
+
+@_typing.final
+class EgressFrame(_message.Message):
+    """EgressFrame is a step of one connection that a program inside made to the agent's proxy port. The agent numbers
+    the connections and passes bytes; it neither reads nor decides anything. Each side may have sent at most
+    131072 bytes of a connection more than the other gave credit for.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    CREDIT_FIELD_NUMBER: _builtins.int
+    stream: _builtins.int
+    """The connection, chosen by the agent; never used again on the same link."""
+    data: _builtins.bytes
+    """Bytes."""
+    credit: _builtins.int
+    """So many bytes that were received are dealt with."""
+    @_builtins.property
+    def opened(self) -> Global___EgressOpened:
+        """A program connected; from the agent only."""
+
+    @_builtins.property
+    def ended(self) -> Global___EgressEnded:
+        """Nothing more comes from this side."""
+
+    @_builtins.property
+    def reset(self) -> Global___EgressReset:
+        """The connection is given up; nothing more may be sent on it."""
+
+    def __init__(
+        self,
+        *,
+        stream: _builtins.int = ...,
+        opened: Global___EgressOpened | None = ...,
+        data: _builtins.bytes = ...,
+        ended: Global___EgressEnded | None = ...,
+        reset: Global___EgressReset | None = ...,
+        credit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "data", b"data", "ended", b"ended", "opened", b"opened", "reset", b"reset", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "data", b"data", "ended", b"ended", "opened", b"opened", "reset", b"reset", "step", b"step", "stream", b"stream"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["opened", "data", "ended", "reset", "credit"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___EgressFrame: _TypeAlias = EgressFrame  # noqa: Y015
+
+@_typing.final
+class EgressOpened(_message.Message):
+    """EgressOpened has no content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressOpened: _TypeAlias = EgressOpened  # noqa: Y015
+
+@_typing.final
+class EgressEnded(_message.Message):
+    """EgressEnded has no content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressEnded: _TypeAlias = EgressEnded  # noqa: Y015
+
+@_typing.final
+class EgressReset(_message.Message):
+    """EgressReset has no content."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressReset: _TypeAlias = EgressReset  # noqa: Y015
 
 @_typing.final
 class Done(_message.Message):
@@ -271,6 +406,7 @@ class FromAgent(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    EGRESS_FIELD_NUMBER: _builtins.int
     channel: _builtins.int
     """The channel of the ToAgent that it answers."""
     last_sequence: _builtins.int
@@ -293,6 +429,10 @@ class FromAgent(_message.Message):
     def done(self) -> Global___Done:
         """Nothing more to say."""
 
+    @_builtins.property
+    def egress(self) -> Global___EgressFrame:
+        """A step of a connection out of the sandbox."""
+
     def __init__(
         self,
         *,
@@ -304,12 +444,13 @@ class FromAgent(_message.Message):
         error: _errors_pb2.ErrorDetail | None = ...,
         tools: _builtins.bytes = ...,
         done: Global___Done | None = ...,
+        egress: Global___EgressFrame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "error", b"error", "hello", b"hello", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "egress", b"egress", "error", b"error", "hello", b"hello", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "batch", "error", "tools", "done"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "batch", "error", "tools", "done", "egress"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -359,6 +500,7 @@ class AgentConfig(_message.Message):
     FINISHED_CALL_TTL_FIELD_NUMBER: _builtins.int
     HIDDEN_DIRECTORY_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    EGRESS_PORT_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -383,6 +525,8 @@ class AgentConfig(_message.Message):
     """A directory that user code must not see (the one with the agent's socket), empty for none."""
     memory_bytes: _builtins.int
     """The memory that user code may use, in bytes, for texts; 0 for no limit. The driver enforces it."""
+    egress_port: _builtins.int
+    """The port of 127.0.0.1 inside where the agent takes connections for the egress proxy of its driver, 0 for none."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -418,10 +562,11 @@ class AgentConfig(_message.Message):
         finished_call_ttl: _duration_pb2.Duration | None = ...,
         hidden_directory: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
+        egress_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "memory_bytes", b"memory_bytes", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "memory_bytes", b"memory_bytes", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -241,6 +241,7 @@ class TemplateInfo(_message.Message):
     PREPARED_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     TOOL_GROUPS_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     prepared: _builtins.bool
@@ -251,6 +252,10 @@ class TemplateInfo(_message.Message):
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that it has."""
 
+    @_builtins.property
+    def network(self) -> _sandbox_pb2.NetworkGrant:
+        """What its sandboxes may reach where their creator does not say."""
+
     def __init__(
         self,
         *,
@@ -258,10 +263,11 @@ class TemplateInfo(_message.Message):
         prepared: _builtins.bool = ...,
         generation: _builtins.str = ...,
         tool_groups: _abc.Iterable[_builtins.str] | None = ...,
+        network: _sandbox_pb2.NetworkGrant | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "name", b"name", "prepared", b"prepared", "tool_groups", b"tool_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "name", b"name", "network", b"network", "prepared", b"prepared", "tool_groups", b"tool_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -671,6 +677,50 @@ class WatchSandboxesRequest(_message.Message):
 Global___WatchSandboxesRequest: _TypeAlias = WatchSandboxesRequest  # noqa: Y015
 
 @_typing.final
+class EgressRefusal(_message.Message):
+    """EgressRefusal says what a sandbox was not let reach. The same again within a second or so is one message with a count."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    LAST_TIME_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    host: _builtins.str
+    """The host as the program inside named it, at most 255 characters; empty where there were too many to tell apart."""
+    port: _builtins.int
+    """The port, 0 where none could be told."""
+    reason: _builtins.str
+    """Why, for a person."""
+    count: _builtins.int
+    """How often."""
+    @_builtins.property
+    def last_time(self) -> _timestamp_pb2.Timestamp:
+        """The last time."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        count: _builtins.int = ...,
+        last_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_time", b"last_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "host", b"host", "last_time", b"last_time", "port", b"port", "reason", b"reason", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EgressRefusal: _TypeAlias = EgressRefusal  # noqa: Y015
+
+@_typing.final
 class WatchSandboxesResponse(_message.Message):
     """WatchSandboxesResponse is one change."""
 
@@ -678,21 +728,27 @@ class WatchSandboxesResponse(_message.Message):
 
     SANDBOX_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
+    EGRESS_REFUSAL_FIELD_NUMBER: _builtins.int
     synced: _builtins.bool
     """All sandboxes that were there at the start have been sent; `sandbox` is unset."""
     @_builtins.property
     def sandbox(self) -> Global___RuntimeSandbox:
         """The sandbox as it is now; ENDED where it is gone."""
 
+    @_builtins.property
+    def egress_refusal(self) -> Global___EgressRefusal:
+        """A sandbox was refused a way out; `sandbox` is unset."""
+
     def __init__(
         self,
         *,
         sandbox: Global___RuntimeSandbox | None = ...,
         synced: _builtins.bool = ...,
+        egress_refusal: Global___EgressRefusal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["egress_refusal", b"egress_refusal", "sandbox", b"sandbox"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress_refusal", b"egress_refusal", "sandbox", b"sandbox", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

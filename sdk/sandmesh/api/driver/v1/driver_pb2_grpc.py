@@ -158,6 +158,7 @@ class DriverServiceServicer(object):
 
     def WatchSandboxes(self, request, context):
         """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+        A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

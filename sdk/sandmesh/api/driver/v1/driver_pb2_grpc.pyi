@@ -63,7 +63,9 @@ class DriverServiceStub:
     It returns when nothing is left. An unknown id MUST be answered as success.
     """
     WatchSandboxes: _grpc.UnaryStreamMultiCallable[_driver_pb2.WatchSandboxesRequest, _driver_pb2.WatchSandboxesResponse]
-    """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens."""
+    """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+    A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+    """
     InstallToken: _grpc.UnaryUnaryMultiCallable[_driver_pb2.InstallTokenRequest, _driver_pb2.InstallTokenResponse]
     """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
@@ -109,7 +111,9 @@ class DriverServiceAsyncStub(DriverServiceStub):
     It returns when nothing is left. An unknown id MUST be answered as success.
     """
     WatchSandboxes: _aio.UnaryStreamMultiCallable[_driver_pb2.WatchSandboxesRequest, _driver_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
-    """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens."""
+    """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+    A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+    """
     InstallToken: _aio.UnaryUnaryMultiCallable[_driver_pb2.InstallTokenRequest, _driver_pb2.InstallTokenResponse]  # type: ignore[assignment]
     """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
@@ -194,7 +198,9 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.WatchSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_driver_pb2.WatchSandboxesResponse], _abc.AsyncIterator[_driver_pb2.WatchSandboxesResponse]]:
-        """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens."""
+        """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+        A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+        """
 
     @_abc_1.abstractmethod
     def InstallToken(

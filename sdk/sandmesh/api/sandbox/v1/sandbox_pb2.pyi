@@ -80,7 +80,7 @@ class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMo
     NETWORK_MODE_NONE: _NetworkMode.ValueType  # 1
     """Its own loopback only."""
     NETWORK_MODE_PUBLIC: _NetworkMode.ValueType  # 2
-    """Public addresses, through the driver's egress proxy."""
+    """Public addresses on the ports 80 and 443, through the driver's egress proxy."""
     NETWORK_MODE_HOSTS: _NetworkMode.ValueType  # 3
     """The listed hosts only."""
 
@@ -92,7 +92,7 @@ NETWORK_MODE_UNSPECIFIED: NetworkMode.ValueType  # 0
 NETWORK_MODE_NONE: NetworkMode.ValueType  # 1
 """Its own loopback only."""
 NETWORK_MODE_PUBLIC: NetworkMode.ValueType  # 2
-"""Public addresses, through the driver's egress proxy."""
+"""Public addresses on the ports 80 and 443, through the driver's egress proxy."""
 NETWORK_MODE_HOSTS: NetworkMode.ValueType  # 3
 """The listed hosts only."""
 Global___NetworkMode: _TypeAlias = NetworkMode  # noqa: Y015
@@ -137,7 +137,9 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class NetworkGrant(_message.Message):
-    """NetworkGrant is what a sandbox may reach."""
+    """NetworkGrant is what a sandbox may reach. Addresses that are not public (private, loopback, link-local, metadata, ...)
+    are refused after resolution, unless the host is listed by its exact name or address.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -147,7 +149,10 @@ class NetworkGrant(_message.Message):
     """The mode."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Host names, `*.` wildcards or the preset `packages`, where the mode is HOSTS."""
+        """With HOSTS at least one, with PUBLIC any beside the public ones: a host name, an address, `*.` and a domain for all
+        below it, or the preset `packages` for the package indexes that the driver's node is configured with. A name may end
+        with a port, as in `example.org:8443`, or with `:*` for all ports; without one it is for 80 and 443.
+        """
 
     def __init__(
         self,

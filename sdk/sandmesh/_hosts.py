@@ -1,0 +1,114 @@
+"""The hosts of a network grant as they are written: `example.org`, `*.example.org:8443`, `10.0.0.5`, `[::1]:*`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Address, ip_address
+
+from sandmesh.errors import InvalidArgument
+
+PACKAGES = "packages"
+"""The preset: the package indexes that the node of the driver is configured with."""
+
+WEB_PORTS = frozenset({80, 443})
+ANY_PORT = 0
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_FORMS = "a host, an address, *.domain or packages, and with it perhaps a port, as in example.org:8443"
+
+
+@dataclass(frozen=True)
+class NamedHost:
+    """One host of a grant; `port` is None for the web's ports and 0 for all."""
+
+    host: str
+    port: int | None
+    below: bool = False
+    """It means every name below the host, and not the host itself."""
+
+    def __str__(self) -> str:
+        """Write it in the one form that all with the same meaning have."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port is None else ":*" if self.port == ANY_PORT else f":{self.port}"
+        return f"{'*.' if self.below else ''}{shown}{port}"
+
+    def covers(self, host: str) -> bool:
+        """Say whether it means a host that is in its plain form, whatever the port."""
+        return host.endswith("." + self.host) if self.below else host == self.host
+
+    def allows(self, port: int) -> bool:
+        """Say whether it means a port."""
+        return port in WEB_PORTS if self.port is None else self.port in {ANY_PORT, port}
+
+
+def read_host(text: str) -> NamedHost:
+    """Read one host of a grant.
+
+    Raises:
+        InvalidArgument: It is none; the message says what would be.
+    """
+    name, port = _split(text)
+    below = name.startswith("*.")
+    host = plain_host(name[2:] if below else name)
+    if host is None or (below and is_address(host)):
+        raise _refused(text)
+    return NamedHost(host, port, below)
+
+
+def normal_host(text: str) -> str:
+    """Give a host of a grant, or the preset, in its one form.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    return PACKAGES if text == PACKAGES else str(read_host(text))
+
+
+def plain_host(text: str) -> str | None:
+    """Give a name or address in its one form: lower case, no last dot, no brackets; None for what is neither.
+
+    Numbers that are no IPv4 address in its usual form are neither: they mean something else to every program.
+    """
+    if text.startswith("[") or ":" in text:
+        return _address(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
+    try:
+        name = (text if text.isascii() else text.encode("idna").decode()).lower().removesuffix(".")
+    except UnicodeError:
+        return None
+    labels = name.split(".")
+    if _NUMERIC.fullmatch(labels[-1]):
+        return _address(name)
+    return name if len(name) <= 253 and all(_LABEL.fullmatch(label) for label in labels) else None
+
+
+def is_address(host: str) -> bool:
+    """Say whether a host in its plain form is an address."""
+    return ":" in host or _NUMERIC.fullmatch(host.rpartition(".")[2]) is not None
+
+
+def _address(text: str) -> str | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return str(address) if isinstance(address, IPv4Address) or address.scope_id is None else None
+
+
+def _split(text: str) -> tuple[str, int | None]:
+    if text.count(":") > 1 and not text.startswith("["):
+        return text, None
+    name, found, port = text.rpartition(":")
+    if not found or text.endswith("]"):
+        return text, None
+    if port == "*":
+        return name, ANY_PORT
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _refused(text)
+    return name, int(port)
+
+
+def _refused(text: str) -> InvalidArgument:
+    hint = "give its host alone; " if "/" in text else 'write "public" for all public hosts; ' if text == "*" else ""
+    return InvalidArgument(f"network: {text!r} is no host: {hint}it is {_FORMS}", {"argument": "network"})

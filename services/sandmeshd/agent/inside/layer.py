@@ -1,0 +1,102 @@
+"""The sandbox's own layer of Python packages: a virtual environment over the template's, which nobody can change.
+
+It is where VIRTUAL_ENV says, made when first needed. Its interpreter sees its own packages first, then the template's
+and pip and uv install into it and leave the template's alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import site
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+_VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_PACKAGES = f"lib/{_VERSION}/site-packages"
+_TEMPLATE = "_template.pth"
+_PIP = """#!{layer}/bin/python
+import sys
+from pip._internal.cli.main import main
+sys.exit(main())
+"""
+
+
+def make(environment: Mapping[str, str]) -> None:
+    """Make the layer that an environment names, unless it is there or is the template's own environment.
+
+    Where it cannot be made there is none: what needs it says so itself.
+    """
+    layer = environment.get("VIRTUAL_ENV", "")
+    if not layer.startswith("/") or layer == sys.prefix or os.path.lexists(f"{layer}/pyvenv.cfg"):
+        return
+    # Complete or not there: others may be making it at the same moment.
+    fresh = f"{layer}.{os.getpid()}"
+    with suppress(OSError):
+        _fill(fresh, layer)
+        try:
+            os.rename(fresh, layer)  # noqa: PTH104 - pathlib is a slow import, here and below
+        except OSError:
+            _remove(fresh)
+
+
+def _fill(fresh: str, layer: str) -> None:
+    os.makedirs(f"{fresh}/{_PACKAGES}")  # noqa: PTH103
+    os.mkdir(f"{fresh}/bin")  # noqa: PTH102
+    for name in ("python", "python3", _VERSION):
+        os.symlink(f"{sys.prefix}/bin/python", f"{fresh}/bin/{name}")  # noqa: PTH211
+    for name in ("pip", "pip3"):
+        _write(f"{fresh}/bin/{name}", _PIP.format(layer=layer), 0o755)
+    _write(f"{fresh}/{_PACKAGES}/{_TEMPLATE}", f"import site; site.addsitedir({sys.prefix + '/' + _PACKAGES!r})\n")
+    with open(f"{sys.prefix}/pyvenv.cfg", encoding="utf-8") as file:  # noqa: PTH123
+        _write(f"{fresh}/pyvenv.cfg", file.read())
+
+
+def _write(path: str, text: str, mode: int = 0o644) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _remove(fresh: str) -> None:
+    for root, folders, names in os.walk(fresh, topdown=False):
+        for name in names:
+            os.unlink(f"{root}/{name}")  # noqa: PTH108
+        for name in folders:
+            os.rmdir(f"{root}/{name}")  # noqa: PTH106
+    os.rmdir(fresh)  # noqa: PTH106
+
+
+class Layer:
+    """The layer as a kernel sees it: what is installed while it runs can be imported in the next cell."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Make it and put it before the template's packages."""
+        make(environment)
+        layer = environment.get("VIRTUAL_ENV", "")
+        self._packages = f"{layer}/{_PACKAGES}"
+        self._seen = self._changed()
+        if self._seen and layer != sys.prefix:
+            # What runs `sys.executable -m pip`, as %pip does, means the layer.
+            sys.executable = f"{layer}/bin/python"
+            at = next((n for n, path in enumerate(sys.path) if path.endswith("site-packages")), len(sys.path))
+            sys.path.insert(at, self._packages)
+            if os.listdir(self._packages) != [_TEMPLATE]:  # noqa: PTH208
+                site.addsitedir(self._packages)
+
+    def refresh(self) -> None:
+        """Take note of what was installed or removed since the last time."""
+        seen = self._changed()
+        if seen != self._seen:
+            self._seen = seen
+            site.addsitedir(self._packages)
+            importlib.invalidate_caches()
+
+    def _changed(self) -> int:
+        try:
+            return os.stat(self._packages).st_mtime_ns  # noqa: PTH116
+        except OSError:
+            return 0

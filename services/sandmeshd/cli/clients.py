@@ -1,0 +1,84 @@
+"""How this machine reaches others: its proxy, and the package indexes that pip and npm are configured with.
+
+The places and their order are those of pip's and npm's own documentation; only what sandboxes are told of is read.
+"""
+
+from __future__ import annotations
+
+import configparser
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+
+def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
+    """Give settings of the mesh by name; those that nothing states are left out."""
+    pip = _read_pip(environment)
+    found: dict[str, object] = {
+        "egress_proxy": _either(environment, "HTTPS_PROXY", "ALL_PROXY", "HTTP_PROXY"),
+        "egress_no_proxy": _either(environment, "NO_PROXY"),
+        "pip_index_url": pip.get("index-url", ""),
+        "pip_extra_index_urls": tuple(pip.get("extra-index-url", "").split()),
+        "npm_registry": _read_npm(environment),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _either(environment: Mapping[str, str], *names: str) -> str:
+    return next((environment[one] for name in names for one in (name.lower(), name) if environment.get(one)), "")
+
+
+def _read_pip(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give pip's options: those of the environment go before those of files, a later file's before an earlier one's."""
+    options: dict[str, str] = {}
+    for path in _pip_files(environment):
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError, OSError):
+            continue
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                options |= {name.replace("_", "-"): value for name, value in parser.items(section)}
+    for name in ("index-url", "extra-index-url"):
+        stated = environment.get(f"PIP_{name.upper().replace('-', '_')}")
+        if stated is not None:
+            options[name] = stated
+    return options
+
+
+def _pip_files(environment: Mapping[str, str]) -> Iterator[Path]:
+    stated = environment.get("PIP_CONFIG_FILE")
+    if stated == "/dev/null":
+        return
+    home = _home(environment)
+    for folder in reversed(environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")):
+        yield Path(folder, "pip/pip.conf")
+    yield Path("/etc/pip.conf")
+    yield home / ".pip/pip.conf"
+    yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")
+    yield Path(sys.prefix, "pip.conf")
+    if stated:
+        yield Path(stated)
+
+
+def _read_npm(environment: Mapping[str, str]) -> str:
+    stated = _either(environment, "NPM_CONFIG_REGISTRY")
+    files = (environment.get("NPM_CONFIG_USERCONFIG") or _home(environment) / ".npmrc", "/etc/npmrc")
+    return stated or next((found for path in files if (found := _npm_line(Path(path)))), "")
+
+
+def _npm_line(path: Path) -> str:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    for line in lines:
+        name, found, value = line.partition("=")
+        if found and name.strip() == "registry":
+            return value.strip().strip("\"'")
+    return ""
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HOME") or "/")

@@ -1,0 +1,71 @@
+"""The link that carries one sandbox's egress: dialled by the driver, since agents call nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import ProtocolMismatch
+from sandmeshd.drivers.agent_link import AgentLink, held_link
+from sandmeshd.drivers.egress.streams import Overrun, Stream
+
+Serve = Callable[[Stream], Coroutine[None, None, None]]
+
+
+class Carrier:
+    """Serves the connections that a sandbox's programs make, for as long as the link holds."""
+
+    def __init__(self, sandbox: pb.RuntimeSandbox, serve: Serve) -> None:
+        self._sandbox = sandbox
+        self._serve = serve
+        self._streams: dict[int, Stream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, opened: Callable[[], None]) -> None:
+        """Hold the link; `opened` is called once it carries.
+
+        Raises:
+            SandboxLost: The agent does not answer, or not any more.
+            ProtocolMismatch: The agent breaks the rules of the link.
+        """
+        async with held_link(self._sandbox) as link:
+            await link.ask(agent_pb2.ToAgent(channel=1, open_egress=agent_pb2.OpenEgress()))
+            opened()
+            try:
+                while True:
+                    self._take(link, (await link.receive()).egress)
+            except Overrun as overrun:
+                raise ProtocolMismatch(f"the agent of {self._sandbox.sandbox_id} sent too much: {overrun}") from None
+            finally:
+                await self._give_up()
+
+    def _take(self, link: AgentLink, frame: agent_pb2.EgressFrame) -> None:
+        if frame.WhichOneof("step") == "opened" and frame.stream not in self._streams:
+            self._begin(link, frame.stream)
+        elif frame.stream in self._streams:
+            self._streams[frame.stream].take(frame)
+
+    def _begin(self, link: AgentLink, number: int) -> None:
+        async def send(frame: agent_pb2.EgressFrame) -> None:
+            await link.send(agent_pb2.ToAgent(egress=frame))
+
+        stream = self._streams[number] = Stream(number, send)
+        task = asyncio.create_task(self._follow(number, stream))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self, number: int, stream: Stream) -> None:
+        try:
+            await self._serve(stream)
+        finally:
+            self._streams.pop(number, None)
+            await stream.reset()
+
+    async def _give_up(self) -> None:
+        for stream in self._streams.values():
+            stream.lose()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

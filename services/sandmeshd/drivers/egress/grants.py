@@ -1,0 +1,58 @@
+"""Grants: from what a creator or a template states to a policy, and to a text for people."""
+
+from __future__ import annotations
+
+from sandmesh._hosts import PACKAGES
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmeshd.drivers.egress.packages import package_hosts
+from sandmeshd.drivers.egress.policy import Policy, read_hosts
+from sandmeshd.drivers.egress.settings import EgressSettings
+from sandmeshd.templates import Template
+
+MODES = (pb.NETWORK_MODE_NONE, pb.NETWORK_MODE_PUBLIC, pb.NETWORK_MODE_HOSTS)
+"""What every driver with an egress grants."""
+
+_WORDS = {"none": pb.NETWORK_MODE_NONE, "public": pb.NETWORK_MODE_PUBLIC}
+
+
+def default_grant(template: Template) -> pb.NetworkGrant:
+    """Give a template's default as a grant."""
+    stated = (template.network,) if isinstance(template.network, str) else template.network
+    modes = [_WORDS[word] for word in stated if word in _WORDS]
+    hosts = [word for word in stated if word not in _WORDS]
+    return pb.NetworkGrant(mode=modes[0] if modes else pb.NETWORK_MODE_HOSTS, hosts=hosts)
+
+
+def effective_grant(spec: pb.SandboxSpec, template: Template) -> pb.NetworkGrant:
+    """Give what a sandbox may reach."""
+    return spec.network if spec.network.mode else default_grant(template)
+
+
+def is_open(grant: pb.NetworkGrant) -> bool:
+    """Say whether a grant lets anything out."""
+    return grant.mode != pb.NETWORK_MODE_NONE
+
+
+def names_packages(grant: pb.NetworkGrant) -> bool:
+    """Say whether a grant has the preset."""
+    return PACKAGES in grant.hosts
+
+
+def policy_of(grant: pb.NetworkGrant, settings: EgressSettings) -> Policy:
+    """Read a grant.
+
+    Raises:
+        InvalidArgument: One of its hosts is none.
+    """
+    hosts = read_hosts(host for host in grant.hosts if host != PACKAGES)
+    if names_packages(grant):
+        hosts += package_hosts(settings.indexes)
+    return Policy(grant.mode == pb.NETWORK_MODE_PUBLIC, hosts, settings.private == "named")
+
+
+def describe(grant: pb.NetworkGrant) -> str:
+    """Say for a person what a grant is and what holds it."""
+    if not is_open(grant):
+        return "none: own namespace"
+    words = (["public"] if grant.mode == pb.NETWORK_MODE_PUBLIC else []) + list(grant.hosts)
+    return f"{', '.join(words)}: own namespace, egress proxy"

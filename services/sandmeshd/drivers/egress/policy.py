@@ -1,0 +1,101 @@
+"""What one sandbox may reach: decided by name first, then by address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sandmesh._hosts import WEB_PORTS, NamedHost, is_address, read_host
+from sandmeshd.drivers.egress.addresses import is_never_reached, kind_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a program inside wants to go; the host is in its plain form."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Write it as in a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def named(self) -> str:
+        """How a grant would name it."""
+        return str(NamedHost(self.host, None if self.port in WEB_PORTS else self.port))
+
+
+class Refused(Exception):
+    """The policy does not let a connection out."""
+
+    def __init__(self, host: str, port: int, reason: str, fix: str) -> None:
+        super().__init__(f"{reason}. {fix}")
+        self.host = host
+        self.port = port
+        self.reason = reason
+        self.fix = fix
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A grant, read."""
+
+    public: bool
+    hosts: tuple[NamedHost, ...]
+    private: bool
+    """Whether hosts that are named by their exact name or address may have private addresses."""
+
+    def names(self, target: Target) -> bool:
+        """Say whether the grant names the very host; False where it is allowed as a public one or below a domain.
+
+        Raises:
+            Refused: The grant does not have it, or not with that port.
+        """
+        covering = [host for host in self.hosts if host.covers(target.host)]
+        allowing = [host for host in covering if host.allows(target.port)]
+        if allowing:
+            return any(not host.below for host in allowing)
+        if self.public and target.port in WEB_PORTS:
+            return False
+        if covering or self.public:
+            ports = sorted({str(host).rpartition(":")[2] for host in covering if host.port is not None})
+            has = ", ".join(ports) or "80 and 443"
+            raise _refused(target, f"port {target.port} of {target.host} is not granted, only {has}")
+        raise _refused(target, f"{target.host} is not among the hosts that this sandbox may reach")
+
+    def reachable(self, target: Target, addresses: Sequence[str], *, named: bool) -> list[str]:
+        """Give those of a host's addresses that may be connected to.
+
+        Raises:
+            Refused: None may.
+        """
+        if named and self.private:
+            found = [address for address in addresses if not is_never_reached(address)]
+        else:
+            found = [address for address in addresses if not kind_of(address)]
+        if not found:
+            raise self._misplaced(target, addresses[0])
+        return found
+
+    def _misplaced(self, target: Target, address: str) -> Refused:
+        where = "" if is_address(target.host) else f"{target.host} is at "
+        reason = f"{where}{address}, which is {kind_of(address)} and not public"
+        if not self.private:
+            return Refused(target.host, target.port, reason, "This mesh lets no sandbox reach such addresses.")
+        return _refused(target, reason)
+
+
+def _refused(target: Target, reason: str) -> Refused:
+    name = target.named
+    fix = f'To allow it, create the sandbox with network=["{name}"] or: sandmesh run --network {name}'
+    return Refused(target.host, target.port, reason, fix)
+
+
+def read_hosts(hosts: Iterable[str]) -> tuple[NamedHost, ...]:
+    """Read the hosts of a grant, presets left out.
+
+    Raises:
+        InvalidArgument: One is none.
+    """
+    return tuple(read_host(host) for host in hosts)

@@ -1,0 +1,73 @@
+"""Bytes in both directions, until both ended or nothing moved for too long."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandmeshd.drivers.egress.outlets import Connection
+from sandmeshd.drivers.egress.streams import PIECE_BYTES, Stream
+
+
+class Idle:
+    """A time limit that each sign of life sets back."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._limit = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> Idle:
+        """Begin."""
+        await self._limit.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """End.
+
+        Raises:
+            TimeoutError: Nothing moved for too long.
+        """
+        await self._limit.__aexit__(*exc)  # type: ignore[arg-type]  # as they were given
+
+    def touch(self) -> None:
+        """Note that something moved."""
+        self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+
+async def tunnel(stream: Stream, outside: Connection, first: bytes, idle_seconds: float) -> None:
+    """Carry bytes both ways, `first` before all others, until both sides ended.
+
+    Raises:
+        OSError: One of them broke, or nothing moved for so long (TimeoutError).
+    """
+    reader, writer = outside
+    async with Idle(idle_seconds) as idle:
+        ways = [asyncio.create_task(_out(stream, writer, first, idle)), asyncio.create_task(_in(reader, stream, idle))]
+        try:
+            await asyncio.gather(*ways)
+        finally:
+            await ended(ways)
+
+
+async def ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks and return when they are gone."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _out(stream: Stream, writer: asyncio.StreamWriter, first: bytes, idle: Idle) -> None:
+    data = first or await stream.read()
+    while data:
+        idle.touch()
+        writer.write(data)
+        await writer.drain()
+        data = await stream.read()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def _in(reader: asyncio.StreamReader, stream: Stream, idle: Idle) -> None:
+    while data := await reader.read(PIECE_BYTES):
+        idle.touch()
+        await stream.write(data)
+    await stream.end()

@@ -1,0 +1,63 @@
+"""Network grants through a whole mesh, as users state them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh import BaseSandboxAsync
+from sandmesh.errors import InvalidArgument
+from sandmeshd.mesh import Mesh
+from tests.mesh.conftest import MeshMaker
+from tests.unit.egress.harness import host
+
+CURL = "curl -sS -m 20 --noproxy '' -w ' %{http_code}'"
+
+
+async def test_a_sandbox_reaches_what_it_was_granted(mesh: Mesh) -> None:
+    async with host() as there:
+        grant = f"127.0.0.1:{there.port}"
+        async with BaseSandboxAsync(base_url=mesh.addresses[0], network=["public", grant]) as box:
+            assert (await box.run_shell_command(f"{CURL} http://{grant}/")).stdout == "hello 200"
+            refused = await box.run_shell_command(f"{CURL} http://10.0.0.1/")
+            assert "10.0.0.1, which is private and not public" in refused.stdout
+            info = await box.get_info()
+    assert info["spec"]["network"] == {"mode": "public", "hosts": [grant]}
+    assert info["enforced"]["network"] == f"public, {grant}: own namespace, egress proxy"
+
+
+async def test_what_a_template_may_reach_by_default_is_shown_and_is_public(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        assert (await box.get_info())["spec"]["network"] == {"mode": "public"}
+        refused = await box.run_ipython_cell(
+            "import urllib.request\nurllib.request.urlopen('https://169.254.169.254/latest', timeout=20)"
+        )
+    assert "169.254.169.254, which is link-local and not public" in refused.text
+
+
+@pytest.mark.parametrize("network", [["https://example.org"], ["*"], ["none", "example.org"], "anything"])
+async def test_a_grant_that_means_nothing_is_refused_with_what_would(mesh: Mesh, network: Any) -> None:
+    with pytest.raises(InvalidArgument, match="network"):
+        BaseSandboxAsync(base_url=mesh.addresses[0], network=network)
+
+
+async def test_the_stated_default_is_taken_from_the_pool_and_another_grant_is_not(make_mesh: MeshMaker) -> None:
+    async with make_mesh(pools={"base": 1}) as mesh:
+        pooled: dict[str, bool] = {}
+        for word in ("public", "none"):
+            async with BaseSandboxAsync(base_url=mesh.addresses[0], network=word) as box:
+                assert (await box.get_info())["spec"]["network"] == {"mode": word}
+                pooled[word] = (await box.run_shell_command("printenv HTTP_PROXY")).exit_code == 0
+    assert pooled == {"public": True, "none": False}
+
+
+@pytest.mark.parametrize(("network", "shown"), [("none", "no proxy"), ("example.org", "http://127.0.0.1:3128")])
+def test_the_command_line_states_a_grant(network: str, shown: str) -> None:
+    sandmesh = Path(sys.executable).with_name("sandmesh")
+    command = [str(sandmesh), "run", "--network", network, "--", "sh", "-c", "echo ${HTTPS_PROXY:-no proxy}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{shown}\n"), done.stderr

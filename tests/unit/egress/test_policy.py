@@ -1,0 +1,164 @@
+"""Which names and addresses a grant lets out."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmeshd.drivers.egress.addresses import kind_of
+from sandmeshd.drivers.egress.grants import describe, policy_of
+from sandmeshd.drivers.egress.packages import package_variables
+from sandmeshd.drivers.egress.policy import Policy, Refused, Target
+from sandmeshd.drivers.egress.settings import EgressSettings, PackageIndexes
+from sandmeshd.drivers.egress.targets import read_authority, read_url
+
+PUBLIC, HOSTS = pb.NETWORK_MODE_PUBLIC, pb.NETWORK_MODE_HOSTS
+
+PRIVATE = [
+    "0.0.0.0",  # noqa: S104 - nothing is bound
+    *("0.1.2.3", "127.0.0.1", "127.255.0.1", "10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1"),
+    *("100.64.0.1", "100.100.100.200", "169.254.169.254", "192.0.0.192", "198.18.0.1", "224.0.0.1", "255.255.255.255"),
+    *("168.63.129.16", "203.0.113.80", "240.0.0.1", "::", "::1", "fe80::1", "fc00::1", "fd00:ec2::254", "fec0::1"),
+    *("ff02::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe"),
+    *("64:ff9b:1::1", "2002:7f00:1::", "2001::1", "2001:db8::1", "3fff::1", "::127.0.0.1", "100::1", "5f00::1"),
+]
+
+
+def policy(mode: pb.NetworkMode.ValueType, *hosts: str, **settings: object) -> Policy:
+    """Read a grant."""
+    return policy_of(pb.NetworkGrant(mode=mode, hosts=hosts), EgressSettings.model_validate(settings))
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_an_address_that_is_not_public_has_a_kind(address: str) -> None:
+    assert kind_of(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "8.8.8.8", "151.101.0.223", "2606:4700:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+)
+def test_a_public_address_has_none(address: str) -> None:
+    assert kind_of(address) == ""
+
+
+def test_public_is_every_host_on_the_ports_of_the_web() -> None:
+    public = policy(PUBLIC)
+    assert not public.names(Target("example.org", 443))
+    with pytest.raises(Refused, match=r"port 22 of example.org is not granted, only 80 and 443"):
+        public.names(Target("example.org", 22))
+
+
+def test_hosts_are_those_listed() -> None:
+    some = policy(HOSTS, "pypi.org", "*.example.org", "git.example.net:22")
+    assert some.names(Target("pypi.org", 443))
+    assert not some.names(Target("a.example.org", 80))
+    assert some.names(Target("git.example.net", 22))
+    for host, port in (("example.org", 443), ("evilpypi.org", 443), ("git.example.net", 443), ("1.1.1.1", 443)):
+        with pytest.raises(Refused):
+            some.names(Target(host, port))
+
+
+def test_public_takes_hosts_beside() -> None:
+    both = policy(PUBLIC, "nas.local:8080")
+    assert both.names(Target("nas.local", 8080))
+    assert not both.names(Target("nas.local", 80))
+    assert not both.names(Target("example.org", 80))
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_an_address_that_is_not_public_is_refused_whatever_its_name(address: str) -> None:
+    with pytest.raises(Refused, match="not public"):
+        policy(PUBLIC).reachable(Target("a.example.org", 80), [address], named=False)
+
+
+def test_a_host_that_is_named_may_be_private_but_not_everybody() -> None:
+    named = policy(HOSTS, "nas.local")
+    assert named.reachable(Target("nas.local", 80), ["10.0.0.5", "::1"], named=True) == ["10.0.0.5", "::1"]
+    for address in ("0.1.0.0", "::", "224.0.0.1", "::ffff:0.0.0.0"):
+        with pytest.raises(Refused):
+            named.reachable(Target("nas.local", 80), [address], named=True)
+
+
+def test_an_operator_keeps_private_addresses_to_the_node() -> None:
+    strict = policy(HOSTS, "nas.local", private="never")
+    with pytest.raises(Refused, match="This mesh lets no sandbox reach such addresses"):
+        strict.reachable(Target("nas.local", 80), ["10.0.0.5"], named=True)
+
+
+def test_of_mixed_addresses_only_the_public_ones_are_reached() -> None:
+    found = policy(PUBLIC).reachable(Target("a.org", 80), ["10.0.0.1", "1.1.1.1", "::1"], named=False)
+    assert found == ["1.1.1.1"]
+
+
+def test_a_refusal_says_how_to_grant_it() -> None:
+    with pytest.raises(Refused) as caught:
+        policy(HOSTS, "pypi.org").names(Target("db.example.org", 5432))
+    assert 'network=["db.example.org:5432"]' in str(caught.value)
+    assert "--network db.example.org:5432" in str(caught.value)
+
+
+def test_packages_are_the_indexes_of_the_node_and_their_files() -> None:
+    usual = policy(HOSTS, "packages")
+    for host in ("pypi.org", "files.pythonhosted.org", "registry.npmjs.org"):
+        assert usual.names(Target(host, 443))
+        with pytest.raises(Refused):
+            usual.names(Target(host, 80))
+    indexes = PackageIndexes(pip="http://ada:secret@pip.corp:8081/simple", pip_extra=("file:///srv/wheels",))
+    own = policy(HOSTS, "packages", indexes=indexes)
+    assert own.names(Target("pip.corp", 8081))
+    with pytest.raises(Refused):
+        own.names(Target("pypi.org", 443))
+
+
+def test_sandboxes_are_told_of_indexes_without_passwords_and_directories() -> None:
+    indexes = PackageIndexes(
+        pip="http://ada:secret@pip.corp:8081/simple",
+        pip_extra=("file:///srv/wheels", "https://x.corp/s"),
+        npm="nonsense",
+    )
+    told = package_variables(indexes)
+    assert told["PIP_INDEX_URL"] == told["UV_DEFAULT_INDEX"] == "http://pip.corp:8081/simple"
+    assert told["PIP_EXTRA_INDEX_URL"] == "https://x.corp/s"
+    assert told["PIP_TRUSTED_HOST"] == "pip.corp:8081"
+    assert "NPM_CONFIG_REGISTRY" not in told
+    assert package_variables(PackageIndexes()) == {}
+
+
+def test_a_grant_is_described_for_people() -> None:
+    assert describe(pb.NetworkGrant(mode=PUBLIC, hosts=["a.b:1"])) == "public, a.b:1: own namespace, egress proxy"
+    assert describe(pb.NetworkGrant(mode=pb.NETWORK_MODE_NONE)) == "none: own namespace"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "example.org",
+            "example.org:",
+            "example.org:99999",
+            "example.org:-1",
+            "example.org:+80",
+            "example.org:\uff18\uff10",
+        ),
+        *("user@example.org:80", "exa%6dple.org:80", "127.1:80", "0x7f000001:80", "2130706433:80", "017700000001:80"),
+        *("::1:80", "[::1%25lo]:80", "[::1", "a b:80", ":80", "a\\b:80", "[127.0.0.1]x:80", "a/b:80", "*.org:80"),
+        "example.org:\uff18\uff10",
+    ],
+)
+def test_a_target_that_could_be_read_in_two_ways_is_refused(text: str) -> None:
+    with pytest.raises(Refused):
+        read_authority(text)
+
+
+@pytest.mark.parametrize(
+    "url", ["/path", "https://example.org/", "ftp://example.org/", "http:/example.org", "http://", "http://u:p@a.org/"]
+)
+def test_only_absolute_http_urls_are_taken(url: str) -> None:
+    with pytest.raises(Refused):
+        read_url(url)
+
+
+def test_a_url_is_read() -> None:
+    resource = read_url("HTTP://[::1]:8080?q=a#b")
+    assert (resource.target, resource.path) == (Target("::1", 8080), "/?q=a")
+    assert read_url("http://Example.org.").target == Target("example.org", 80)
