@@ -6,9 +6,11 @@ import asyncio
 import gc
 import resource
 import socket
+import sys
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -71,9 +73,7 @@ def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engi
 
 
 def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, shell: Shell) -> Callable[[], Toolbox]:
-    """Have the tools made in a thread, so that the agent is ready before; the first call waits for them."""
-    executor = ThreadPoolExecutor(1)
-    stack.callback(executor.shutdown)
+    """Have the tools made by the first call that needs them; where they are still to be imported, in a thread."""
 
     def make() -> Any:
         handlers = import_module("sandmeshd.agent.handlers")
@@ -85,6 +85,10 @@ def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, s
         gc.freeze()
         return toolbox
 
+    if "sandmeshd.agent.handlers" in sys.modules:
+        return cache(make)
+    executor = ThreadPoolExecutor(1)
+    stack.callback(executor.shutdown)
     return executor.submit(make).result
 
 

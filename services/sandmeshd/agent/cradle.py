@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from sandmeshd.agent import serving
 from sandmeshd.agent.birth import control_sockets
 from sandmeshd.agent.inside import nesting, syscalls
-from sandmeshd.agent.inside.nursery import NAMESPACES
+from sandmeshd.agent.inside.nursery import FURNISHED, NAMESPACES
 
 _OTHERS = (
     syscalls.CLONE_NEWNS
@@ -43,7 +43,7 @@ class View:
     size: int
     """The bytes that each of them holds."""
     seeds: list[tuple[str, str]]
-    """Files that are shown at another place too, read-only: from where, and where."""
+    """Files that are shown at another place too: from where, and where."""
     hidden: list[str]
     """What holds other sandboxes' directories: made read-only, the last of them covered."""
 
@@ -81,8 +81,9 @@ def be_sandbox(view: View, own: Own, given: Given, births: int, nursery: int) ->
             _tell(given.driver, {"init": True}, [os.pidfd_open(child)])
             os._exit(0)
         os.close(births)
-        _furnish(view, own)
         control = _have_user_side(given, nursery)
+        _furnish(view, own)
+        control.send(FURNISHED)
         _become_agent(given, control)
     except (OSError, ValueError) as error:
         _tell(given.driver, {"error": f"the sandbox's namespaces could not be made: {error}", "setup": True})
@@ -121,9 +122,7 @@ def _furnish(view: View, own: Own) -> None:
 
 def _show(source: str, target: str) -> None:
     Path(target).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    Path(target).touch()
-    syscalls.mount(source, target, "", syscalls.MS_BIND)
-    nesting.make_read_only(target, syscalls.MS_NOSUID | syscalls.MS_NODEV)
+    Path(target).symlink_to(source)
 
 
 def _bring_loopback_up() -> None:

@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import socket
+from base64 import b64decode
 from contextlib import suppress
 
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.agent.app import open_agent
@@ -25,7 +27,7 @@ def serve(config_fd: int, ready_fd: int, control: socket.socket, memory_fd: int 
         config = _read_config(config_fd)
         memory = Memory(memory_fd, config.memory_bytes)
         return asyncio.run(_serve(config, config_fd, ready_fd, control, memory))
-    except (OSError, ValueError, json_format.Error) as error:
+    except (OSError, ValueError, json_format.Error, DecodeError) as error:
         _tell(ready_fd, {"error": str(error)})
         return 1
 
@@ -38,7 +40,9 @@ def _read_config(fd: int) -> agent_pb2.AgentConfig:
         if not data:
             raise ValueError("the driver gave no whole configuration")
         line += data
-    return json_format.Parse(bytes(line), agent_pb2.AgentConfig())
+    if line.startswith(b"{"):
+        return json_format.Parse(bytes(line), agent_pb2.AgentConfig())
+    return agent_pb2.AgentConfig.FromString(b64decode(line))
 
 
 async def _serve(

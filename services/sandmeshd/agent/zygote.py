@@ -26,14 +26,11 @@ from sandmeshd.agent.birth import PROGRAM
 from sandmeshd.agent.inside import syscalls
 
 NAME = "sandmesh-zygote"
+START_SECONDS = 60
+"""After which a zygote or nursery that has not come up ends by itself, whoever still waits for it."""
 _LARGEST_MESSAGE = 1 << 20
 _FEWEST_GIVEN, _MOST_GIVEN = 5, 6
-_MODULES = (
-    "sandmeshd.agent.cradle",
-    "sandmeshd.agent.handlers",
-    "sandmeshd.agent.confine",
-    "concurrent.futures.thread",
-)
+_MODULES = ("sandmeshd.agent.cradle", "sandmeshd.agent.handlers", "sandmeshd.agent.confine")
 
 
 class Zygote:
@@ -87,7 +84,7 @@ class Zygote:
             _close(fds)
             return
         status = fds.pop(1)
-        child = os.fork()
+        child = syscalls.fork_bare()
         if child == 0:
             own, given = self._cradle.Own(**json.loads(data)), self._cradle.Given(*fds)
             self._cradle.be_sandbox(self._view, own, given, self._birth, self._nursery.fileno())
@@ -142,6 +139,7 @@ def _start_nursery(told: dict[str, Any]) -> socket.socket:
             syscalls.close_all_but([0, 1, 2, fd])
             theirs.set_inheritable(True)
             arguments = [told["python"], "-I", PROGRAM, "nursery", str(fd)]
+            signal.alarm(START_SECONDS)
             os.execve(told["python"], arguments, told["environment"])  # noqa: S606 - no shell is wanted
         finally:
             os._exit(1)
@@ -151,6 +149,7 @@ def _start_nursery(told: dict[str, Any]) -> socket.socket:
 
 def run(control_fd: int) -> NoReturn:
     """Be the zygote of a driver at the other end of a socket."""
+    signal.alarm(START_SECONDS)
     os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)
     data = control.recv(_LARGEST_MESSAGE)
@@ -163,6 +162,7 @@ def run(control_fd: int) -> NoReturn:
     _import()
     zygote = Zygote(control, nursery, told)
     if nursery.recv(_LARGEST_MESSAGE):
+        signal.alarm(0)
         control.send(json.dumps({"up": True}).encode())
     zygote.serve()
 
@@ -170,6 +170,7 @@ def run(control_fd: int) -> NoReturn:
 def _import() -> None:
     for name in _MODULES:
         import_module(name)
+    import_module("sandmeshd.agent.rehearsal").rehearse()
     if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208 - pathlib is a slow import
         sys.exit("the zygote has threads and cannot fork")
     # Of what was imported sandboxes share the memory: collections must not touch it.

@@ -36,7 +36,7 @@ def enter_nested_namespaces() -> int:
         OSError: The kernel does not allow it.
     """
     enter_user_namespace(_NESTED)
-    child = os.fork()
+    child = syscalls.fork_bare()
     if child == 0:
         keep_mounts_private()
         mount_processes()

@@ -2,7 +2,8 @@
 
 It is the template's half of what stands by to start sandboxes (the agent's is sandmeshd.agent.zygote): single-threaded,
 without secrets, outside of every sandbox. A request names a new sandbox by its namespaces; a fork of the nursery
-joins them, makes the nested ones of user code below, and its child becomes the sandbox's kernel zygote there.
+joins them and, when the agent says FURNISHED, makes the nested ones of user code below; its child becomes the
+sandbox's kernel zygote there.
 
 A request is one message whose descriptors are, in this order: the namespaces (`NAMESPACES`, from /proc/self/ns), the
 control socket to the agent, the log, and the socket to the driver. The driver is sent {"user": true} with a pidfd of
@@ -26,6 +27,9 @@ from sandmeshd.agent.inside.zygote import Zygote, warming
 
 NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
 """In the order in which they are joined: the right to join the others comes with the first."""
+
+FURNISHED = b"furnished"
+"""What the agent says when the sandbox's mounts are all there: those of user code are a copy."""
 
 _LARGEST_MESSAGE = 1 << 20
 
@@ -71,12 +75,13 @@ class Nursery:
         # What is forked here is nobody's to wait for.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.alarm(0)
         self._control.send(json.dumps({"up": True}).encode())
         while True:
             data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, len(NAMESPACES) + 3)
             if not data:
                 os._exit(0)
-            if os.fork() == 0:
+            if syscalls.fork_bare() == 0:
                 self._be_sandbox(fds)
             for fd in fds:
                 os.close(fd)
@@ -89,7 +94,7 @@ class Nursery:
             for namespace in namespaces:
                 syscalls.join(namespace)
                 os.close(namespace)
-            if os.fork() == 0 and _divide(driver) == 0:
+            if syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED and _divide(driver) == 0:
                 self._grow_up(agent, socket.socket(fileno=driver))
         except (OSError, ValueError) as error:
             agent.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())

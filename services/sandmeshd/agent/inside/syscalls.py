@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from typing import Final
 
@@ -36,6 +37,8 @@ _CAPABILITY_VERSION_3: Final = 0x20080522
 _INSTRUCTION_BYTES: Final = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_interpreter = ctypes.PyDLL(None)
+"""The same functions, called without letting go of the interpreter."""
 
 
 class _FilterProgram(ctypes.Structure):
@@ -51,6 +54,17 @@ def _checked(returned: int, what: str) -> None:
 def set_dumpable(dumpable: bool) -> None:
     """Open or close this process's memory, environment and descriptors to others of the same user."""
     _checked(_libc.prctl(_PR_SET_DUMPABLE, int(dumpable), 0, 0, 0), "prctl(PR_SET_DUMPABLE)")
+
+
+def fork_bare() -> int:
+    """Fork without what Python does for modules that ask for it: the child is for system calls, or forks again.
+
+    That saves two thirds of a fork's time. This process must have one thread; random numbers are the same in both.
+    """
+    child: int = _interpreter.fork()
+    if child < 0:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return child
 
 
 def set_name(name: str) -> None:
@@ -101,9 +115,12 @@ def drop_capabilities() -> None:
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
-def _last_capability() -> str:
-    with open("/proc/sys/kernel/cap_last_cap", encoding="ascii") as file:  # noqa: PTH123 - pathlib is a slow import
-        return file.read()
+def _last_capability() -> bytes:
+    fd = os.open("/proc/sys/kernel/cap_last_cap", os.O_RDONLY)
+    try:
+        return os.read(fd, 16)
+    finally:
+        os.close(fd)
 
 
 def forbid_new_privileges() -> None:

@@ -7,13 +7,12 @@ import fcntl
 import json
 import os
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
-
-from google.protobuf import json_format
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import InvalidArgument, SandboxStartFailed
@@ -250,7 +249,7 @@ def written(config: agent_pb2.AgentConfig) -> bytes:
     Raises:
         InvalidArgument: It is larger than 1 MiB.
     """
-    line = json.dumps(json_format.MessageToDict(config)).encode() + b"\n"
+    line = b64encode(config.SerializeToString()) + b"\n"
     if len(line) > CONFIG_BYTES:
         raise InvalidArgument("the environment variables are larger than 1 MiB", {"field": "spec.environment"})
     return line

@@ -458,7 +458,8 @@ Global___FromAgent: _TypeAlias = FromAgent  # noqa: Y015
 
 @_typing.final
 class AgentConfig(_message.Message):
-    """AgentConfig is what the driver tells the agent at its birth, as JSON on a pipe that then stays open.
+    """AgentConfig is what the driver tells the agent at its birth, on a pipe that then stays open: one line, JSON or the
+    message's bytes in base64.
     It never passes by environment, arguments or a file that code inside could read.
     """
 
