@@ -13,7 +13,7 @@ from sandmesh._paths import LOCAL_MESH_ID, default_runtime_directory, gateway_so
 from sandmesh.errors import InvalidArgument
 
 VARIABLE = "SANDMESH_ADDRESS"
-FORMS = "unix:///path, host:port, grpc://host:port, http://host:port or https://host[:port]"
+FORMS = "unix:///path, host:port, grpc://host:port, http://host:port or https://host[:port], or several with commas"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -52,6 +52,15 @@ def parse(address: str) -> Target:
         raise InvalidArgument(f"{address!r} is no address of a mesh: write {FORMS}", {"address": address})
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return Target(address, name, secure=parts.scheme == "https", proxied=host not in LOOPBACK)
+
+
+def parse_all(addresses: str) -> tuple[Target, ...]:
+    """Read the addresses of a mesh's gateways, parted by commas: any of them leads to the same sandboxes.
+
+    Raises:
+        InvalidArgument: One has none of the forms that are taken.
+    """
+    return tuple(parse(address.strip()) for address in addresses.split(","))
 
 
 def _has_more(parts: SplitResult) -> bool:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from sandmesh import _call_socket as call_socket
-from sandmesh._addresses import Target, configured, parse
+from sandmesh._addresses import Target, configured, parse_all
 from sandmesh._channel import Stubs, back_off, make_channel, make_metadata, make_stubs, may_repeat
 from sandmesh._multiplex import CallMux, Stream
 from sandmesh._private import PrivateMesh, find_program
@@ -34,18 +35,23 @@ AGAIN_SECONDS = 30.0
 
 
 class Connection:
-    """One channel to a mesh and the stream that carries this loop's calls over it."""
+    """One channel to a mesh and the stream that carries this loop's calls over it.
 
-    def __init__(self, key: tuple[object, ...], target: Target, bearer_token: str | None) -> None:
+    Of several gateways one is used until it does not answer, then the next.
+    """
+
+    def __init__(self, key: tuple[object, ...], targets: Sequence[Target], bearer_token: str | None) -> None:
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.key = key
-        self._target = target
+        self._targets = deque(targets)
         self._metadata = make_metadata(bearer_token)
         self._answered = False
         self._closed = False
         self._usable = asyncio.Event()
-        self.mux = CallMux(target.address)
+        self._streamed: Stubs | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self.mux = CallMux(", ".join(target.address for target in targets))
         self.resume()
 
     async def ask(self, choose: Choose[Q, A], request: Q, timeout: float) -> A:
@@ -66,7 +72,7 @@ class Connection:
                 if not may_repeat(request.DESCRIPTOR.full_name, error) or time.monotonic() + wait > limit:
                     raise self._explained(error) from None
             await asyncio.sleep(wait)
-        raise MeshUnavailable(f"no mesh answers at {self._target.address}")  # the pauses never end
+        raise MeshUnavailable("no mesh answers")  # the pauses never end
 
     @property
     def carries(self) -> bool:
@@ -96,24 +102,39 @@ class Connection:
             return
         self._usable.clear()
         await self.mux.suspend()
-        await self._channel.close()
+        await asyncio.gather(self._channel.close(), *self._closing)
+        self._streamed = None
         del self._channel, self._stubs
 
     def resume(self) -> None:
         """Open the channel; running calls are attached to again."""
         if self._closed:
             return
-        self._channel = make_channel(self._target)
-        self._stubs = make_stubs(self._channel)
+        self._dial()
         self.mux.resume(self._open_stream)
         self._usable.set()
 
+    def _dial(self) -> None:
+        self._channel = make_channel(self._targets[0])
+        self._stubs = make_stubs(self._channel)
+
+    def _move_on(self, stubs: Stubs) -> None:
+        """Use the next gateway, where there is another and nobody went on to it yet."""
+        if len(self._targets) > 1 and stubs is self._stubs:
+            task = asyncio.create_task(self._channel.close(1.0), name="sandmesh-old-channel")
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+            self._targets.rotate(-1)
+            self._dial()
+
     async def _open_stream(self) -> Stream:
         """Open what carries the calls: the call socket where there is one, which takes half the time a call."""
-        found = None
-        if self._target.path is not None:
-            found = await call_socket.connect(self._target.path, self._metadata)
-        return found or self._stubs.calls.Multiplex(metadata=self._metadata)
+        if self._streamed is not None:
+            self._move_on(self._streamed)
+        self._streamed = self._stubs
+        path = self._targets[0].path
+        found = None if path is None else await call_socket.connect(path, self._metadata)
+        return found or self._streamed.calls.Multiplex(metadata=self._metadata)
 
     async def _ask_once(self, choose: Choose[Q, A], request: Q, ends: float) -> A:
         if self._closed:
@@ -124,6 +145,8 @@ class Connection:
         try:
             answer = await choose(stubs)(request, timeout=max(0.001, ends - time.monotonic()), metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE and self._usable.is_set():
+                self._move_on(stubs)
             raise from_rpc_error(error) from None
         except asyncio.CancelledError:
             if self._usable.is_set() and stubs is self._stubs:
@@ -136,7 +159,7 @@ class Connection:
     def _explained(self, error: SandmeshError) -> SandmeshError:
         if not isinstance(error, MeshUnavailable):
             return error
-        address = self._target.address
+        address = ", ".join(target.address for target in self._targets)
         message = f"no mesh answers at {address}: start one there (sandmesh up) or give another address"
         return MeshUnavailable(message, {**error.facts, "address": address, "detail": error.message})
 
@@ -163,7 +186,7 @@ async def acquire(base_url: str | None, bearer_token: str | None, timeout: float
     connections: dict[tuple[object, ...], Any] = process().connections
     found: Connection | None = connections.get(key)
     if found is None:
-        found = connections[key] = Connection(key, parse(address), bearer_token)
+        found = connections[key] = Connection(key, parse_all(address), bearer_token)
     found.users += 1
     for other in [one for one in connections.values() if one.loop is found.loop and one.users == 0]:
         await _forget(other)

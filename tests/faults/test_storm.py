@@ -23,13 +23,13 @@ DOCUMENTED = {name for name in dir(errors) if name[:1].isupper()}
 async def test_kills_at_random_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
     cycles, seconds = (10_000, 1500.0) if FULL else (60, 25.0)
     async with open_world(tmp_path, count=2) as world:
-        warm = Workload(world.gateways)
+        warm = Workload(world.addresses)
         await warm.run(clients=2, cycles=2)
         assert not warm.account.errors(), warm.account
         assert not await wait_until_clean(world, idle=10)
         idle = len(sandbox_processes())
 
-        storm, work = Storm(world, seed=int(os.environ.get("SANDMESH_SEED", "1"))), Workload(world.gateways)
+        storm, work = Storm(world, seed=int(os.environ.get("SANDMESH_SEED", "1"))), Workload(world.addresses)
         calm = asyncio.Event()
         running = asyncio.create_task(work.run(clients=4, cycles=cycles * 100, until=calm))
         await storm.rage(seconds)

@@ -7,6 +7,7 @@ import hashlib
 import secrets
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandmesh import BaseSandboxAsync
@@ -56,7 +57,7 @@ def _meets(cycle: Cycle, windows: list[tuple[float, float]]) -> bool:
 class Workload:
     """Clients in this process, each a task with a gateway of its own choice."""
 
-    def __init__(self, addresses: list[str], lines: int = 2000) -> None:
+    def __init__(self, addresses: Callable[[int], str], lines: int = 2000) -> None:
         self.account = Account()
         self._addresses = addresses
         self._lines = lines
@@ -67,7 +68,7 @@ class Workload:
         await asyncio.gather(*(self._client(number, left, until) for number in range(clients)))
 
     async def _client(self, number: int, left: object, until: asyncio.Event | None) -> None:
-        address = self._addresses[number % len(self._addresses)]
+        address = self._addresses(number)
         while next(left, None) is not None and not (until is not None and until.is_set()):  # type: ignore[call-overload]
             await self._cycle(address)
 

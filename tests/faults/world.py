@@ -137,6 +137,12 @@ class World:
         """The gateways' addresses."""
         return [f"unix://{self._socket(name)}" for name in self.programs if name.startswith("gateway")]
 
+    def addresses(self, first: int = 0) -> str:
+        """Give the addresses of all gateways as clients write them, beginning with one of choice."""
+        gateways = self.gateways
+        turn = first % len(gateways)
+        return ",".join(gateways[turn:] + gateways[:turn])
+
     def names(self, prefix: str) -> list[str]:
         """Give the names of the services of a kind."""
         return [name for name in self.programs if name.startswith(prefix)]
@@ -151,10 +157,12 @@ class World:
         self._add("driver1", "driver", "bubblewrap")
         for number in range(1, count + 1):
             self._add(f"allocator{number}", "allocator", "--driver", f"bubblewrap=unix://{self._socket('driver1')}")
+        uses = [word for name in self.names("allocator") for word in ("--allocator", f"unix://{self._socket(name)}")]
         for number in range(1, count + 1):
-            uses = ("--allocator", f"unix://{self._socket(f'allocator{number}')}")
             self._add(f"broker{number}", "broker", *uses)
-            self._add(f"gateway{number}", "gateway", *uses, "--broker", f"unix://{self._socket(f'broker{number}')}")
+        uses += [word for name in self.names("broker") for word in ("--broker", f"unix://{self._socket(name)}")]
+        for number in range(1, count + 1):
+            self._add(f"gateway{number}", "gateway", *uses)
         for kind in ("driver", "allocator", "broker", "gateway"):
             await asyncio.gather(*(self.programs[name].start() for name in self.names(kind)))
 

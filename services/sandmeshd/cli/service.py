@@ -28,7 +28,7 @@ from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import allocator_settings, driver_settings, gateway_settings, identities, store_settings
 from sandmeshd.runtime.addresses import check_private
-from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.channels import open_channel, open_channels
 from sandmeshd.runtime.identity import identity_required, read_secret
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
@@ -48,7 +48,10 @@ Listens = Annotated[list[str], typer.Option(help="unix:///path or a host:port; r
 SecretFile = Annotated[
     Path | None, typer.Option(help="A file with the secret that all services of the mesh share.", metavar="PATH")
 ]
-Allocator = Annotated[str, typer.Option(help="The allocator's address.")]
+Allocators = Annotated[
+    list[str], typer.Option(help="An allocator's address; repeatable: where one does not answer, the next is asked.")
+]
+Brokers = Annotated[list[str], typer.Option(help="A broker's address; repeatable, as --allocator.")]
 
 
 @app.command(epilog="Example: sandmeshd driver bubblewrap --listen unix:///run/sandmesh/driver")
@@ -72,7 +75,7 @@ def allocator(
 
 
 @app.command(epilog="Example: sandmeshd broker --listen 127.0.0.1:8572 --allocator 127.0.0.1:8571")
-def broker(listen: Listen, allocator: Allocator, secret_file: SecretFile = None) -> None:
+def broker(listen: Listen, allocator: Allocators, secret_file: SecretFile = None) -> None:
     """Serve the broker: the owner of sessions."""
     run_until_told(_broker(_settings(secret_file), listen, allocator))
 
@@ -82,8 +85,8 @@ def broker(listen: Listen, allocator: Allocator, secret_file: SecretFile = None)
 )
 def gateway(
     listen: Listens,
-    allocator: Allocator,
-    broker: Annotated[str, typer.Option(help="The broker's address.")],
+    allocator: Allocators,
+    broker: Brokers,
     secret_file: SecretFile = None,
 ) -> None:
     """Serve the gateway: the one public address."""
@@ -112,11 +115,11 @@ async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, s
         await asyncio.Event().wait()
 
 
-async def _broker(settings: MeshSettings, listen: str, allocator: str) -> None:
+async def _broker(settings: MeshSettings, listen: str, allocators: Sequence[str]) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(store_settings(settings)))
-        channel = await stack.enter_async_context(open_channel(allocator, identities(settings)))
+        channel = await stack.enter_async_context(open_channels(allocators, identities(settings)))
         stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
         servicer = await stack.enter_async_context(open_broker(BrokerSettings(), store, stub))
         services = [session_service(servicer), token_service(TokenServicer(TokenRecords(store)))]
@@ -124,12 +127,14 @@ async def _broker(settings: MeshSettings, listen: str, allocator: str) -> None:
         await asyncio.Event().wait()
 
 
-async def _gateway(settings: MeshSettings, listen: tuple[str, ...], allocator: str, broker: str) -> None:
+async def _gateway(
+    settings: MeshSettings, listen: tuple[str, ...], allocators: Sequence[str], brokers: Sequence[str]
+) -> None:
     settings.paths.make()
     proof = identities(settings)
     async with (
-        open_channel(allocator, proof) as to_allocator,
-        open_channel(broker, proof) as to_broker,
+        open_channels(allocators, proof) as to_allocator,
+        open_channels(brokers, proof) as to_broker,
         open_gateway(gateway_settings(settings, listen), to_allocator, to_broker) as listening,
     ):
         http = await listening.http.open()
