@@ -8,18 +8,24 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from sandmesh.errors import StoreUnavailable
+from sandmesh.errors import Recovering, StoreUnavailable
 from sandmeshd.allocator.background import Background
 from sandmeshd.allocator.claims import Claims
 from sandmeshd.allocator.deletions import Deletions
 from sandmeshd.allocator.emptying import Emptying
+from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.nodes import DriverClient, Nodes
+from sandmeshd.allocator.pausing import Pausing
 from sandmeshd.allocator.pools import Pools
-from sandmeshd.allocator.servicer import SandboxServicer
+from sandmeshd.allocator.reconcile import Reconciler
+from sandmeshd.allocator.recovery import Recovery
+from sandmeshd.allocator.servicer import SandboxServicer, Work
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.starts import Starts
+from sandmeshd.allocator.sweeping import Sweeping
+from sandmeshd.allocator.upkeep import Upkeep
 from sandmeshd.allocator.watch import Watch
 from sandmeshd.store import Store
 
@@ -40,31 +46,49 @@ async def open_allocator(
         StoreUnavailable: The store does not answer.
     """
     background, filling = Background(), Background()
-    ledger = Ledger(store)
+    ledger = Ledger(store, int(settings.owner_grace_seconds * 1e6))
+    upkeep = Upkeep(store, ledger, settings)
     nodes = Nodes(drivers, settings, background)
-    starts = Starts(ledger, nodes, background, store.mesh_id, settings.create_timeout_seconds)
-    await _sweep_once(settings, ledger)
+    recovery = Recovery(settings, store, upkeep, nodes)
+    reconciler = Reconciler(store, ledger, upkeep, recovery)
+    journal = Journal(store, settings.event_poll_seconds)
+    starts = Starts(settings, ledger, nodes, background, store.mesh_id)
     await nodes.greet()
-    Watch(settings, store, ledger, nodes).open(background)
-    Deletions(settings, store, ledger, nodes, starts).open(background)
+    if await recovery.run(patient=False):
+        await _sweep_once(upkeep, nodes)
+    Watch(settings, store.mesh_id, nodes, reconciler, journal).open(background)
+    Deletions(settings, store, upkeep, nodes, starts).open(background)
     Pools(settings, store, ledger, nodes, starts).open(filling)
-    background.forever("sweep", lambda: _sweep(settings, ledger))
+    background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, recovery))
+    work = Work(
+        claims=Claims(settings, store, ledger, nodes, starts, background),
+        pausing=Pausing(ledger, nodes),
+        journal=journal,
+        sweeping=Sweeping(upkeep, nodes, reconciler, store.mesh_id),
+        emptying=Emptying(store, ledger, filling),
+        logs=Logs(nodes),
+    )
     try:
-        claims, emptying = Claims(store, ledger, nodes, starts, background), Emptying(store, ledger, filling)
-        yield SandboxServicer(settings, ledger, claims, emptying, Logs(nodes))
+        yield SandboxServicer(settings, ledger, work)
     finally:
         await filling.finish(0.0)
         await background.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
         with suppress(StoreUnavailable):
-            await ledger.farewell()
+            await upkeep.farewell()
 
 
-async def _sweep(settings: AllocatorSettings, ledger: Ledger) -> None:
+async def _sweep(settings: AllocatorSettings, upkeep: Upkeep, nodes: Nodes, recovery: Recovery) -> None:
     await asyncio.sleep(settings.sweep_seconds)
-    await _sweep_once(settings, ledger)
+    try:
+        await _sweep_once(upkeep, nodes)
+    except Recovering:
+        log.warning("the store came back empty: records are rebuilt before anything is made or deleted")
+        await recovery.run()
 
 
-async def _sweep_once(settings: AllocatorSettings, ledger: Ledger) -> None:
-    expired, abandoned = await ledger.sweep(int(settings.owner_grace_seconds * 1e6))
-    if expired or abandoned:
-        log.info("records were swept", expired=expired, abandoned=abandoned)
+async def _sweep_once(upkeep: Upkeep, nodes: Nodes) -> None:
+    swept = await upkeep.sweep(nodes.healthy_ids())
+    if swept.expired or swept.idle or swept.abandoned or swept.lost:
+        log.info(
+            "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost
+        )

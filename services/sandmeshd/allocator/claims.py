@@ -8,20 +8,34 @@ from collections.abc import Awaitable, Callable
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import LeaseLost, NotFound, PoolExhausted, RuntimeUnavailable, SandboxLost, SandmeshError
+from sandmesh.errors import InvalidArgument, LeaseLost, NotFound, RuntimeUnavailable, SandboxLost, SandmeshError
 from sandmeshd.allocator.background import Background, wait_briefly
+from sandmeshd.allocator.exhaustion import exhausted
 from sandmeshd.allocator.ledger import Claim, Ledger, Reply
 from sandmeshd.allocator.nodes import Nodes
-from sandmeshd.allocator.records import Record, timestamp
+from sandmeshd.allocator.records import Record
+from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id
 from sandmeshd.allocator.starts import Starts
 from sandmeshd.store import Store
+
+# Whose cap sessions without a user count against: nobody can tell them apart.
+ANONYMOUS = "anonymous"
 
 
 class Claims:
     """Serves ClaimSandbox."""
 
-    def __init__(self, store: Store, ledger: Ledger, nodes: Nodes, starts: Starts, background: Background) -> None:
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        store: Store,
+        ledger: Ledger,
+        nodes: Nodes,
+        starts: Starts,
+        background: Background,
+    ) -> None:
+        self._settings = settings
         self._notices = store.notices
         self._ledger = ledger
         self._nodes = nodes
@@ -30,7 +44,7 @@ class Claims:
         self._background = background
 
     async def claim(
-        self, request: pb.ClaimSandboxRequest, ttl_us: int, queue_seconds: float, poll_seconds: float
+        self, request: pb.ClaimSandboxRequest, ttl_us: int, queue_seconds: float
     ) -> pb.ClaimSandboxResponse:
         """Give the session's slot a sandbox; one that the caller no longer waits for is given back.
 
@@ -39,7 +53,7 @@ class Claims:
             TemplateNotFound, CapabilityMissing, InvalidArgument, SandboxStartFailed, RuntimeUnavailable: As named.
         """
         claim = await self._claim_of(request, ttl_us)
-        attempt = _Attempt(claim, self._ledger, self._given, queue_seconds, poll_seconds)
+        attempt = _Attempt(claim, self._ledger, self._given, queue_seconds, self._settings.poll_seconds)
         try:
             with self._notices.expect(claim.ticket) as woken:
                 return await attempt.run(woken)
@@ -56,16 +70,39 @@ class Claims:
         check_name(request.session_key, "session_key")
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
-        placement = await self._nodes.place(request.spec)
-        ticket = secrets.token_hex(12)
+        placement = await self._nodes.place(request.spec, _caller(request.user_id))
         return Claim(
-            request.session_key, slot, ticket, new_sandbox_id(), ttl_us, placement.spec, placement.want
-        )  # fmt: skip
+            session=request.session_key,
+            slot=slot,
+            ticket=secrets.token_hex(12),
+            sandbox_id=new_sandbox_id(),
+            ttl_us=ttl_us,
+            spec=placement.spec,
+            want=placement.want,
+            idle_us=self._idle_us(request),
+            user_id=request.user_id,
+            session_id=request.session_id,
+        )
+
+    def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
+        if not request.HasField("idle_timeout"):
+            return 0
+        microseconds = request.idle_timeout.ToMicroseconds()
+        least, most = self._settings.min_idle_seconds, self._settings.max_ttl_seconds
+        if not least * 1e6 <= microseconds <= most * 1e6:
+            rule = f"is {least:g} to {most:g} s"
+            raise InvalidArgument(f"idle_timeout {rule}", {"field": "idle_timeout"})
+        return microseconds
 
     async def _leave(self, claim: Claim) -> None:
         stopped = await self._ledger.leave(claim)
         if stopped:
             await self._starts.end(stopped)
+
+
+def _caller(user_id: str) -> str:
+    # Made-up users begin so, here and in the SDK.
+    return ANONYMOUS if not user_id or user_id.startswith(f"{ANONYMOUS}-") else user_id
 
 
 class Given:
@@ -79,7 +116,8 @@ class Given:
 
     async def created(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
         """Start the new sandbox."""
-        task = self._starts.begin(record, claim.ttl_us)
+        del claim
+        task = self._starts.begin(record)
         outcome = await asyncio.shield(task)
         if isinstance(outcome, SandmeshError):
             raise outcome
@@ -149,7 +187,7 @@ class _Attempt:
         if reply.kind == "queued":
             left = self._end - asyncio.get_running_loop().time()
             if left <= 0:
-                raise _exhausted(reply, self._claim.want.limit)
+                raise exhausted(await self._ledger.capacity(), self._claim.want, reply.bound)
             await wait_briefly(woken, min(left, self._poll_seconds))
             return None
         if reply.kind == "wait" and reply.record is not None:
@@ -159,15 +197,3 @@ class _Attempt:
         if reply.record is None:
             raise SandboxLost("the claim was given up", {"detail": "its caller went away"})
         return await self._kinds[reply.kind](self._claim, reply.record)
-
-
-def _exhausted(reply: Reply, limit: int) -> PoolExhausted:
-    facts = {"used": str(reply.used), "limit": str(limit)}
-    retry_after = 1.0
-    hint = "release one, or ask again later"
-    if reply.next_expire_us:
-        when = timestamp(reply.next_expire_us).ToJsonString()
-        facts["next_expire"] = when
-        hint = f"release one, or ask again later: the next lease ends at {when}"
-    message = f"all sandboxes that the mesh may have are in use ({reply.used} of {limit}): {hint}"
-    return PoolExhausted(message, facts, retry_after=retry_after)

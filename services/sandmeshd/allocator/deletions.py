@@ -9,10 +9,10 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError, StoreUnavailable
 from sandmeshd.allocator.background import Background, wait_briefly
-from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.starts import Starts
+from sandmeshd.allocator.upkeep import Upkeep
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -24,10 +24,10 @@ _LONGEST_DELAY_SECONDS = 60.0
 class Deletions:
     """Takes sandboxes from STOPPING to GONE."""
 
-    def __init__(self, settings: AllocatorSettings, store: Store, ledger: Ledger, nodes: Nodes, starts: Starts) -> None:
+    def __init__(self, settings: AllocatorSettings, store: Store, upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:
         self._settings = settings
         self._notices = store.notices
-        self._ledger = ledger
+        self._upkeep = upkeep
         self._nodes = nodes
         self._starts = starts
         self._slots = asyncio.Semaphore(settings.delete_concurrency)
@@ -54,7 +54,7 @@ class Deletions:
         await self._slots.acquire()
         taken: tuple[str, str] | None = None
         try:
-            taken = await self._ledger.take_stopping(hold_us)
+            taken = await self._upkeep.take_stopping(hold_us)
         finally:
             if taken is None:
                 self._slots.release()
@@ -73,7 +73,10 @@ class Deletions:
     async def _ask(self, sandbox_id: str, node_id: str) -> None:
         node = self._nodes.by_id(node_id)
         if node is None:
-            await self._ledger.defer(sandbox_id, int(_UNKNOWN_NODE_SECONDS * 1e6))
+            # What a node has that comes back after all is an orphan there.
+            if not await self._upkeep.gone(sandbox_id, only_if_silent=True):
+                trouble = f"node {node_id} is not known here"
+                await self._upkeep.defer(sandbox_id, int(_UNKNOWN_NODE_SECONDS * 1e6), trouble)
             return
         await self._starts.end(sandbox_id)
         try:
@@ -83,11 +86,14 @@ class Deletions:
             await self._again_later(sandbox_id, str(error) or "the driver did not answer in time")
         else:
             self._failures.pop(sandbox_id, None)
-            await self._ledger.gone(sandbox_id, self._settings.tomb_seconds)
+            await self._upkeep.gone(sandbox_id)
 
     async def _again_later(self, sandbox_id: str, error: str) -> None:
+        if await self._upkeep.gone(sandbox_id, only_if_silent=True):
+            self._failures.pop(sandbox_id, None)
+            return
         count = self._failures.get(sandbox_id, 0)
         self._failures[sandbox_id] = count + 1
         delay = min(0.2 * 2**count, _LONGEST_DELAY_SECONDS)
         log.warning("a sandbox could not be deleted yet", sandbox_id=sandbox_id, error=error, retry_in=delay)
-        await self._ledger.defer(sandbox_id, int(delay * 1e6))
+        await self._upkeep.defer(sandbox_id, int(delay * 1e6), error)

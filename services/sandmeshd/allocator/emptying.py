@@ -34,7 +34,7 @@ class Emptying:
         # Each deletion that is done says "pool".
         with self._notices.expect("pool") as woken:
             async with asyncio.timeout(seconds):
-                while await self._ledger.page("", "", 1):
+                while await self._ledger.page("", {}, "", 1):
                     await wait_briefly(woken, _LOOK_SECONDS)
                     woken.clear()
         log.info("the mesh is empty", ended=ended)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import SandboxStartFailed, SandmeshError, to_detail
+from sandmesh.errors import SandmeshError, to_detail
 from sandmeshd.allocator.records import Record, record_from
 from sandmeshd.store import Store
 
@@ -26,7 +27,7 @@ class NodeWant:
 
 @dataclass(frozen=True)
 class Want:
-    """What a request needs, as scripts read it. A `template_limit` of 0 is none."""
+    """What a request needs, as scripts read it. A `template_limit` or `caller_limit` of 0 is none."""
 
     template: str
     spec_key: str
@@ -34,6 +35,8 @@ class Want:
     limit: int
     template_limit: int
     nodes: Sequence[NodeWant]
+    caller: str = ""
+    caller_limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,32 +50,38 @@ class Claim:
     ttl_us: int
     spec: pb.SandboxSpec
     want: Want
+    idle_us: int = 0
+    user_id: str = ""
+    session_id: str = ""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the store says to a claim: its kind, the record where there is one, and how full the mesh is when queued."""
+    """What the store says to a step: its kind, the record where there is one, and what stands in the way of a claim."""
 
     kind: str
     record: Record | None = None
-    used: int = 0
-    next_expire_us: int = 0
+    bound: str = ""
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """How full the mesh is; `next_expire_us` is 0 where no lease runs."""
+    """How full the mesh is; `next_expire_us` is 0 where no lease runs. Counts are by template, node and caller."""
 
     used: int
     next_expire_us: int
-    pooled: dict[str, int]
+    pooled: Mapping[str, int]
+    templates: Mapping[str, int] = field(default_factory=dict[str, int])
+    nodes: Mapping[str, int] = field(default_factory=dict[str, int])
+    callers: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Ledger:
-    """The records of a mesh, and every change that they may take."""
+    """The records of a mesh, and every change that those who use them make."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, grace_us: int) -> None:
         self._store = store
+        self._grace_us = grace_us
         self.owner = secrets.token_hex(8)
         """Names this allocator in the records of what it is starting."""
 
@@ -84,17 +93,21 @@ class Ledger:
             "slot": claim.slot,
             "ticket": claim.ticket,
             "ttl_us": claim.ttl_us,
+            "idle_us": claim.idle_us,
+            "user": claim.user_id,
+            "session_name": claim.session_id,
+            "labels": label_names(claim.spec.labels),
+            "actor": claim.user_id or "anonymous",
             "waited": waited,
         }
         kind, *rest = await self._store.run("claim", arguments, pb.Sandbox(spec=claim.spec).SerializeToString())
         name = kind.decode()
         if name == "queued":
-            return Reply(name, used=int(rest[0]), next_expire_us=int(float(rest[1])))
+            return Reply(name, bound=rest[0].decode())
         return Reply(name, record_from(rest[0]) if rest else None)
 
     def _creation(self, sandbox_id: str, want: Want) -> dict[str, object]:
-        shared = {"owner": self.owner, "generation": self._store.generation}
-        return {"sandbox_id": sandbox_id, "id": sandbox_id, "want": asdict(want), **shared}
+        return {"owner": self.owner, "grace_us": self._grace_us, "sandbox_id": sandbox_id, "want": asdict(want)}
 
     async def leave(self, claim: Claim) -> str:
         """Take back a claim whose caller went away; give the id of the sandbox that was stopped for it, or ""."""
@@ -108,9 +121,13 @@ class Ledger:
         made, *rest = await self._store.run("fill", words, pb.Sandbox(spec=spec).SerializeToString())
         return record_from(rest[0]) if made else None
 
-    async def drain(self, wanted: Sequence[str]) -> int:
-        """Stop the unused sandboxes of all other pools; give how many there were."""
-        return int((await self._store.run("drain", {"wanted": list(wanted)}))[0])
+    async def drain(self, sizes: Mapping[str, int]) -> int:
+        """Stop the unused sandboxes of other pools and what is more than a pool's most; give how many there were."""
+        return int((await self._store.run("drain", {"sizes": dict(sizes)}))[0])
+
+    async def evacuate(self, reason: str) -> int:
+        """Stop every sandbox and give up all pools; give how many were stopped."""
+        return int((await self._store.run("evacuate", {"reason": reason}))[0])
 
     async def evacuate(self, reason: str) -> int:
         """Stop every sandbox and give up all pools; give how many were stopped."""
@@ -120,11 +137,21 @@ class Ledger:
         """PENDING -> STARTING; False where it is no longer this allocator's to start."""
         return bool((await self._store.run("started", {"id": sandbox_id, "owner": self.owner}))[0])
 
-    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox, ttl_us: int) -> tuple[bool, Record]:
-        """STARTING -> READY; False where it is no longer STARTING, and the sandbox has to go."""
-        words = {"id": sandbox_id, "owner": self.owner, "ttl_us": ttl_us}
-        done, pairs = await self._store.run("ready", words, access.SerializeToString())
+    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, Record]:
+        """STARTING -> READY; False where it is no longer STARTING here, or has ended."""
+        done, pairs = await self._store.run(
+            "ready", {"id": sandbox_id, "owner": self.owner}, access.SerializeToString()
+        )
         return bool(done), record_from(pairs)
+
+    async def retry(self, sandbox_id: str, want: Want, avoided: Sequence[str], error: SandmeshError) -> Record | None:
+        """STARTING -> PENDING on another node; None where it had moved on, or no node has room and it is FAILED."""
+        words = {
+            "id": sandbox_id, "owner": self.owner, "want": asdict(want), "avoided": list(avoided),
+            "reason": error.message,
+        }  # fmt: skip
+        moved, *rest = await self._store.run("retry", words, to_detail(error).SerializeToString())
+        return record_from(rest[0]) if moved else None
 
     async def installed(self, sandbox_id: str, token: int) -> tuple[bool, Record]:
         """Note that the agent has the token; False where the lease has gone meanwhile."""
@@ -136,74 +163,75 @@ class Ledger:
         words = {"id": sandbox_id, "owner": self.owner, "reason": error.message}
         return bool((await self._store.run("failed", words, to_detail(error).SerializeToString()))[0])
 
-    async def lost(self, sandbox_id: str, reason: str) -> bool:
-        """READY, PAUSED or STARTING -> LOST; False where it was none of them."""
-        words = {"id": sandbox_id, "reason": reason, "starting": True}
-        return bool((await self._store.run("lost", words))[0])
-
     async def renew(self, sandbox_id: str, token: int, ttl_us: int) -> Reply:
         """Move a lease's deadline; the kind is renewed, missing or lost."""
-        words = {"id": sandbox_id, "token": str(token), "ttl_us": ttl_us}
-        kind, *rest = await self._store.run("renew", words)
-        return Reply(kind.decode(), record_from(rest[0]) if rest else None)
+        words = {"id": sandbox_id, "token": str(token), "ttl_us": ttl_us, "actor": "holder"}
+        return _reply(await self._store.run("renew", words))
 
-    async def release(self, sandbox_id: str, token: int, reason: str) -> Reply:
+    async def release(self, sandbox_id: str, token: int, reason: str, actor: str = "mesh") -> Reply:
         """Record that it is to be deleted; the kind is released or lost."""
-        words = {"id": sandbox_id, "token": str(token), "reason": reason}
-        kind, *rest = await self._store.run("release", words)
-        return Reply(kind.decode(), record_from(rest[0]) if rest else None)
+        words = {"id": sandbox_id, "token": str(token), "reason": reason, "actor": actor}
+        return _reply(await self._store.run("release", words))
+
+    async def intend(self, sandbox_id: str, token: int, target: str) -> Reply:
+        """Record that it is to be PAUSED or READY; the kind is intended, done, missing, lost or busy."""
+        words = {
+            "id": sandbox_id, "token": str(token), "target": target, "owner": self.owner, "grace_us": self._grace_us,
+        }  # fmt: skip
+        return _reply(await self._store.run("intend", words))
+
+    async def settle(self, sandbox_id: str, state: str, reason: str = "", actor: str = "mesh") -> Record | None:
+        """READY <-> PAUSED, as its runtime has it; None where somebody else is at it, or it is neither."""
+        words = {
+            "id": sandbox_id, "state": state, "reason": reason, "owner": self.owner, "grace_us": self._grace_us,
+            "actor": actor,
+        }  # fmt: skip
+        done, *rest = await self._store.run("settle", words)
+        return record_from(rest[0]) if done else None
+
+    async def touch(self, sandbox_ids: Sequence[str]) -> int:
+        """Begin idle times anew; give how many of the sandboxes have one."""
+        return int((await self._store.run("touch", {"ids": list(sandbox_ids)}))[0])
 
     async def read(self, sandbox_id: str) -> Record | None:
         """Read a record, or None where there is none."""
         fields = await self._store.hash("sandbox", sandbox_id)
         return Record(fields) if fields else None
 
-    async def page(self, session: str, after: str, limit: int) -> list[Record]:
-        """Read records by id, of a session or of all where it is empty."""
-        words = {"session": session, "after": after, "limit": limit}
+    async def page(self, session: str, labels: Mapping[str, str], after: str, limit: int) -> list[Record]:
+        """Read records by id: of a session, with all of some labels, or of all where both are empty."""
+        words = {"session": session, "labels": label_names(labels), "after": after, "limit": limit}
         return [record_from(pairs) for pairs in await self._store.run("list", words)]
 
     async def capacity(self) -> Capacity:
         """Say how full the mesh is."""
-        used, soonest, *pools = await self._store.run("capacity", {})
-        pooled: dict[str, int] = {}
-        for template, count in zip(pools[::2], pools[1::2], strict=True):
-            pooled[template.decode()] = pooled.get(template.decode(), 0) + int(count)
-        return Capacity(int(used), int(float(soonest)), pooled)
-
-    async def sweep(self, grace_us: int) -> tuple[int, int]:
-        """Say that this allocator lives; give how many leases ran out and how many starts were abandoned."""
-        message = "the allocator that started the sandbox ended; nothing is left of it, try again"
-        failure = to_detail(SandboxStartFailed(message, {"detail": "its allocator ended"})).SerializeToString()
-        expired, abandoned = await self._store.run("sweep", {"owner": self.owner, "grace_us": grace_us}, failure)
-        return int(expired), int(abandoned)
-
-    async def farewell(self) -> None:
-        """Say that this allocator ends."""
-        await self._store.run("farewell", {"owner": self.owner})
-
-    async def take_stopping(self, hold_us: int) -> tuple[str, str] | None:
-        """Take one sandbox to delete, as (id, node), or None."""
-        taken = await self._store.run("take_stopping", {"limit": 1, "hold_us": hold_us})
-        return (taken[0].decode(), taken[1].decode()) if taken else None
-
-    async def defer(self, sandbox_id: str, delay_us: int) -> None:
-        """Put a deletion off."""
-        await self._store.run("defer", {"id": sandbox_id, "delay_us": delay_us})
-
-    async def gone(self, sandbox_id: str, tomb_seconds: int) -> bool:
-        """STOPPING -> GONE; False where it was not STOPPING."""
-        return bool((await self._store.run("gone", {"id": sandbox_id, "tomb_seconds": tomb_seconds}))[0])
-
-    async def on_node(self, node_id: str) -> dict[str, str]:
-        """Give the states of what should be on a node, by id."""
-        flat = [value.decode() for value in await self._store.run("on_node", {"node": node_id})]
-        return dict(zip(flat[::2], flat[1::2], strict=True))
-
-    async def missing(self, sandbox_ids: Sequence[str]) -> list[str]:
-        """Give those that have no record."""
-        return [value.decode() for value in await self._store.run("missing", {"ids": list(sandbox_ids)})]
+        used, soonest, *counts = await self._store.run("capacity", {})
+        return Capacity(int(used), int(float(soonest)), *(_counts(flat) for flat in counts))
 
     async def is_buried(self, sandbox_id: str) -> bool:
-        """Say whether it was here and was deleted, not too long ago."""
+        """Say whether it was here and was deleted, not too long ago.
+
+        Raises:
+            Recovering: Nothing can be said while records are being rebuilt.
+        """
         return bool((await self._store.run("buried", {"id": sandbox_id}))[0])
+
+
+def label_names(labels: Mapping[str, str]) -> list[str]:
+    """Name each label in its index, key and value told apart whatever characters they have."""
+    return [json.dumps([key, value]) for key, value in sorted(labels.items())]
+
+
+def _reply(answer: Sequence[bytes | Sequence[bytes]]) -> Reply:
+    kind, *rest = answer
+    name = kind.decode() if isinstance(kind, bytes) else ""
+    pairs = rest[0] if rest and not isinstance(rest[0], bytes) else None
+    return Reply(name, record_from(pairs) if pairs else None)
+
+
+def _counts(flat: Sequence[bytes | int]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name, count in zip(flat[::2], flat[1::2], strict=True):
+        key = name.decode() if isinstance(name, bytes) else str(name)
+        counts[key] = counts.get(key, 0) + int(count)
+    return counts

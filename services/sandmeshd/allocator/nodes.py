@@ -19,6 +19,7 @@ from sandmesh.errors import (
     TemplateNotFound,
 )
 from sandmeshd.allocator.background import Background
+from sandmeshd.allocator.breaker import Breaker
 from sandmeshd.allocator.ledger import NodeWant, Want
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.spec import normalized, spec_key
@@ -26,6 +27,7 @@ from sandmeshd.allocator.spec import normalized, spec_key
 log = structlog.get_logger()
 
 _INFO_SECONDS = 5.0
+_SILENCES = 2
 
 
 class DriverClient(Protocol):
@@ -55,6 +57,18 @@ class DriverClient(Protocol):
         """Make the agent refuse every lower fencing token."""
         ...
 
+    async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
+        """List every sandbox of a mesh that has left anything."""
+        ...
+
+    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        """Freeze every process."""
+        ...
+
+    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
+        """Let a frozen sandbox run."""
+        ...
+
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Give the last words of agent and runtime."""
         ...
@@ -66,16 +80,38 @@ class Node:
 
     name: str
     client: DriverClient
+    breaker: Breaker
     info: pb.GetInfoResponse | None = None
+    silences: int = 0
+    """How many times in a row it did not answer."""
+
+    @property
+    def node_id(self) -> str:
+        """Its id; empty until it has answered."""
+        return self.info.node_id if self.info else ""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it answered lately."""
+        return self.info is not None and self.silences < _SILENCES
 
     async def refresh(self) -> pb.GetInfoResponse:
-        """Ask the driver what it is and can do."""
+        """Ask the driver what it is and can do.
+
+        Raises:
+            SandmeshError: It cannot be reached, or its runtime does not work.
+        """
         try:
             async with asyncio.timeout(_INFO_SECONDS):
                 self.info = await self.client.get_info(pb.GetInfoRequest())
         except TimeoutError:
+            self.silences += 1
             message = f"driver {self.name} does not answer within {_INFO_SECONDS:g} s"
             raise RuntimeUnavailable(message, {"fix": f"look at the log of driver {self.name}"}) from None
+        except SandmeshError:
+            self.silences += 1
+            raise
+        self.silences = 0
         return self.info
 
     def template(self, name: str) -> pb.TemplateInfo | None:
@@ -99,7 +135,10 @@ class Nodes:
     def __init__(
         self, drivers: Mapping[str, DriverClient], settings: AllocatorSettings, background: Background
     ) -> None:
-        self._nodes = [Node(name, client) for name, client in drivers.items()]
+        self._nodes = [
+            Node(name, client, Breaker(settings.breaker_failures, settings.breaker_seconds))
+            for name, client in drivers.items()
+        ]
         self._settings = settings
         self._background = background
         self._preparing: dict[tuple[str, str], asyncio.Task[SandmeshError | None]] = {}
@@ -113,6 +152,10 @@ class Nodes:
         """Give a node by the id that its driver states."""
         return next((node for node in self._nodes if node.info and node.info.node_id == node_id), None)
 
+    def healthy_ids(self) -> list[str]:
+        """Give the ids of the nodes that answered lately."""
+        return [node.node_id for node in self._nodes if node.is_healthy]
+
     async def greet(self) -> None:
         """Ask every node what it is; one that does not answer now is asked again when it is needed."""
         answers = await asyncio.gather(*(node.refresh() for node in self._nodes), return_exceptions=True)
@@ -120,8 +163,8 @@ class Nodes:
             if isinstance(answer, BaseException):
                 log.warning("a driver does not answer", node=node.name, error=str(answer))
 
-    async def place(self, spec: sandbox_pb2.SandboxSpec) -> Placement:
-        """Say where a sandbox can go, with its template made ready there.
+    async def place(self, spec: sandbox_pb2.SandboxSpec, caller: str = "") -> Placement:
+        """Say where a sandbox can go, with its template made ready there; it counts against the caller's cap.
 
         Raises:
             TemplateNotFound: No node of the driver knows the template.
@@ -132,14 +175,15 @@ class Nodes:
         nodes = await self._of_driver(spec.driver)
         nodes = await self._knowing(nodes, spec.template)
         nodes = _with_ports(nodes, spec.port_count)
-        nodes = await self._prepared(nodes, spec.template)
+        nodes = _in_rotation(await self._prepared(nodes, spec.template))
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
         full = normalized(spec, driver, _default_network(nodes[0], template))
         key = spec_key(full, template.generation if template else "")
-        return Placement(full, self._want(full, key, nodes))
+        return Placement(full, self._want(full, key, nodes, caller))
 
-    def _want(self, spec: sandbox_pb2.SandboxSpec, key: str, nodes: Sequence[Node]) -> Want:
+    def _want(self, spec: sandbox_pb2.SandboxSpec, key: str, nodes: Sequence[Node], caller: str) -> Want:
+        own = self._settings.caller_capacities.get(caller, self._settings.caller_capacity)
         return Want(
             template=spec.template,
             spec_key=key,
@@ -147,6 +191,8 @@ class Nodes:
             limit=self._settings.capacity,
             template_limit=self._settings.template_capacities.get(spec.template, 0),
             nodes=[self._node_want(node.info) for node in nodes if node.info],
+            caller=caller,
+            caller_limit=own if caller else 0,
         )
 
     def _node_want(self, info: pb.GetInfoResponse) -> NodeWant:
@@ -155,7 +201,7 @@ class Nodes:
 
     async def _of_driver(self, driver: str) -> list[Node]:
         await self._ask_silent()
-        known = [node for node in self._nodes if node.info]
+        known = [node for node in self._nodes if node.is_healthy]
         wanted = driver or self._settings.default_driver or (known[0].info.name if known and known[0].info else "")
         found = [node for node in known if node.info and node.info.name == wanted]
         if not found:
@@ -165,7 +211,7 @@ class Nodes:
         return found
 
     async def _ask_silent(self) -> None:
-        silent = [node for node in self._nodes if node.info is None]
+        silent = [node for node in self._nodes if not node.is_healthy]
         if not silent:
             return
         answers = await asyncio.gather(*(node.refresh() for node in silent), return_exceptions=True)
@@ -222,6 +268,11 @@ async def _prepare(node: Node, template: str) -> SandmeshError | None:
     except SandmeshError as error:
         return error
     return None
+
+
+def _in_rotation(nodes: Sequence[Node]) -> list[Node]:
+    # A breaker chooses among nodes; where all failed, they are tried all the same, with the pauses of each start.
+    return [node for node in nodes if not node.breaker.is_open] or list(nodes)
 
 
 def _is_prepared(node: Node, template: str) -> bool:

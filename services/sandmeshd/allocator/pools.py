@@ -35,9 +35,14 @@ class Pools:
         self._slots = asyncio.Semaphore(settings.pool_concurrency)
 
     async def drain_unwanted(self) -> None:
-        """Give up the pools that the settings no longer have; a template that changed is such a one."""
-        placements = [await self._nodes.place(pb.SandboxSpec(template=name)) for name in self._settings.pools]
-        await self._ledger.drain([placement.want.spec_key for placement in placements])
+        """Give up what a pool has above its most, and pools no longer wanted, as that of a changed template."""
+        sizes: dict[str, int] = {}
+        for name, least in self._settings.pools.items():
+            placement = await self._nodes.place(pb.SandboxSpec(template=name))
+            sizes[placement.want.spec_key] = max(least, self._settings.pool_maxima.get(name, least))
+        stopped = await self._ledger.drain(sizes)
+        if stopped:
+            log.info("unused sandboxes of pools are given up", count=stopped)
 
     def open(self, background: Background) -> None:
         """Keep all pools full until the background ends."""
@@ -48,8 +53,8 @@ class Pools:
 
     async def _drain_once(self) -> None:
         await self.drain_unwanted()
-        # The settings do not change while the allocator runs.
-        await asyncio.Event().wait()
+        # A template that was built anew has another key, which the next look at its node tells.
+        await asyncio.sleep(self._settings.health_seconds)
 
     async def _fill(self, pool: _Pool, background: Background) -> None:
         with self._notices.expect("pool") as woken:
@@ -80,7 +85,7 @@ class Pools:
 
     async def _start(self, pool: _Pool, record: Record) -> None:
         try:
-            outcome = await self._starts.begin(record, 0)
+            outcome = await self._starts.begin(record)
         finally:
             self._slots.release()
             pool.under_way -= 1

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
+
+# What the labels of a sandbox hold; its spec and address are the driver's own to keep.
+_LABELS = (
+    "session", "slot", "user", "session_name", "caller", "token", "deadline_us", "ttl_us", "idle_us", "created_us",
+    "template", "spec_key", "ports", "generation",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,11 @@ class Record:
         return self.text("node")
 
     @property
+    def owner(self) -> str:
+        """The allocator that starts, pauses or resumes it."""
+        return self.text("owner")
+
+    @property
     def token(self) -> int:
         """The fencing token in force."""
         return self.number("token")
@@ -72,8 +84,7 @@ class Record:
 
     def labels(self) -> dict[str, str]:
         """Give what a driver stores with the sandbox, to rebuild this record from."""
-        names = ("session", "slot", "token", "deadline_us", "template", "spec_key", "generation")
-        return {name: self.text(name) for name in names}
+        return {name: self.text(name) for name in _LABELS}
 
     def lease(self) -> pb.Lease | None:
         """Give the lease, or None where it is unused."""
@@ -84,6 +95,7 @@ class Record:
 
     def sandbox(self) -> pb.Sandbox:
         """Give the record as callers see it."""
+        idle_us = self.number("idle_us")
         return pb.Sandbox(
             sandbox_id=self.sandbox_id,
             spec=self.spec,
@@ -97,6 +109,8 @@ class Record:
             slot=self.text("slot"),
             ports=self.ports,
             enforced=dict(self.access.enforced),
+            idle_timeout=span(idle_us) if idle_us else None,
+            user_id=self.text("user"),
         )
 
 
@@ -108,3 +122,8 @@ def record_from(pairs: Sequence[bytes]) -> Record:
 def timestamp(microseconds: int) -> Timestamp:
     """Give a time of the store's clock as a message."""
     return Timestamp(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)
+
+
+def span(microseconds: int) -> Duration:
+    """Give a span of time as a message."""
+    return Duration(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)

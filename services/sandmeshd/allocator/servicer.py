@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -11,12 +13,15 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims import Claims
+from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.emptying import Emptying
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_found
+from sandmeshd.allocator.pausing import Pausing
 from sandmeshd.allocator.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.sweeping import Sweeping
 from sandmeshd.runtime.callers import current_caller
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -26,24 +31,38 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _ANSWER_SECONDS = 0.25
 
 
+@dataclass(frozen=True)
+class Work:
+    """What the servicer hands requests to, beside the records themselves."""
+
+    claims: Claims
+    pausing: Pausing
+    journal: Journal
+    sweeping: Sweeping
+    emptying: Emptying
+    logs: Logs
+
+
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     """Serves the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(
-        self, settings: AllocatorSettings, ledger: Ledger, claims: Claims, emptying: Emptying, logs: Logs
-    ) -> None:
+    def __init__(self, settings: AllocatorSettings, ledger: Ledger, work: Work) -> None:
         self._settings = settings
         self._ledger = ledger
-        self._claims = claims
-        self._logs = logs
-        self.emptying = emptying
+        self._work = work
+        self.emptying = work.emptying
         """What ends every sandbox of the mesh; no RPC does."""
+
+    @property
+    def journal(self) -> Journal:
+        """Where others of this process add events to a sandbox's stream."""
+        return self._work.journal
 
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
         """Give a session a sandbox: the one it has, one from a pool, or a new one."""
         ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
         queue_seconds = self._queue_seconds(context.time_remaining())
-        return await self._claims.claim(request, ttl_us, queue_seconds, self._settings.poll_seconds)
+        return await self._work.claims.claim(request, ttl_us, queue_seconds)
 
     def _queue_seconds(self, remaining: float | None) -> float:
         if remaining is None:
@@ -73,7 +92,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def ReleaseSandbox(self, request: pb.ReleaseSandboxRequest, context: Context) -> pb.ReleaseSandboxResponse:
         """Record that a sandbox is to be deleted."""
         await check_owned_or_gone(self._ledger, request.sandbox_id)
-        reply = await self._ledger.release(request.sandbox_id, request.fencing_token, "it was released")
+        reply = await self._ledger.release(request.sandbox_id, request.fencing_token, "it was released", "holder")
         if reply.kind == "lost":
             raise _lease_lost(request.sandbox_id)
         return pb.ReleaseSandboxResponse()
@@ -81,6 +100,9 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def GetSandbox(self, request: pb.GetSandboxRequest, context: Context) -> pb.GetSandboxResponse:
         """Read a record."""
         record = await self._ledger.read(request.sandbox_id)
+        if record is None:
+            # While records are being rebuilt this says so.
+            await self._ledger.is_buried(request.sandbox_id)
         if record is None or not current_caller().owns(record.text("session")):
             raise not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
@@ -90,7 +112,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         record = await self._ledger.read(request.sandbox_id)
         if record is None or not current_caller().owns(record.text("session")):
             raise not_found(request.sandbox_id)
-        return await self._logs.read(record, request)
+        return await self._work.logs.read(record, request)
 
     async def ListSandboxes(self, request: pb.ListSandboxesRequest, context: Context) -> pb.ListSandboxesResponse:
         """List records by id."""
@@ -101,7 +123,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         found: list[pb.Sandbox] = []
         after = request.page_token
         while len(found) <= size:
-            records = await self._ledger.page(request.session_key, after, _DEFAULT_PAGE)
+            records = await self._ledger.page(request.session_key, request.labels, after, _DEFAULT_PAGE)
             own = [record for record in records if caller.owns(record.text("session"))]
             found += [s for s in (record.sandbox() for record in own) if _has_labels(s, request)]
             if len(records) < _DEFAULT_PAGE:
@@ -128,8 +150,51 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         capacity = await self._ledger.capacity()
         soonest = timestamp(capacity.next_expire_us) if capacity.next_expire_us else None
         return pb.GetCapacityResponse(
-            used=capacity.used, limit=self._settings.capacity, pooled=capacity.pooled, next_expire_time=soonest
+            used=capacity.used,
+            limit=self._settings.capacity,
+            pooled=capacity.pooled,
+            next_expire_time=soonest,
+            templates=capacity.templates,
+            nodes=capacity.nodes,
         )
+
+    async def ReportActivity(self, request: pb.ReportActivityRequest, context: Context) -> pb.ReportActivityResponse:
+        """Begin idle times anew."""
+        await self._ledger.touch(request.sandbox_ids)
+        return pb.ReportActivityResponse()
+
+    async def PauseSandbox(self, request: pb.PauseSandboxRequest, context: Context) -> pb.PauseSandboxResponse:
+        """Freeze a sandbox."""
+        await check_owned(self._ledger, request.sandbox_id)
+        record = await self._work.pausing.become(request.sandbox_id, request.fencing_token, "PAUSED")
+        return pb.PauseSandboxResponse(sandbox=record.sandbox())
+
+    async def ResumeSandbox(self, request: pb.ResumeSandboxRequest, context: Context) -> pb.ResumeSandboxResponse:
+        """Let a frozen sandbox run."""
+        await check_owned(self._ledger, request.sandbox_id)
+        record = await self._work.pausing.become(request.sandbox_id, request.fencing_token, "READY")
+        return pb.ResumeSandboxResponse(sandbox=record.sandbox())
+
+    async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:
+        """List what happened."""
+        if request.page_size > _LARGEST_PAGE:
+            raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
+        size = request.page_size or _DEFAULT_PAGE
+        events = await self._work.journal.read(request.sandbox_id, request.after_event_id, size)
+        return pb.ListEventsResponse(events=[one for one in events if current_caller().owns(one.session_key)])
+
+    async def WatchSandboxes(
+        self, request: pb.WatchSandboxesRequest, context: Context
+    ) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send what happens as it happens."""
+        caller = current_caller()
+        async for event in self._work.journal.follow(request.sandbox_id, request.after_event_id):
+            if caller.owns(event.session_key):
+                yield pb.WatchSandboxesResponse(event=event)
+
+    async def SweepMesh(self, request: pb.SweepMeshRequest, context: Context) -> pb.SweepMeshResponse:
+        """Compare records and runtimes now."""
+        return await self._work.sweeping.run(request.dry_run)
 
 
 def _check_reachable(record: Record) -> None:

@@ -24,8 +24,17 @@ class AllocatorSettings(BaseModel):
     template_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """The most sandboxes of a template, where it has a bound of its own."""
 
+    caller_capacity: int = Field(default=0, ge=0)
+    """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
+
+    caller_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    """The same for single users, by user id."""
+
     pools: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """How many sandboxes to keep ready, by template."""
+
+    pool_maxima: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    """The most that a pool keeps, by template, where it is more than is kept ready: what is above is deleted."""
 
     pool_pause_seconds: float = Field(default=0.1, ge=0)
     """How long after a claim its pool is refilled: as long as its holder's first call takes."""
@@ -42,11 +51,41 @@ class AllocatorSettings(BaseModel):
     max_ttl_seconds: float = Field(default=7 * 86400.0, gt=0)
     """The longest lease that a request may ask for."""
 
+    min_idle_seconds: float = Field(default=5.0, gt=0)
+    """The shortest idle time that a request may ask for: use is reported every few seconds."""
+
     queue_timeout_seconds: float = Field(default=30.0, ge=0)
     """How long a request without a deadline waits in the queue of a full mesh."""
 
     create_timeout_seconds: float = Field(default=60.0, gt=0)
     """How long a driver may take to create a sandbox."""
+
+    create_attempts: PositiveInt = 3
+    """How often a start is tried, on other nodes where there are some, before its request fails."""
+
+    create_pause_seconds: float = Field(default=0.1, gt=0)
+    """How long before a start is tried a second time; doubled with each further one."""
+
+    breaker_failures: PositiveInt = 3
+    """After how many failed starts in a row a node is passed over while another has room."""
+
+    breaker_seconds: float = Field(default=5.0, gt=0)
+    """For how long it is passed over; doubled with each further failure, up to 60 s."""
+
+    health_seconds: float = Field(default=2.0, gt=0)
+    """How often each node is asked how it is; one that does not answer twice leaves the rotation."""
+
+    node_grace_seconds: float = Field(default=60.0, gt=0)
+    """After how long of silence the sandboxes of a node count as lost; many times `health_seconds`."""
+
+    recovery_seconds: float = Field(default=10.0, gt=0)
+    """How long nodes that do not answer are waited for when records are rebuilt after the store came back empty."""
+
+    event_seconds: PositiveInt = 86400
+    """How long the events of a deleted sandbox are kept."""
+
+    event_poll_seconds: float = Field(default=0.25, gt=0)
+    """How often who follows events gets the new ones."""
 
     delete_concurrency: PositiveInt = 8
     """How many sandboxes are deleted at once."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
     InternalError,
+    MeshUnavailable,
     RuntimeUnavailable,
     SandboxLost,
     SandboxStartFailed,
@@ -19,28 +21,32 @@ from sandmeshd.allocator.background import Background
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.nodes import Node, Nodes
 from sandmeshd.allocator.records import Record
+from sandmeshd.allocator.settings import AllocatorSettings
 
 log = structlog.get_logger()
 
 Outcome = Record | SandmeshError
 
+# What another node, or the same one a moment later, may do better.
+_PASSING = (SandboxStartFailed, RuntimeUnavailable, MeshUnavailable)
+
 
 class Starts:
-    """Takes records from PENDING to READY or FAILED."""
+    """Takes records from PENDING to READY or FAILED, on another node where one fails."""
 
     def __init__(
-        self, ledger: Ledger, nodes: Nodes, background: Background, mesh_id: str, timeout_seconds: float
+        self, settings: AllocatorSettings, ledger: Ledger, nodes: Nodes, background: Background, mesh_id: str
     ) -> None:
+        self._settings = settings
         self._ledger = ledger
         self._nodes = nodes
         self._background = background
         self._mesh_id = mesh_id
-        self._timeout_seconds = timeout_seconds
         self._running: dict[str, asyncio.Task[Outcome]] = {}
 
-    def begin(self, record: Record, ttl_us: int) -> asyncio.Task[Outcome]:
+    def begin(self, record: Record) -> asyncio.Task[Outcome]:
         """Start a PENDING record's sandbox; the task gives its READY record, or why there is none."""
-        task = self._background.attempt(self._start(record, ttl_us))
+        task = self._background.attempt(self._start(record))
         self._running[record.sandbox_id] = task
         task.add_done_callback(lambda _: self._running.pop(record.sandbox_id, None))
         return task
@@ -52,9 +58,9 @@ class Starts:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _start(self, record: Record, ttl_us: int) -> Outcome:
+    async def _start(self, record: Record) -> Outcome:
         try:
-            return await self._create(record, ttl_us)
+            return await self._attempts(record)
         except SandmeshError as error:
             return await self._failed(record, error)
         except asyncio.CancelledError:
@@ -70,18 +76,50 @@ class Starts:
         await self._ledger.failed(record.sandbox_id, error)
         return error
 
-    async def _create(self, record: Record, ttl_us: int) -> Record:
-        node = self._nodes.by_id(record.node_id)
+    async def _attempts(self, record: Record) -> Record:
+        tried: list[str] = []
+        while True:
+            node = self._nodes.by_id(record.node_id)
+            try:
+                made = await self._create(node, record)
+            except _PASSING as error:
+                tried.append(record.node_id)
+                if node is not None:
+                    node.breaker.failed()
+                if len(tried) >= self._settings.create_attempts:
+                    raise
+                record = await self._elsewhere(record, tried, error)
+            else:
+                if node is not None:
+                    node.breaker.succeeded()
+                return made
+
+    async def _elsewhere(self, record: Record, tried: Sequence[str], error: SandmeshError) -> Record:
+        placement = await self._nodes.place(record.spec)
+        moved = await self._ledger.retry(record.sandbox_id, placement.want, tried, error)
+        if moved is None:
+            raise error
+        log.info("a start is tried again", sandbox_id=record.sandbox_id, node=moved.node_id, error=error.message)
+        if moved.node_id in tried:
+            await asyncio.sleep(self._settings.create_pause_seconds * 2 ** (len(tried) - 1))
+        return moved
+
+    async def _create(self, node: Node | None, record: Record) -> Record:
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
         if not await self._ledger.started(record.sandbox_id):
             raise _released(record)
         made = await self._made(node, record)
-        done, now = await self._ledger.ready(record.sandbox_id, _access(made), ttl_us)
+        done, now = await self._ledger.ready(record.sandbox_id, _access(made))
         if not done:
-            await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=record.sandbox_id))
-            raise _ended(now) if now.state == "LOST" else _released(record)
+            await self._give_up(node, record.sandbox_id, now)
         return now
+
+    async def _give_up(self, node: Node, sandbox_id: str, now: Record) -> None:
+        """Delete what was made for a record that has moved on, unless another allocator went on with it."""
+        if now.state not in ("PENDING", "STARTING", "READY") or now.owner == self._ledger.owner:
+            await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
+        raise _ended(now) if now.text("ended") and now.state == "STARTING" else _released(now)
 
     async def _made(self, node: Node, record: Record) -> pb.RuntimeSandbox:
         try:
@@ -100,11 +138,12 @@ class Starts:
             record_labels=record.labels(),
             ports=record.ports,
         )
+        seconds = self._settings.create_timeout_seconds
         try:
-            async with asyncio.timeout(self._timeout_seconds):
+            async with asyncio.timeout(seconds):
                 return (await node.client.create_sandbox(request)).sandbox
         except TimeoutError:
-            detail = f"its driver did not finish within {self._timeout_seconds:g} s"
+            detail = f"its driver did not finish within {seconds:g} s"
             raise SandboxStartFailed(f"the sandbox did not start: {detail}", {"detail": detail}) from None
 
 
@@ -122,5 +161,5 @@ def _released(record: Record) -> SandmeshError:
 
 
 def _ended(record: Record) -> SandmeshError:
-    detail = record.text("reason")
+    detail = record.text("ended")
     return SandboxStartFailed(f"the sandbox ended as it started: {detail}", {"detail": detail})

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from google.protobuf.duration_pb2 import Duration
-
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.errors import SandmeshError
@@ -29,9 +27,7 @@ class Connecting:
         """The slots that this request filled."""
         return sorted(sandbox.slot for sandbox in self._created)
 
-    async def claim(
-        self, slots: Sequence[pb.SlotSpec], ttl: Duration | None, timeout: float | None
-    ) -> list[sandbox_pb2.Sandbox]:
+    async def claim(self, slots: Sequence[pb.SlotSpec], timeout: float | None) -> list[sandbox_pb2.Sandbox]:
         """Claim every slot; when one fails the others are not waited for.
 
         Raises:
@@ -39,16 +35,16 @@ class Connecting:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._claim(slot, ttl, timeout)) for slot in slots]
+                tasks = [group.create_task(self._claim(slot, timeout)) for slot in slots]
         except BaseExceptionGroup as failed:
             raise _leaf(failed) from None
         return [task.result() for task in tasks]
 
-    async def _claim(self, slot: pb.SlotSpec, ttl: Duration | None, timeout: float | None) -> sandbox_pb2.Sandbox:
+    async def _claim(self, slot: pb.SlotSpec, timeout: float | None) -> sandbox_pb2.Sandbox:
         name = slot.slot or slot.spec.template
         self._unanswered.add(name)
         try:
-            response = await self._leases.claim(self.record.identity.session_key, slot, ttl, timeout)
+            response = await self._leases.claim(self.record.identity, slot, timeout)
         except SandmeshError:
             self._unanswered.discard(name)
             raise

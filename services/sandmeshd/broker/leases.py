@@ -11,6 +11,7 @@ from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxNotFound
+from sandmeshd.broker.identity import Identity
 
 _HELD = {
     sandbox_pb2.SANDBOX_STATE_PENDING,
@@ -27,11 +28,17 @@ class Leases:
     def __init__(self, sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub) -> None:
         self._sandboxes = sandboxes
 
-    async def claim(
-        self, session_key: str, slot: pb.SlotSpec, ttl: Duration | None, timeout: float | None
-    ) -> sandbox_pb2.ClaimSandboxResponse:
+    async def claim(self, who: Identity, slot: pb.SlotSpec, timeout: float | None) -> sandbox_pb2.ClaimSandboxResponse:
         """Claim one slot."""
-        request = sandbox_pb2.ClaimSandboxRequest(spec=slot.spec, session_key=session_key, slot=slot.slot, ttl=ttl)
+        request = sandbox_pb2.ClaimSandboxRequest(
+            spec=slot.spec,
+            session_key=who.session_key,
+            slot=slot.slot,
+            ttl=slot.ttl if slot.HasField("ttl") else None,
+            idle_timeout=slot.idle_timeout if slot.HasField("idle_timeout") else None,
+            user_id=who.user_id,
+            session_id=who.session_id,
+        )
         with translated():
             return await self._sandboxes.ClaimSandbox(request, timeout=timeout)
 

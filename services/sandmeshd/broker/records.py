@@ -46,7 +46,8 @@ class SessionRecords:
 
     async def read(self, who: Identity, keep: bool = False) -> SessionRecord | None:
         """Read the record, or None where there is none; `keep` lets it stay for another while."""
-        words = {"session": who.session_key, "keep_seconds": self._retention_seconds if keep else 0}
+        kept = self._retention_seconds if keep else 0
+        words = {"session": who.session_key, "user_key": who.user_key, "keep_seconds": kept}
         found = await self._store.run("session_keep", words)
         return SessionRecord(who, int(found[2])) if found else None
 

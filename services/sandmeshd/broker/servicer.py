@@ -42,10 +42,9 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         who = identity(request.user_id, request.session_id)
         record = await self._records.open(who)
         connecting = Connecting(self._leases, record)
-        ttl = request.ttl if request.HasField("ttl") else None
         done = False
         try:
-            claimed = await connecting.claim(request.slots, ttl, context.time_remaining())
+            claimed = await connecting.claim(_with_times(request), context.time_remaining())
             done = True
         finally:
             if not done:
@@ -136,3 +135,13 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
             sandboxes={sandbox.slot: sandbox for sandbox in sandboxes},
             create_time=record.create_time,
         )
+
+
+def _with_times(request: pb.ConnectSessionRequest) -> Sequence[pb.SlotSpec]:
+    """Give the slots with the request's own times where they state none."""
+    for slot in request.slots:
+        if request.HasField("ttl") and not slot.HasField("ttl"):
+            slot.ttl.CopyFrom(request.ttl)
+        if request.HasField("idle_timeout") and not slot.HasField("idle_timeout"):
+            slot.idle_timeout.CopyFrom(request.idle_timeout)
+    return request.slots

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -37,8 +36,7 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
         notices = Notices(client, f"{prefix_of(settings.mesh_id)}:notices")
         store = Store(client, settings.mesh_id, notices)
         await _wait_ready(store, settings, server)
-        [generation] = await store.run("generation", {"proposed": secrets.token_hex(8)})
-        store.generation = generation.decode()
+        await store.learn()
         stack.push_async_callback(_cancel, asyncio.create_task(notices.listen()))
         yield store
 

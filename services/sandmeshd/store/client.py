@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any, cast
 from redis import exceptions
 from redis.asyncio import Redis
 
-from sandmesh.errors import StoreUnavailable
+from sandmesh.errors import Recovering, StoreUnavailable
 from sandmeshd.store.notices import Notices
 from sandmeshd.store.scripts_source import load_scripts
 
@@ -37,6 +38,8 @@ class Store:
         self.notices = notices
         self.generation = ""
         """Names this data: another one means that the store came back empty."""
+        self.is_open = False
+        """Whether the records are there, as `learn` last heard."""
         self.round_trips: Counter[str] = Counter()
         """Commands sent so far, by script or command: what tests count."""
 
@@ -51,9 +54,25 @@ class Store:
 
         Raises:
             StoreUnavailable: The store does not answer, or cannot write.
+            Recovering: It came back empty, and its records are being rebuilt.
         """
+        try:
+            return await self._run(name, arguments, *blobs)
+        except Recovering:
+            await self.learn()
+            if not self.is_open:
+                raise
+            return await self._run(name, arguments, *blobs)
+
+    async def learn(self) -> None:
+        """Ask what this data is called, naming it where it is new, and whether it is open."""
+        name, is_open = await self._run("generation", {"proposed": secrets.token_hex(8)})
+        self.generation, self.is_open = name.decode(), bool(is_open)
+
+    async def _run(self, name: str, arguments: Mapping[str, object], *blobs: bytes) -> list[Any]:
         script = self._scripts[name]
-        words: tuple[str | int | bytes, ...] = (1, self.prefix, json.dumps(arguments), *blobs)
+        told = json.dumps({**arguments, "generation": self.generation})
+        words: tuple[str | int | bytes, ...] = (1, self.prefix, told, *blobs)
         with _unavailable():
             try:
                 return cast("list[Any]", await self._execute(name, "EVALSHA", script.sha, *words))
@@ -112,6 +131,8 @@ def _unavailable() -> Generator[None]:
     except (*_NO_ANSWER, OSError) as error:
         raise _translated(error) from error
     except exceptions.ResponseError as error:
+        if str(error).startswith("RECOVERING"):
+            raise _recovering() from None
         if str(error).startswith(_NOT_NOW):
             raise _translated(error) from error
         raise
@@ -121,3 +142,8 @@ def _translated(error: Exception) -> StoreUnavailable:
     detail = str(error)
     message = f"the store does not answer: {detail}; check that its server runs, then try again"
     return StoreUnavailable(message, {"detail": detail}, retry_after=1.0)
+
+
+def _recovering() -> Recovering:
+    message = "the store came back empty, and the records are being rebuilt from the sandboxes: try again in a moment"
+    return Recovering(message, retry_after=0.2)

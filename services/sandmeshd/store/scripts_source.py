@@ -6,7 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from importlib import resources
 
-_LIBRARY = "library.lua"
+# In this order: each may use what is before it.
+LIBRARY = ("base", "events", "capacity", "queue", "states")
+# What may run while records are being rebuilt: it rebuilds them, or says nothing of what is not there.
+UNGUARDED = frozenset({"adopt", "capacity", "farewell", "generation", "open", "session_open"})
+_GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,14 @@ class Script:
 def load_scripts() -> dict[str, Script]:
     """Read every script, by its file's name without the ending."""
     folder = resources.files("sandmeshd.store") / "scripts"
-    sources = {entry.name: entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    library = sources.pop(_LIBRARY)
-    return {name.removesuffix(".lua"): _script(library + source) for name, source in sources.items()}
+    library = "".join((folder / "library" / f"{name}.lua").read_text() for name in LIBRARY)
+    scripts: dict[str, Script] = {}
+    for entry in folder.iterdir():
+        name = entry.name.removesuffix(".lua")
+        if name != entry.name:
+            guard = "" if name in UNGUARDED else _GUARD
+            scripts[name] = _script(library + guard + entry.read_text())
+    return scripts
 
 
 def _script(source: str) -> Script:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pydantic import SecretStr
 from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmesh.errors import Recovering
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.runtime.channels import open_channel
 from sandmeshd.runtime.registrations import sandbox_service
@@ -51,6 +53,14 @@ class Allocator:
             request.ttl.CopyFrom(Duration(nanos=int(ttl % 1 * 1e9), seconds=int(ttl)))
         with translated():
             return await self.stub.ClaimSandbox(request, timeout=timeout)
+
+    async def claim_when_recovered(self, session: str) -> pb.Sandbox:
+        """Claim again and again as a client does while records are being rebuilt."""
+        while True:
+            try:
+                return (await self.claim(session)).sandbox
+            except Recovering as error:
+                await asyncio.sleep(error.retry_after or 0.01)
 
     async def release(self, sandbox: pb.Sandbox, token: int | None = None) -> None:
         token = sandbox.lease.fencing_token if token is None else token

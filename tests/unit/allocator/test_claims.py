@@ -140,7 +140,7 @@ async def test_tokens_rise_with_every_lease_and_after_the_store_lost_its_data(me
     async with mesh.allocator() as allocator:
         tokens = [(await allocator.claim(f"s{number}")).sandbox.lease.fencing_token for number in range(3)]
         await commands(mesh.store).flushdb()
-        tokens.append((await allocator.claim("after")).sandbox.lease.fencing_token)
+        tokens.append((await allocator.claim_when_recovered("after")).lease.fencing_token)
         assert tokens == sorted(set(tokens))
 
 
@@ -179,9 +179,9 @@ async def test_a_lease_that_ran_out_ends_its_sandbox(mesh: Mesh) -> None:
         assert list(mesh.runtime.processes) == [kept.sandbox.sandbox_id]
 
 
-async def test_a_failed_start_is_told_to_all_who_wait_and_gives_everything_back(mesh: Mesh) -> None:
-    async with mesh.allocator() as allocator:
-        mesh.runtime.failures.append(start_failure())
+async def test_a_start_that_fails_at_each_try_is_told_to_all_who_wait_and_gives_everything_back(mesh: Mesh) -> None:
+    async with mesh.allocator(create_attempts=2, create_pause_seconds=0.01) as allocator:
+        mesh.runtime.failures += [start_failure(), start_failure()]
         answers = await asyncio.gather(*(allocator.claim("one", ports=5) for _ in range(3)), return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, SandboxStartFailed)]
         assert failed
@@ -190,6 +190,16 @@ async def test_a_failed_start_is_told_to_all_who_wait_and_gives_everything_back(
         assert len(held) == 5 * (len(failed) < 3)
         # The slot is free for another try.
         assert (await allocator.claim("one")).sandbox.state == pb.SANDBOX_STATE_READY
+
+
+async def test_a_start_that_fails_once_is_tried_again_with_the_same_id_and_token(mesh: Mesh) -> None:
+    async with mesh.allocator(create_pause_seconds=0.01) as allocator:
+        mesh.runtime.failures.append(start_failure())
+        sandbox = (await allocator.claim("one", ports=5)).sandbox
+        assert sandbox.state == pb.SANDBOX_STATE_READY
+        [made] = mesh.runtime.created
+        assert (made.sandbox_id, made.fencing_token) == (sandbox.sandbox_id, sandbox.lease.fencing_token)
+        assert set(await mesh.store.hash("ports", "node-1")) == {str(port) for port in sandbox.ports}
 
 
 async def test_a_driver_s_defect_is_an_error_and_leaves_no_capacity_behind(mesh: Mesh) -> None:

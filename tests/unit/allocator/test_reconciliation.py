@@ -75,17 +75,39 @@ async def test_a_sandbox_without_a_record_is_deleted_after_the_grace(mesh: Mesh)
         assert list(mesh.runtime.processes) == [kept.sandbox_id]
 
 
-async def test_sandboxes_whose_records_went_with_the_store_are_not_deleted(mesh: Mesh) -> None:
+async def test_sandboxes_whose_records_went_with_the_store_are_their_holders_again(mesh: Mesh) -> None:
+    async with mesh.allocator("a", orphan_grace_seconds=0, reconcile_seconds=0.1) as allocator:
+        before = [(await allocator.claim(f"s{number}", ports=2)).sandbox for number in range(3)]
+        await commands(mesh.store).flushdb()
+        again = [await allocator.claim_when_recovered(f"s{number}") for number in range(3)]
+        for old, new in zip(before, again, strict=True):
+            assert new.sandbox_id == old.sandbox_id
+            assert new.lease.fencing_token == old.lease.fencing_token
+            assert list(new.ports) == list(old.ports)
+            assert new.spec == old.spec
+        assert mesh.runtime.deleted == []
+        assert (await allocator.claim("new")).sandbox.lease.fencing_token > max(
+            one.lease.fencing_token for one in again
+        )
+        await asyncio.gather(*(allocator.release(sandbox) for sandbox in again))
+        await allocator.until_used(1)
+
+
+async def test_unused_sandboxes_of_a_lost_store_are_orphans_and_go(mesh: Mesh) -> None:
     driver = ProcessDriver(mesh.runtime)
-    for sandbox_id, generation in (("sb_old", "another"), ("sb_orphan", mesh.store.generation)):
+    for sandbox_id, labels in (
+        ("sb_used", {"generation": "another", "session": "one", "slot": "base", "token": "7", "ttl_us": "60000000"}),
+        ("sb_unused", {"generation": "another"}),
+        ("sb_orphan", {"generation": mesh.store.generation, "session": "two", "slot": "base"}),
+    ):
         request = driver_pb2.CreateSandboxRequest(
-            sandbox_id=sandbox_id, mesh_id="m", spec=pb.SandboxSpec(template="base"),
-            record_labels={"generation": generation},
-        )  # fmt: skip
+            sandbox_id=sandbox_id, mesh_id="m", spec=pb.SandboxSpec(template="base"), record_labels=labels
+        )
         await driver.create_sandbox(request)
-    async with mesh.allocator(orphan_grace_seconds=0, reconcile_seconds=0.1):
-        await until(lambda: "sb_orphan" not in mesh.runtime.processes)
-        assert list(mesh.runtime.processes) == ["sb_old"]
+    async with mesh.allocator(orphan_grace_seconds=0, reconcile_seconds=0.1) as allocator:
+        await until(lambda: list(mesh.runtime.processes) == ["sb_used"])
+        kept = await allocator.get("sb_used")
+        assert (kept.lease.fencing_token, kept.session_key) == (7, "one")
 
 
 async def test_what_a_dead_allocator_was_starting_fails_and_its_slot_is_free(mesh: Mesh) -> None:
@@ -151,11 +173,22 @@ async def test_every_key_belongs_to_the_mesh_and_little_is_left_when_all_is_rele
         await allocator.until_used(0)
         kinds = {key.removeprefix("sandmesh:{m}:").split(":")[0] for key in await mesh.store.keys()}
         # The clocks that must not go back, what expires by itself, and who lives.
-        assert kinds <= {"token", "generation", "port_cursor", "allocators", "tomb", "left"}
+        assert kinds <= {
+            "token",
+            "generation",
+            "port_cursor",
+            "allocators",
+            "nodes_seen",
+            "tomb",
+            "left",
+            "events",
+            "open",
+        }
 
 
 async def test_a_released_record_cannot_become_ready(mesh: Mesh) -> None:
-    ledger = Ledger(mesh.store)
-    done, record = await ledger.ready("sb_nothing", driver_pb2.RuntimeSandbox(), 1)
+    ledger = Ledger(mesh.store, 1)
+    async with mesh.allocator():
+        done, record = await ledger.ready("sb_nothing", driver_pb2.RuntimeSandbox())
     assert not done
     assert record.state == ""

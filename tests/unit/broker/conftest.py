@@ -66,7 +66,7 @@ class Broker:
 @asynccontextmanager
 async def run_broker(store: Store, runtime: Runtime, folder: Path, capacity: int = 20) -> AsyncGenerator[Broker]:
     """Serve an allocator and a broker."""
-    settings = AllocatorSettings(capacity=capacity, sweep_seconds=0.05, poll_seconds=0.1)
+    settings = AllocatorSettings(capacity=capacity, sweep_seconds=0.05, poll_seconds=0.1, create_attempts=1)
     inner, outer = f"unix://{folder}/allocator.sock", f"unix://{folder}/broker.sock"
     async with AsyncExitStack() as stack:
         drivers = {"process": ProcessDriver(runtime)}

@@ -24,7 +24,7 @@ async def test_one_script_answers_by_tcp_with_a_password_and_by_unix_socket(tmp_
     async with external_server(tmp_path) as server:
         for url in (server.tcp_url, server.unix_url):
             async with open_store(StoreSettings(mesh_id="m", url=SecretStr(url))) as store:
-                assert await _capacity(store) == [0, b"0"]
+                assert await _capacity(store) == [0, b"0", [], [], [], []]
 
 
 async def test_meshes_on_one_server_do_not_see_each_other(tmp_path: Path) -> None:

@@ -1,9 +1,18 @@
--- Answers {used, next deadline or 0, template, unused, template, unused, ...}.
-local soonest = redis.call('ZRANGE', key('leases'), 0, 0, 'WITHSCORES')
-local answer = {redis.call('SCARD', key('used')), soonest[2] or '0'}
+-- What is used by what. Answers {used, next deadline or 0, unused by template as {template, count, ...}, and for each of
+-- template, node and caller {name, count, ...}}.
+local function counts(kind)
+  local answer = {}
+  for _, name in ipairs(redis.call('SMEMBERS', key('names', kind))) do
+    answer[#answer + 1] = name
+    answer[#answer + 1] = redis.call('SCARD', key(kind, name))
+  end
+  return answer
+end
+local unused = {}
 local pools = redis.call('HGETALL', key('pools'))
 for index = 1, #pools, 2 do
-  answer[#answer + 1] = pools[index + 1]
-  answer[#answer + 1] = redis.call('ZCARD', key('pool', pools[index]))
+  unused[#unused + 1] = pools[index + 1]
+  unused[#unused + 1] = redis.call('ZCARD', key('pool', pools[index]))
 end
-return answer
+local soonest = redis.call('ZRANGE', key('leases'), 0, 0, 'WITHSCORES')[2] or '0'
+return {redis.call('SCARD', key('used')), soonest, unused, counts('template'), counts('node'), counts('caller')}

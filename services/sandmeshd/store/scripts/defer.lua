@@ -1,4 +1,5 @@
 -- A deletion did not work: it is due again later. Answers {1}, or {0} where there is nothing to delete.
 if not redis.call('ZSCORE', key('stopping'), args.id) then return {0} end
 redis.call('ZADD', key('stopping'), text(now + args.delay_us), args.id)
+redis.call('HSET', record(args.id), 'trouble', args.trouble)
 return {1}

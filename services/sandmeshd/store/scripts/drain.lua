@@ -1,12 +1,15 @@
--- Stops the unused sandboxes of pools that are no longer wanted. Answers {how many}.
-local wanted, count = {}, 0
-for _, spec_key in ipairs(args.wanted) do wanted[spec_key] = true end
+-- Stops the unused sandboxes of pools that are no longer wanted, and of the others what is more than their most, the
+-- oldest first. `sizes` has the most by pool. Answers {how many}.
+local count = 0
 for _, spec_key in ipairs(redis.call('HKEYS', key('pools'))) do
-  if not wanted[spec_key] then
-    for _, id in ipairs(redis.call('ZRANGE', key('pool', spec_key), 0, -1)) do
-      stop(id, 'its pool is no longer wanted')
-      count = count + 1
+  local surplus = redis.call('ZCARD', key('pool', spec_key)) - (args.sizes[spec_key] or 0)
+  if surplus > 0 then
+    local reason = args.sizes[spec_key] and 'its pool has more than its most' or 'its pool is no longer wanted'
+    for _, id in ipairs(redis.call('ZRANGE', key('pool', spec_key), 0, surplus - 1)) do
+      if stop(id, reason) then count = count + 1 end
     end
+  end
+  if not args.sizes[spec_key] and redis.call('SCARD', key('pooled', spec_key)) == 0 then
     redis.call('HDEL', key('pools'), spec_key)
   end
 end

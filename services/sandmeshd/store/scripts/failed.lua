@@ -1,7 +1,7 @@
 -- PENDING or STARTING -> FAILED, with ports and counts given back; ARGV[2] is the error. Answers {1}, or {0} where the
--- record had moved on.
+-- record had moved on or is another allocator's.
 local found = redis.call('HMGET', record(args.id), 'state', 'owner')
 if found[2] ~= args.owner then return {0} end
-if found[1] ~= 'PENDING' and found[1] ~= 'STARTING' and found[1] ~= 'LOST' then return {0} end
+if found[1] ~= 'PENDING' and found[1] ~= 'STARTING' then return {0} end
 fail(args.id, args.reason, ARGV[2])
 return {1}

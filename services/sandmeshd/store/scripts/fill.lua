@@ -1,11 +1,13 @@
 -- Creates the record of a sandbox for a pool, where the pool lacks one, there is room and nobody waits for it.
 -- Answers {1, record} or {0}.
 redis.call('HSET', key('pools'), args.want.spec_key, args.want.template)
-if field(args.id, 'state') == 'PENDING' then return {1, whole(args.id)} end
-if redis.call('SCARD', key('pooled', args.want.spec_key)) >= args.size then return {0} end
-if redis.call('ZCARD', key('queue')) > 0 then return {0} end
+local state = field(args.sandbox_id, 'state')
+if state == 'PENDING' then return {1, whole(args.sandbox_id)} end
+if was_here(args.sandbox_id) or redis.call('SCARD', key('pooled', args.want.spec_key)) >= args.size then return {0} end
+if redis.call('ZCARD', key('queue_seen')) > 0 then return {0} end
 local node = room_for(args.want)
 if not node then return {0} end
-create(args.id, args.want, node, '', ARGV[2])
-redis.call('SADD', key('pooled', args.want.spec_key), args.id)
-return {1, whole(args.id)}
+create(args.sandbox_id, args.want, node)
+redis.call('SADD', key('pooled', args.want.spec_key), args.sandbox_id)
+event(args.sandbox_id, 'created', 'for a pool')
+return {1, whole(args.sandbox_id)}

@@ -1,3 +1,4 @@
--- Names the data of this store, once: a store that came back empty gets another name.
+-- Names the data of this store, once: a store that came back empty gets another name. Answers {name, whether it is open}.
 redis.call('SET', key('generation'), args.proposed, 'NX')
-return {redis.call('GET', key('generation'))}
+local name = redis.call('GET', key('generation'))
+return {name, redis.call('GET', key('open')) == name and 1 or 0}

@@ -1,8 +1,16 @@
--- STOPPING -> GONE: ports, counts and indexes are given back, and a stone remembers the token for a while.
-local found = redis.call('HMGET', record(args.id), 'state', 'token')
+-- STOPPING -> GONE: ports, counts and indexes are given back, and a stone remembers the token for a while. With
+-- `silent_us` only where its node was not seen for that long: what it may still have is an orphan when it comes back.
+local found = redis.call('HMGET', record(args.id), 'state', 'token', 'node')
+if args.silent_us then
+  local seen = tonumber(redis.call('ZSCORE', key('nodes_seen'), found[3] or '') or '0')
+  if seen > now - args.silent_us then return {0} end
+end
 redis.call('ZREM', key('stopping'), args.id)
 if found[1] ~= 'STOPPING' then return {0} end
 unload(args.id)
+forget_labels(args.id)
+event(args.id, 'deleted', args.silent_us and 'its node is gone' or '')
+redis.call('EXPIRE', key('events', args.id), args.event_seconds)
 redis.call('SET', key('tomb', args.id), found[2], 'EX', args.tomb_seconds)
 redis.call('DEL', record(args.id))
 redis.call('ZREM', key('ids'), args.id)

@@ -1,16 +1,20 @@
--- Records by id, after one and at most so many, of the whole mesh or of a session. Answers {record, record, ...}.
+-- Records by id, after one and at most so many: of the whole mesh, of a session, or with all of some labels. Answers
+-- {record, record, ...}.
 local ids = {}
 if args.session ~= '' then
-  for _, id in ipairs(redis.call('HVALS', key('session', args.session))) do
-    if id > args.after then ids[#ids + 1] = id end
-  end
-  table.sort(ids)
+  ids = redis.call('HVALS', key('session', args.session))
+elseif #args.labels > 0 then
+  local names = {}
+  for index, label in ipairs(args.labels) do names[index] = key('label', label) end
+  ids = redis.call('SINTER', unpack(names))
 else
   local from = args.after == '' and '-' or '(' .. args.after
   ids = redis.call('ZRANGEBYLEX', key('ids'), from, '+', 'LIMIT', 0, args.limit)
 end
+table.sort(ids)
 local answer = {}
-for index = 1, math.min(#ids, args.limit) do
-  answer[#answer + 1] = whole(ids[index])
+for _, id in ipairs(ids) do
+  if #answer >= args.limit then break end
+  if id > args.after then answer[#answer + 1] = whole(id) end
 end
 return answer

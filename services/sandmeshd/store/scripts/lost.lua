@@ -1,16 +1,9 @@
--- It ended without having been asked to. A leased one keeps its place, so that its holder learns why; an unused one
--- goes. Answers {1}, or {0} where that was known or asked for.
+-- It ended without having been asked to. Answers {1}, or {0} where that was known or asked for.
 local state = field(args.id, 'state')
-if state ~= 'READY' and state ~= 'PAUSED' and state ~= 'STARTING' then return {0} end
-if state == 'STARTING' and not args.starting then return {0} end
-unload(args.id)
-if field(args.id, 'session') == '' then
-  stop(args.id, args.reason)
-  notify('pool')
-else
-  redis.call('HSET', record(args.id), 'state', 'LOST', 'reason', args.reason)
-  redis.call('SREM', key('starting'), args.id)
+if state == 'STARTING' then
+  -- Its allocator finds it when it would make it READY, and tries again.
+  redis.call('HSET', record(args.id), 'ended', args.reason)
 end
-tell_interested(args.id)
-wake_next()
+if state ~= 'READY' and state ~= 'PAUSED' then return {0} end
+lose(args.id, args.reason)
 return {1}

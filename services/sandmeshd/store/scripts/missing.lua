@@ -1,6 +1,6 @@
--- Answers those of the ids that have no record.
+-- Answers those of the ids that have no record on the node.
 local answer = {}
 for _, id in ipairs(args.ids) do
-  if redis.call('EXISTS', record(id)) == 0 then answer[#answer + 1] = id end
+  if field(id, 'node') ~= args.node then answer[#answer + 1] = id end
 end
 return answer

@@ -1,7 +1,6 @@
 -- Records that a sandbox is to be deleted. Answers {released} also where it is gone or going already, and {lost, record}
 -- where the token is not the one in force.
-local found = redis.call('HMGET', record(args.id), 'token', 'state')
-local token = found[1]
+local token = field(args.id, 'token')
 if not token then token = redis.call('GET', key('tomb', args.id)) or args.token end
 if token ~= args.token then return {'lost', whole(args.id)} end
 stop(args.id, args.reason)

@@ -7,4 +7,5 @@ end
 local over = found[1] == 'STOPPING' or found[1] == 'FAILED'
 if over or found[3] == '' or found[2] ~= args.token then return {'lost', whole(args.id)} end
 set_deadline(args.id, args.ttl_us)
+event_once(args.id, 'renewed', '')
 return {'renewed', whole(args.id)}

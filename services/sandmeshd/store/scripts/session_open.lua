@@ -4,4 +4,5 @@ local made = redis.call('HSETNX', session, 'created_us', text(now))
 redis.call('HSET', session, 'user', args.user, 'name', args.name)
 redis.call('EXPIRE', session, args.keep_seconds)
 redis.call('ZADD', key('user', args.user_key), 0, args.session)
+redis.call('EXPIRE', key('user', args.user_key), args.keep_seconds)
 return {made, redis.call('HGET', session, 'created_us'), text(now)}

@@ -1,26 +1,55 @@
--- Says that an allocator lives, and finishes what nobody else will: leases that ran out, sandboxes that a dead
--- allocator was starting, waiters of dead processes. Answers {expired, abandoned}.
+-- Says that an allocator and the nodes that answered it live, and finishes what nobody else will: leases and idle times
+-- that ran out, sandboxes that a dead allocator was starting, those of silent nodes, waiters of dead processes.
+-- Answers {expired, idle, abandoned, lost}, each a count.
 redis.call('ZADD', key('allocators'), text(now), args.owner)
 redis.call('ZREMRANGEBYSCORE', key('allocators'), '-inf', text(now - 3600000000))
-local expired = redis.call('ZRANGEBYSCORE', key('leases'), '-inf', text(now), 'LIMIT', 0, 100)
-for _, id in ipairs(expired) do
+for _, node in ipairs(args.healthy) do redis.call('ZADD', key('nodes_seen'), text(now), node) end
+
+local function due(name)
+  return redis.call('ZRANGEBYSCORE', key(name), '-inf', text(now), 'LIMIT', 0, 100)
+end
+
+local expired, idle, abandoned, lost = 0, 0, 0, 0
+for _, id in ipairs(due('leases')) do
   local state = field(id, 'state')
   if not state then
     redis.call('ZREM', key('leases'), id)
   elseif state == 'PENDING' or state == 'STARTING' then
     -- Its lease begins anew when it is READY.
-    set_deadline(id, args.grace_us)
+    redis.call('ZADD', key('leases'), text(now + args.grace_us), id)
+    redis.call('HSET', record(id), 'deadline_us', text(now + args.grace_us))
   else
     stop(id, 'its lease ran out')
+    expired = expired + 1
   end
 end
-local abandoned = 0
+for _, id in ipairs(due('idle')) do
+  stop(id, 'nobody used it for its idle time')
+  idle = idle + 1
+end
+
 for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
-  local seen = tonumber(redis.call('ZSCORE', key('allocators'), field(id, 'owner') or '') or '0')
-  if seen < now - args.grace_us then
+  local owner = field(id, 'owner')
+  if not is_alive(owner, 2 * args.grace_us) then
     fail(id, 'the allocator that started it ended', ARGV[2])
     abandoned = abandoned + 1
+  elseif not is_alive(owner, args.grace_us) then
+    -- Whoever waits for it can go on with it.
+    tell_interested(id)
   end
 end
+
+for _, node in ipairs(redis.call('ZRANGEBYSCORE', key('nodes_seen'), '-inf', text(now - args.node_grace_us))) do
+  for _, id in ipairs(redis.call('SMEMBERS', key('node', node))) do
+    local state = field(id, 'state')
+    -- What starts is its allocator's, which tries another node.
+    if state == 'READY' or state == 'PAUSED' then
+      lose(id, 'its node ' .. node .. ' does not answer')
+      lost = lost + 1
+    end
+  end
+  if redis.call('SCARD', key('node', node)) == 0 then redis.call('ZREM', key('nodes_seen'), node) end
+end
+drop_unseen()
 wake_next()
-return {#expired, abandoned}
+return {expired, idle, abandoned, lost}

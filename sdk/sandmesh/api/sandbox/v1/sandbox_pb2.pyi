@@ -332,6 +332,8 @@ class Sandbox(_message.Message):
     PORTS_FIELD_NUMBER: _builtins.int
     ENFORCED_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -346,6 +348,8 @@ class Sandbox(_message.Message):
     """The session's key, empty in a pool. It begins with its user's: who owns the session owns the sandbox."""
     slot: _builtins.str
     """Its place in the session, empty in a pool."""
+    user_id: _builtins.str
+    """Who owns its session, empty in a pool."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """What it is."""
@@ -366,6 +370,10 @@ class Sandbox(_message.Message):
     def enforced(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Which defaults of limits and isolation are enforced, by name: "memory" -> "no", "pids" -> "rlimit"."""
 
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """It is given back after so long without a use; unset: never for that reason."""
+
     def __init__(
         self,
         *,
@@ -381,10 +389,12 @@ class Sandbox(_message.Message):
         ports: _abc.Iterable[_builtins.int] | None = ...,
         enforced: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         slot: _builtins.str = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
+        user_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -400,10 +410,17 @@ class ClaimSandboxRequest(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
     session_key: _builtins.str
     """The session that will hold it. One session holds at most one sandbox of a slot."""
     slot: _builtins.str
     """The place in the session, by default the template's name. A live sandbox there is returned as it is."""
+    user_id: _builtins.str
+    """Who owns the session: whose cap it counts against; the queue is fair among them."""
+    session_id: _builtins.str
+    """The session's name, to rebuild its record from."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """What it is to be."""
@@ -412,6 +429,10 @@ class ClaimSandboxRequest(_message.Message):
     def ttl(self) -> _duration_pb2.Duration:
         """How long the lease lasts. Unset: the mesh's default."""
 
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """It is given back after so long without a call, an open stream, desktop or port. Unset: never for that reason."""
+
     def __init__(
         self,
         *,
@@ -419,10 +440,13 @@ class ClaimSandboxRequest(_message.Message):
         session_key: _builtins.str = ...,
         slot: _builtins.str = ...,
         ttl: _duration_pb2.Duration | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
+        user_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -842,10 +866,52 @@ class GetCapacityResponse(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class TemplatesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class NodesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     USED_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     POOLED_FIELD_NUMBER: _builtins.int
     NEXT_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    TEMPLATES_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     used: _builtins.int
     """Sandboxes that exist or are being made."""
     limit: _builtins.int
@@ -858,6 +924,14 @@ class GetCapacityResponse(_message.Message):
     def next_expire_time(self) -> _timestamp_pb2.Timestamp:
         """When the next lease ends, unset where none does."""
 
+    @_builtins.property
+    def templates(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Sandboxes that count, by template."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Sandboxes that count, by node."""
+
     def __init__(
         self,
         *,
@@ -865,11 +939,409 @@ class GetCapacityResponse(_message.Message):
         limit: _builtins.int = ...,
         pooled: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         next_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        templates: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        nodes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["next_expire_time", b"next_expire_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "next_expire_time", b"next_expire_time", "pooled", b"pooled", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "next_expire_time", b"next_expire_time", "nodes", b"nodes", "pooled", b"pooled", "templates", b"templates", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetCapacityResponse: _TypeAlias = GetCapacityResponse  # noqa: Y015
+
+@_typing.final
+class ReportActivityRequest(_message.Message):
+    """ReportActivityRequest says which sandboxes are in use."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandbox_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Sandboxes with a call, an open stream, desktop or port since the last report."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_ids", b"sandbox_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportActivityRequest: _TypeAlias = ReportActivityRequest  # noqa: Y015
+
+@_typing.final
+class ReportActivityResponse(_message.Message):
+    """ReportActivityResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportActivityResponse: _TypeAlias = ReportActivityResponse  # noqa: Y015
+
+@_typing.final
+class PauseSandboxRequest(_message.Message):
+    """PauseSandboxRequest freezes a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    fencing_token: _builtins.int
+    """The lease's token."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseSandboxRequest: _TypeAlias = PauseSandboxRequest  # noqa: Y015
+
+@_typing.final
+class PauseSandboxResponse(_message.Message):
+    """PauseSandboxResponse has the sandbox, PAUSED."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandbox(self) -> Global___Sandbox:
+        """The sandbox."""
+
+    def __init__(
+        self,
+        *,
+        sandbox: Global___Sandbox | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseSandboxResponse: _TypeAlias = PauseSandboxResponse  # noqa: Y015
+
+@_typing.final
+class ResumeSandboxRequest(_message.Message):
+    """ResumeSandboxRequest lets a frozen sandbox run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    fencing_token: _builtins.int
+    """The lease's token."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeSandboxRequest: _TypeAlias = ResumeSandboxRequest  # noqa: Y015
+
+@_typing.final
+class ResumeSandboxResponse(_message.Message):
+    """ResumeSandboxResponse has the sandbox, READY."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandbox(self) -> Global___Sandbox:
+        """The sandbox."""
+
+    def __init__(
+        self,
+        *,
+        sandbox: Global___Sandbox | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeSandboxResponse: _TypeAlias = ResumeSandboxResponse  # noqa: Y015
+
+@_typing.final
+class SandboxEvent(_message.Message):
+    """SandboxEvent is something that happened to a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    SESSION_KEY_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    event_id: _builtins.str
+    """Rises with time; a listing goes on after it."""
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    kind: _builtins.str
+    """created, retried, ready, leased, renewed, paused, resumed, adopted, lost, failed, stopping, deleted, egress_refused;
+    a newer mesh may have others.
+    """
+    reason: _builtins.str
+    """Why, for a person."""
+    actor: _builtins.str
+    """Who brought it about: a user, or a service of the mesh."""
+    session_key: _builtins.str
+    """Its session's key, empty in a pool."""
+    user_id: _builtins.str
+    """Who owned the session."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        event_id: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        kind: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        session_key: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "event_id", b"event_id", "kind", b"kind", "reason", b"reason", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "time", b"time", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxEvent: _TypeAlias = SandboxEvent  # noqa: Y015
+
+@_typing.final
+class ListEventsRequest(_message.Message):
+    """ListEventsRequest narrows a listing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    AFTER_EVENT_ID_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """Only this sandbox's; empty: the whole mesh's."""
+    page_size: _builtins.int
+    """At most so many, 1 to 1000; 0 means 100."""
+    after_event_id: _builtins.str
+    """Only events after this one; empty: the newest."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        after_event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event_id", b"after_event_id", "page_size", b"page_size", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsRequest: _TypeAlias = ListEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListEventsResponse(_message.Message):
+    """ListEventsResponse has events, the oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___SandboxEvent]:
+        """The events."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___SandboxEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
+
+@_typing.final
+class WatchSandboxesRequest(_message.Message):
+    """WatchSandboxesRequest narrows what is followed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    AFTER_EVENT_ID_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """Only this sandbox's; empty: the whole mesh's."""
+    after_event_id: _builtins.str
+    """From after this event on; empty: from now on."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        after_event_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_event_id", b"after_event_id", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSandboxesRequest: _TypeAlias = WatchSandboxesRequest  # noqa: Y015
+
+@_typing.final
+class WatchSandboxesResponse(_message.Message):
+    """WatchSandboxesResponse has one event."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def event(self) -> Global___SandboxEvent:
+        """The event."""
+
+    def __init__(
+        self,
+        *,
+        event: Global___SandboxEvent | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSandboxesResponse: _TypeAlias = WatchSandboxesResponse  # noqa: Y015
+
+@_typing.final
+class SweepMeshRequest(_message.Message):
+    """SweepMeshRequest asks for a sweep."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Only say what would be done."""
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepMeshRequest: _TypeAlias = SweepMeshRequest  # noqa: Y015
+
+@_typing.final
+class SweepFinding(_message.Message):
+    """SweepFinding is one thing that a sweep finds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """orphan: a runtime has it and no record does. ghost: a record has it and its runtime does not. lost_record: its
+    record went with the store. expired, idle: its time ran out. abandoned: its allocator died as it started. stopping: it is
+    being deleted. unsettled: it is PAUSED in one and not in the other. silent: its node does not answer. unreachable: a node that could not be asked.
+    """
+    sandbox_id: _builtins.str
+    """The sandbox, empty for a node."""
+    node_id: _builtins.str
+    """The node."""
+    action: _builtins.str
+    """What a sweep does: delete, lose, adopt, settle, release, fail, wait."""
+    reason: _builtins.str
+    """Why, for a person."""
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when, where that is known."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        action: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since_time", b"since_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "kind", b"kind", "node_id", b"node_id", "reason", b"reason", "sandbox_id", b"sandbox_id", "since_time", b"since_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepFinding: _TypeAlias = SweepFinding  # noqa: Y015
+
+@_typing.final
+class SweepMeshResponse(_message.Message):
+    """SweepMeshResponse says what was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    RECOVERING_FIELD_NUMBER: _builtins.int
+    recovering: _builtins.bool
+    """Records are being rebuilt: nothing is created or deleted."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SweepFinding]:
+        """What was found, and done unless it was a dry run."""
+
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___SweepFinding] | None = ...,
+        recovering: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "recovering", b"recovering"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SweepMeshResponse: _TypeAlias = SweepMeshResponse  # noqa: Y015

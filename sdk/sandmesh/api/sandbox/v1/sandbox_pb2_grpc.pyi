@@ -59,6 +59,28 @@ class SandboxServiceStub:
     """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
     GetCapacity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]
     """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
+    ReportActivity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]
+    """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
+    Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+    """
+    PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]
+    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+    """
+    ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]
+    """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+    """
+    ListEvents: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListEventsRequest, _sandbox_pb2.ListEventsResponse]
+    """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
+    WatchSandboxes: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchSandboxesRequest, _sandbox_pb2.WatchSandboxesResponse]
+    """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+    after the last event that came).
+    """
+    SweepMesh: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SweepMeshRequest, _sandbox_pb2.SweepMeshResponse]
+    """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
+    says what it would do. Ends with: STORE_UNAVAILABLE.
+    """
 
 @_typing.type_check_only
 class SandboxServiceAsyncStub(SandboxServiceStub):
@@ -91,6 +113,28 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
     GetCapacity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]  # type: ignore[assignment]
     """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
+    ReportActivity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]  # type: ignore[assignment]
+    """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
+    Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+    """
+    PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]  # type: ignore[assignment]
+    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+    """
+    ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
+    """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+    """
+    ListEvents: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListEventsRequest, _sandbox_pb2.ListEventsResponse]  # type: ignore[assignment]
+    """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
+    WatchSandboxes: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchSandboxesRequest, _sandbox_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
+    """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+    after the last event that came).
+    """
+    SweepMesh: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SweepMeshRequest, _sandbox_pb2.SweepMeshResponse]  # type: ignore[assignment]
+    """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
+    says what it would do. Ends with: STORE_UNAVAILABLE.
+    """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     """SandboxService owns the records."""
@@ -168,5 +212,63 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetCapacityResponse, _abc.Awaitable[_sandbox_pb2.GetCapacityResponse]]:
         """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
+
+    @_abc_1.abstractmethod
+    def ReportActivity(
+        self,
+        request: _sandbox_pb2.ReportActivityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.ReportActivityResponse, _abc.Awaitable[_sandbox_pb2.ReportActivityResponse]]:
+        """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
+        Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+        """
+
+    @_abc_1.abstractmethod
+    def PauseSandbox(
+        self,
+        request: _sandbox_pb2.PauseSandboxRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.PauseSandboxResponse, _abc.Awaitable[_sandbox_pb2.PauseSandboxResponse]]:
+        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeSandbox(
+        self,
+        request: _sandbox_pb2.ResumeSandboxRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.ResumeSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResumeSandboxResponse]]:
+        """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+        """
+
+    @_abc_1.abstractmethod
+    def ListEvents(
+        self,
+        request: _sandbox_pb2.ListEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.ListEventsResponse, _abc.Awaitable[_sandbox_pb2.ListEventsResponse]]:
+        """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
+
+    @_abc_1.abstractmethod
+    def WatchSandboxes(
+        self,
+        request: _sandbox_pb2.WatchSandboxesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchSandboxesResponse], _abc.AsyncIterator[_sandbox_pb2.WatchSandboxesResponse]]:
+        """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+        after the last event that came).
+        """
+
+    @_abc_1.abstractmethod
+    def SweepMesh(
+        self,
+        request: _sandbox_pb2.SweepMeshRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.SweepMeshResponse, _abc.Awaitable[_sandbox_pb2.SweepMeshResponse]]:
+        """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
+        says what it would do. Ends with: STORE_UNAVAILABLE.
+        """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -92,21 +92,33 @@ class SlotSpec(_message.Message):
 
     SLOT_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     slot: _builtins.str
     """The place in the session; empty means the template's name."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
         """What it is to be."""
 
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """How long its lease lasts unless it is renewed. Unset: as the request says."""
+
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """It is given back after so long without a use. Unset: as the request says."""
+
     def __init__(
         self,
         *,
         slot: _builtins.str = ...,
         spec: _sandbox_pb2.SandboxSpec | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot", b"slot", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "slot", b"slot", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -122,6 +134,7 @@ class ConnectSessionRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
+    IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     """Who owns it. Empty: the token's user; an administrator gets an anonymous session, whose ids the broker makes up."""
     session_id: _builtins.str
@@ -134,6 +147,10 @@ class ConnectSessionRequest(_message.Message):
     def ttl(self) -> _duration_pb2.Duration:
         """How long its leases last unless they are renewed. Unset: the mesh's default."""
 
+    @_builtins.property
+    def idle_timeout(self) -> _duration_pb2.Duration:
+        """Its sandboxes are given back after so long without a use. Unset: never for that reason."""
+
     def __init__(
         self,
         *,
@@ -141,10 +158,11 @@ class ConnectSessionRequest(_message.Message):
         session_id: _builtins.str = ...,
         slots: _abc.Iterable[Global___SlotSpec] | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
+        idle_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "slots", b"slots", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "session_id", b"session_id", "slots", b"slots", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

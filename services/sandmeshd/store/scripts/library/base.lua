@@ -1,0 +1,54 @@
+-- What the scripts share; put before each of them. KEYS[1] is the mesh's prefix, with its hash tag, ARGV[1] the
+-- arguments as JSON, further ARGV bytes. Times are microseconds of the server's clock. A record is the hash
+-- sandbox:<id>; the sets, sorted sets and streams beside it are indexes over records.
+local prefix = KEYS[1]
+local args = cjson.decode(ARGV[1])
+local clock = redis.call('TIME')
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+
+local function key(...)
+  return prefix .. ':' .. table.concat({...}, ':')
+end
+
+-- tostring() would round numbers of this size.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function record(id)
+  return key('sandbox', id)
+end
+
+local function field(id, name)
+  return redis.call('HGET', record(id), name) or nil
+end
+
+local function whole(id)
+  return redis.call('HGETALL', record(id))
+end
+
+local function was_here(id)
+  return redis.call('EXISTS', record(id), key('tomb', id)) > 0
+end
+
+local function notify(word)
+  redis.call('PUBLISH', key('notices'), word)
+end
+
+-- A store that came back empty has another generation, and is open once the records are rebuilt.
+local function recovering()
+  if redis.call('GET', key('open')) == args.generation then return nil end
+  return redis.error_reply('RECOVERING records are being rebuilt')
+end
+
+-- Rises even when the store lost its data, since the clock rises.
+local function next_token()
+  local last = tonumber(redis.call('GET', key('token')) or '0')
+  local token = text(math.max(last + 1, now))
+  redis.call('SET', key('token'), token)
+  return token
+end
+
+local function is_alive(owner, grace_us)
+  return tonumber(redis.call('ZSCORE', key('allocators'), owner or '') or '0') >= now - grace_us
+end

@@ -1,0 +1,79 @@
+-- Capacity: sets of ids, so that counting twice or giving back twice changes nothing. Each set beside `used` has its
+-- name in `names:<kind>` as long as it has members.
+local function count_in(kind, name, id)
+  redis.call('SADD', key(kind, name), id)
+  redis.call('SADD', key('names', kind), name)
+end
+
+local function count_out(kind, name, id)
+  redis.call('SREM', key(kind, name), id)
+  if redis.call('SCARD', key(kind, name)) == 0 then redis.call('SREM', key('names', kind), name) end
+end
+
+local function load(id, node, template)
+  redis.call('SADD', key('used'), id)
+  count_in('node', node, id)
+  count_in('template', template, id)
+end
+
+local function unload(id)
+  local found = redis.call('HMGET', record(id), 'node', 'template', 'ports', 'caller', 'session')
+  if not found[1] then return end
+  redis.call('SREM', key('used'), id)
+  count_out('node', found[1], id)
+  count_out('template', found[2], id)
+  if found[5] ~= '' then count_out('caller', found[4], id) end
+  for port in string.gmatch(found[3] or '', '%d+') do
+    if redis.call('HGET', key('ports', found[1]), port) == id then
+      redis.call('HDEL', key('ports', found[1]), port)
+    end
+  end
+  redis.call('HSET', record(id), 'ports', '')
+end
+
+local function take_ports(node, count, id)
+  local taken = {}
+  local size = node.last - node.first + 1
+  local offset = tonumber(redis.call('HGET', key('port_cursor'), node.id) or '0') % math.max(size, 1)
+  for step = 0, size - 1 do
+    if #taken == count then break end
+    local port = text(node.first + (offset + step) % size)
+    if redis.call('HSETNX', key('ports', node.id), port, id) == 1 then taken[#taken + 1] = port end
+  end
+  -- The next lease goes on from here: a port that was just given back rests as long as can be.
+  if count > 0 then
+    redis.call('HSET', key('port_cursor'), node.id, text(tonumber(taken[#taken]) - node.first + 1))
+  end
+  return table.concat(taken, ',')
+end
+
+local function has_room(node, want)
+  if redis.call('SCARD', key('node', node.id)) >= node.limit then return false end
+  if want.ports == 0 then return true end
+  local size = node.last > 0 and node.last - node.first + 1 or 0
+  return size - redis.call('HLEN', key('ports', node.id)) >= want.ports
+end
+
+-- A pool's sandbox counts against its taker's cap too; a want without a caller is a pool's own.
+local function caller_has_room(want)
+  return want.caller_limit == 0 or redis.call('SCARD', key('caller', want.caller)) < want.caller_limit
+end
+
+-- The least loaded node that can take it, or nil and what stands in the way. Nodes named in `avoided` come last.
+local function room_for(want, avoided)
+  if not caller_has_room(want) then return nil, 'caller' end
+  if want.template_limit > 0 and redis.call('SCARD', key('template', want.template)) >= want.template_limit then
+    return nil, 'template'
+  end
+  if redis.call('SCARD', key('used')) >= want.limit then return nil, 'mesh' end
+  local best, least = nil, nil
+  for _, node in ipairs(want.nodes) do
+    local count = redis.call('SCARD', key('node', node.id)) + (avoided and avoided[node.id] and 1000000 or 0)
+    if (not least or count < least) and has_room(node, want) then best, least = node, count end
+  end
+  return best, 'node'
+end
+
+local function has_pooled(want)
+  return redis.call('ZCARD', key('pool', want.spec_key)) > 0 and caller_has_room(want)
+end

@@ -1,0 +1,124 @@
+-- The steps that a record takes. docs/states.md has the table of them.
+local function become(id, state, reason)
+  redis.call('HSET', record(id), 'state', state, 'reason', reason, 'since_us', text(now))
+end
+
+local function set_deadline(id, ttl_us)
+  local deadline = text(now + ttl_us)
+  redis.call('HSET', record(id), 'deadline_us', deadline, 'ttl_us', text(ttl_us))
+  redis.call('ZADD', key('leases'), deadline, id)
+end
+
+-- Somebody uses it: its idle time begins anew.
+local function touch(id)
+  local idle_us = tonumber(field(id, 'idle_us') or '0')
+  if idle_us > 0 then redis.call('ZADD', key('idle'), text(now + idle_us), id) end
+end
+
+local function leave_pool(id)
+  local spec_key = field(id, 'spec_key')
+  redis.call('ZREM', key('pool', spec_key), id)
+  redis.call('SREM', key('pooled', spec_key), id)
+end
+
+local function leave_session(id)
+  local found = redis.call('HMGET', record(id), 'session', 'slot')
+  if found[1] ~= '' and redis.call('HGET', key('session', found[1]), found[2]) == id then
+    redis.call('HDEL', key('session', found[1]), found[2])
+  end
+end
+
+local function index_labels(id, labels)
+  for _, label in ipairs(labels) do redis.call('SADD', key('label', label), id) end
+  if #labels > 0 then redis.call('HSET', record(id), 'labels', cjson.encode(labels)) end
+end
+
+local function forget_labels(id)
+  local labels = field(id, 'labels')
+  if not labels then return end
+  for _, label in ipairs(cjson.decode(labels)) do redis.call('SREM', key('label', label), id) end
+end
+
+-- A lease: holder, token, deadline, whose cap it counts against. `want`, the message and the labels are its taker's.
+local function lease(id, token)
+  redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'user', args.user,
+    'session_name', args.session_name, 'holder', args.session, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2])
+  set_deadline(id, args.ttl_us)
+  count_in('caller', args.want.caller, id)
+  index_labels(id, args.labels)
+  redis.call('HSET', key('session', args.session), args.slot, id)
+end
+
+-- Wakes whoever waits for a sandbox that was being created.
+local function tell_interested(id)
+  for _, ticket in ipairs(redis.call('ZRANGE', key('interest', id), 0, -1)) do notify(ticket) end
+end
+
+-- What only a record has that is on its way or in use: no longer.
+local function leave_service(id)
+  redis.call('SREM', key('starting'), id)
+  redis.call('SREM', key('acting'), id)
+  redis.call('ZREM', key('idle'), id)
+  redis.call('HSET', record(id), 'intent', '')
+  tell_interested(id)
+  redis.call('DEL', key('interest', id))
+end
+
+-- Records that it is to be deleted; a deletion worker does the rest.
+local function stop(id, reason)
+  local state = field(id, 'state')
+  if not state or state == 'STOPPING' then return false end
+  leave_service(id)
+  become(id, 'STOPPING', reason)
+  redis.call('ZREM', key('leases'), id)
+  leave_pool(id)
+  leave_session(id)
+  redis.call('ZADD', key('stopping'), text(now), id)
+  event(id, 'stopping', reason)
+  notify('stopping')
+  return true
+end
+
+-- Whoever asked may look why for a minute; nobody pays for it, and its place in the session is free.
+local function fail(id, reason, failure)
+  if field(id, 'holder') == '' then
+    event(id, 'failed', reason)
+    unload(id)
+    stop(id, reason)
+  else
+    unload(id)
+    leave_service(id)
+    leave_session(id)
+    become(id, 'FAILED', reason)
+    redis.call('HSET', record(id), 'failure', failure)
+    set_deadline(id, 60000000)
+    event(id, 'failed', reason)
+  end
+  wake_next()
+end
+
+-- It ended without having been asked to. A leased one keeps its place, so that its holder learns why; an unused one goes.
+local function lose(id, reason)
+  unload(id)
+  event(id, 'lost', reason)
+  if field(id, 'holder') == '' then
+    stop(id, reason)
+    notify('pool')
+  else
+    leave_service(id)
+    become(id, 'LOST', reason)
+  end
+  wake_next()
+end
+
+local function create(id, want, node)
+  redis.call('HSET', record(id), 'id', id, 'node', node.id, 'driver', node.driver, 'template', want.template,
+    'spec_key', want.spec_key, 'session', '', 'slot', '', 'caller', '', 'user', '', 'session_name', '', 'holder', '',
+    'token', '0', 'generation', args.generation, 'owner', args.owner, 'created_us', text(now), 'idle_us', '0',
+    'installed', '1', 'intent', '', 'ended', '', 'attempt', '1', 'body', ARGV[2])
+  become(id, 'PENDING', '')
+  redis.call('HSET', record(id), 'ports', take_ports(node, want.ports, id))
+  load(id, node.id, want.template)
+  redis.call('ZADD', key('ids'), 0, id)
+  redis.call('SADD', key('starting'), id)
+end

@@ -1,0 +1,13 @@
+-- READY <-> PAUSED, as its runtime has it. By whoever holds the intent, or, where nobody alive does, by who saw it.
+-- Answers {1, record}, or {0} where somebody else is at it or it is neither.
+local found = redis.call('HMGET', record(args.id), 'state', 'intent', 'owner')
+if found[1] ~= 'READY' and found[1] ~= 'PAUSED' then return {0} end
+if found[2] ~= '' and found[3] ~= args.owner and is_alive(found[3], args.grace_us) then return {0} end
+redis.call('HSET', record(args.id), 'intent', '')
+redis.call('SREM', key('acting'), args.id)
+if found[1] ~= args.state then
+  become(args.id, args.state, args.reason)
+  event(args.id, args.state == 'PAUSED' and 'paused' or 'resumed', args.reason)
+  touch(args.id)
+end
+return {1, whole(args.id)}
