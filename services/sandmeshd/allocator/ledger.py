@@ -129,10 +129,6 @@ class Ledger:
         """Stop every sandbox and give up all pools; give how many were stopped."""
         return int((await self._store.run("evacuate", {"reason": reason}))[0])
 
-    async def evacuate(self, reason: str) -> int:
-        """Stop every sandbox and give up all pools; give how many were stopped."""
-        return int((await self._store.run("evacuate", {"reason": reason}))[0])
-
     async def started(self, sandbox_id: str) -> bool:
         """PENDING -> STARTING; False where it is no longer this allocator's to start."""
         return bool((await self._store.run("started", {"id": sandbox_id, "owner": self.owner}))[0])

@@ -13,8 +13,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims import Claims
-from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.emptying import Emptying
+from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_found

@@ -112,11 +112,9 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
     records = data.records
     used: set[str] = set(data.get("used"))
     assert data.ids(*COUNTED) <= used <= data.ids(*COUNTED, "STOPPING")
-    for kind, cap in (
-        ("node", caps and caps.node),
-        ("template", caps and caps.template),
-        ("caller", caps and caps.caller),
-    ):
+    bounds = {"node": caps.node, "template": caps.template, "caller": caps.caller} if caps else {}
+    for kind in ("node", "template", "caller"):
+        cap = bounds.get(kind)
         groups: defaultdict[str, set[str]] = defaultdict(set)
         for one in used:
             if kind != "caller" or records[one]["session"]:

@@ -37,8 +37,10 @@ class Runtime:
         self.gate.set()
 
     def tell(self, sandbox: pb.RuntimeSandbox) -> None:
+        copied = pb.RuntimeSandbox()
+        copied.CopyFrom(sandbox)
         for queue in self.changes:
-            queue.put_nowait(sandbox)
+            queue.put_nowait(copied)
 
     async def kill(self, sandbox_id: str) -> None:
         """End a sandbox's process from outside, as a crash would."""
@@ -159,7 +161,23 @@ class ProcessDriver:
         if request.fencing_token < self.runtime.tokens[request.sandbox_id]:
             raise LeaseLost("a higher one is in force")
         self.runtime.tokens[request.sandbox_id] = request.fencing_token
+        sandbox.record_labels.clear()
+        sandbox.record_labels.update(request.record_labels)
         return pb.InstallTokenResponse()
+
+    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        self._signal(request.sandbox_id, signal.SIGSTOP, pb.RUNTIME_STATE_PAUSED)
+        return pb.PauseSandboxResponse()
+
+    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
+        self._signal(request.sandbox_id, signal.SIGCONT, pb.RUNTIME_STATE_RUNNING)
+        return pb.ResumeSandboxResponse()
+
+    def _signal(self, sandbox_id: str, number: signal.Signals, state: pb.RuntimeState.ValueType) -> None:
+        sandbox = self._find(sandbox_id)
+        self.runtime.processes[sandbox_id].send_signal(number)
+        sandbox.state = state
+        self.runtime.tell(sandbox)
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         self._find(request.sandbox_id)
