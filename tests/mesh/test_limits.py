@@ -15,7 +15,7 @@ from .test_up import sandmesh
 
 @pytest.mark.needs("control groups")
 async def test_out_of_memory_ends_the_call_and_not_the_sandbox(mesh: Mesh) -> None:
-    limits = {"memory": "64MiB", "cpus": 1.5, "pids": 100, "file_size": "1GiB", "disk": "100MB"}
+    limits = {"memory": "64MiB", "cpus": 1.5, "pids": 100, "file_size": "1GiB", "disk": "30MiB"}
     async with BaseSandboxAsync(base_url=mesh.addresses[0], limits=limits) as box:
         ended = await box.run_ipython_cell("held = bytearray(256 << 20)")
         assert ended.is_error

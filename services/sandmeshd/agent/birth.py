@@ -28,13 +28,18 @@ def control_sockets() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def fork_zygote() -> socket.socket:
-    """Fork the process that becomes the zygote once `describe` was sent on the socket that is given back."""
+def fork_zygote(doors: list[int]) -> socket.socket:
+    """Fork the process that becomes the zygote once `describe` was sent on the socket that is given back.
+
+    It alone keeps `doors`, by which what it forks moves itself to where limits hold.
+    """
     ours, theirs = control_sockets()
     if os.fork() == 0:
         ours.close()
-        _be_born(theirs)
+        _be_born(theirs, doors)
     theirs.close()
+    for door in doors:
+        os.close(door)
     return ours
 
 
@@ -44,29 +49,31 @@ def describe(python: str, environment: dict[str, str], hidden: str, seccomp: byt
     return json.dumps({**told, "seccomp": base64.b64encode(seccomp).decode()}).encode()
 
 
-def _be_born(control: socket.socket) -> NoReturn:
+def _be_born(control: socket.socket, doors: list[int]) -> NoReturn:
     try:
-        _settle(control)
+        _settle(control, doors)
         told = json.loads(control.recv(LARGEST_MESSAGE) or "null")
         if told is not None and nesting.enter_nested_namespaces() == 0:
             nesting.hide(told["hidden"])
             nesting.give_up_privileges(base64.b64decode(told["seccomp"]))
-            _become_zygote(control, told)
+            _become_zygote(control, doors, told)
     except (OSError, ValueError) as error:
         control.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
     finally:
         os._exit(1)
 
 
-def _settle(control: socket.socket) -> None:
+def _settle(control: socket.socket, doors: list[int]) -> None:
     """Keep the socket and the log (standard error) alone; the agent's other descriptors are none of user code's."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for target in (0, 1):
         os.dup2(nothing, target)
-    syscalls.close_all_but([0, 1, 2, control.fileno()])
+    syscalls.close_all_but([0, 1, 2, control.fileno(), *doors])
 
 
-def _become_zygote(control: socket.socket, told: dict[str, Any]) -> NoReturn:
-    control.set_inheritable(True)
-    arguments = [told["python"], "-I", PROGRAM, "zygote", str(control.fileno())]
+def _become_zygote(control: socket.socket, doors: list[int], told: dict[str, Any]) -> NoReturn:
+    passed = [control.fileno(), *doors]
+    for fd in passed:
+        os.set_inheritable(fd, True)
+    arguments = [told["python"], "-I", PROGRAM, "zygote", *map(str, passed)]
     os.execve(told["python"], arguments, told["environment"])  # noqa: S606 - no shell is wanted

@@ -68,6 +68,8 @@ class Own:
     """Directories: from where, and where."""
     memory: list[tuple[str, str, int]]
     """File systems in memory: where, mode, bytes."""
+    scratch: int
+    """The most bytes that each file system in memory of the view holds here; 0: what the view says."""
 
 
 def be_sandbox(view: View, own: Own, given: Given, births: int, nursery: int) -> NoReturn:
@@ -105,7 +107,8 @@ def _settle(given: Given, births: int, nursery: int) -> None:
 def _furnish(view: View, own: Own) -> None:
     nesting.keep_mounts_private()
     nesting.mount_processes()
-    for target, mode, size in (*((target, mode, view.size) for target, mode in view.memory), *own.memory):
+    scratch = min(own.scratch or view.size, view.size)
+    for target, mode, size in (*((target, mode, scratch) for target, mode in view.memory), *own.memory):
         nesting.mount_memory(target, mode, size)
     terminals = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
     syscalls.mount("devpts", "/dev/pts", "devpts", terminals, "newinstance,ptmxmode=0666,mode=620")

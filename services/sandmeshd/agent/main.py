@@ -1,4 +1,6 @@
-"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O]`; with `--zygote-fd N` their zygote.
+"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--door-fds P,Q]`.
+
+With `--zygote-fd N` it is the zygote of such processes.
 
 It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
 """
@@ -23,7 +25,8 @@ def main() -> None:
     if "--zygote-fd" in options:
         _do_without_ssl()
         import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
-    control = fork_zygote()
+    doors = [int(fd) for fd in options.get("--door-fds", "").split(",") if fd]
+    control = fork_zygote(doors)
     _do_without_ssl()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")

@@ -1,4 +1,4 @@
-"""The program of user code's side: `python -I __main__.py MODULE FD`, where FD is its control socket.
+"""The program of user code's side: `python -I __main__.py MODULE FD...`, where the first is its control socket.
 
 MODULE is `zygote`, the first process of a sandbox's nested namespaces, or `nursery`, which forks such processes.
 """
@@ -14,7 +14,7 @@ def main() -> None:
     """Run the module. This package is found last, so that nothing beside it stands in for the template's own."""
     site = str(Path(__file__).parents[3])
     sys.path.append(site)
-    import_module(f"sandmeshd.agent.inside.{sys.argv[1]}").run(int(sys.argv[2]), site)
+    import_module(f"sandmeshd.agent.inside.{sys.argv[1]}").run(list(map(int, sys.argv[2:])), site)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,16 @@ def reset_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def become(request: dict[str, Any], fds: list[int], failure: int) -> NoReturn:
+def enter(doors: list[int]) -> None:
+    """Move this process to where limits hold."""
+    for door in doors:
+        os.write(door, b"0")
+
+
+def become(request: dict[str, Any], fds: list[int], failure: int, doors: list[int]) -> NoReturn:
     """Turn this fresh child into the program of a request; what fails is written to `failure`."""
     try:
+        _step("group", lambda: enter(doors))
         os.setsid()
         reset_signals()
         (failure,) = settle(fds, [failure])

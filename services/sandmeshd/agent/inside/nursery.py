@@ -7,7 +7,8 @@ sandbox's kernel zygote there.
 
 A request is one message whose descriptors are, in this order: the namespaces (`NAMESPACES`, from /proc/self/ns), the
 control socket to the agent, the log, and the socket to the driver. The driver is sent {"user": true} with a pidfd of
-the child and answers "go" when that is where it must be (in its control groups); until then nothing of it runs on.
+the child and answers "go" when that is where it must be (in its control groups), with descriptors by which what it
+will fork moves itself to where limits hold; until then nothing of it runs on.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ FURNISHED = b"furnished"
 """What the agent says when the sandbox's mounts are all there: those of user code are a copy."""
 
 _LARGEST_MESSAGE = 1 << 20
+_MOST_DOORS = 8
 
 
 class Home:
@@ -104,7 +106,8 @@ class Nursery:
     def _grow_up(self, agent: socket.socket, driver: socket.socket) -> None:
         os.setsid()
         self._home.furnish()
-        if driver.recv(16) != b"go":
+        answer, doors, _, _ = socket.recv_fds(driver, 16, _MOST_DOORS)
+        if answer != b"go":
             return
         driver.close()
         # Seen from inside, the control groups begin where the driver put this process.
@@ -118,7 +121,7 @@ class Nursery:
         os.environ.update(told["environment"])
         time.tzset()
         syscalls.set_dumpable(False)
-        Zygote(agent).serve(iter([self._kernel]))
+        Zygote(agent, doors).serve(iter([self._kernel]))
 
 
 def _settle(log: int, kept: list[int]) -> None:
@@ -139,8 +142,9 @@ def _divide(driver: int) -> int:
     return child
 
 
-def run(control_fd: int, site: str) -> None:
+def run(fds: list[int], site: str) -> None:
     """Be the nursery until the agents' zygote goes; `site` is where this package was found."""
+    (control_fd,) = fds
     syscalls.set_dumpable(False)
     os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)

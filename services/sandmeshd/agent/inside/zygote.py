@@ -44,8 +44,10 @@ class Child:
 class Zygote:
     """The loop over requests and ended children."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, doors: list[int]) -> None:
+        """Take the socket to the agent, and what lets each child move itself to where its limits hold."""
         self._control = control
+        self._doors = doors
         self._children: dict[int, Child] = {}
         self._pids: dict[int, int] = {}
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -144,8 +146,9 @@ class Zygote:
 
     def _be_child(self, request: dict[str, Any], fds: list[int], told: int, kernel: bool) -> None:
         if not kernel:
-            launch.become(request, fds, told)
+            launch.become(request, fds, told, self._doors)
         try:
+            launch.enter(self._doors)
             self._kernel.be_kernel(request, fds)
         finally:
             os._exit(70)
@@ -185,11 +188,12 @@ def _read_all(fd: int) -> bytes:
         return file.read()
 
 
-def run(control_fd: int, site: str) -> None:
+def run(fds: list[int], site: str) -> None:
     """Be the zygote until the agent goes; `site` is where this package was found."""
     syscalls.set_dumpable(False)
-    os.set_inheritable(control_fd, False)
-    Zygote(socket.socket(fileno=control_fd)).serve(warming(site))
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(warming(site))
 
 
 def warming(site: str) -> Iterator[Any]:

@@ -34,9 +34,9 @@ class View:
     interpreter: Interpreter
     scratch_bytes: int
 
-    def root(self) -> list[str]:
-        """Give the start of a command line: namespaces, the system, and file systems in memory."""
-        size = ("--size", str(self.scratch_bytes))
+    def root(self, scratch_bytes: int = 0) -> list[str]:
+        """Give the start of a command line: namespaces, the system, and file systems in memory, smaller where said."""
+        size = ("--size", str(min(scratch_bytes or self.scratch_bytes, self.scratch_bytes)))
         folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
         memory = [part for path, mode in IN_MEMORY for part in (*size, "--perms", mode, "--tmpfs", path)]
         system = (*folders, *self.system, *self.interpreter.binds)
@@ -53,6 +53,9 @@ class Mounts:
     workspace: Path
     sockets: Path
     disk_bytes: int = 0
+    """The size of a workspace in memory; 0: it is on the disk."""
+    scratch_bytes: int = 0
+    """The most that each other file system in memory holds, where memory is limited; 0: what the view says."""
 
     def arguments(self) -> list[str]:
         """Give bwrap's arguments for them."""
@@ -81,17 +84,19 @@ class Descriptors:
     ready: int
     memory: int | None = None
     """Counts processes ended for want of memory, where memory has a limit."""
+    doors: tuple[int, ...] = ()
+    """Let what the zygote forks move itself to where limits hold."""
 
     def all(self) -> tuple[int, ...]:
         """Give them as the descriptors to pass on."""
         memory = () if self.memory is None else (self.memory,)
-        return (self.lock, self.status, self.seccomp, self.config, self.ready, *memory)
+        return (self.lock, self.status, self.seccomp, self.config, self.ready, *memory, *self.doors)
 
 
 def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with_parent: bool) -> list[str]:
     """Give the command line that starts a sandbox's agent as its PID 1."""
     return [
-        *view.root(),
+        *view.root(mounts.scratch_bytes),
         *mounts.arguments(),
         *(["--die-with-parent"] if ends_with_parent else []),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
@@ -99,6 +104,7 @@ def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with
         *(str(view.interpreter.executable), "-I", "-S", AGENT),
         *("--config-fd", str(passed.config), "--ready-fd", str(passed.ready)),
         *([] if passed.memory is None else ["--memory-fd", str(passed.memory)]),
+        *(["--door-fds", ",".join(map(str, passed.doors))] if passed.doors else []),
     ]
 
 

@@ -1,9 +1,11 @@
 """Control groups of sandboxes: memory, processor time and processes of user code, where this machine lets us set them.
 
 A sandbox that states such a limit gets a group of its own with two inside: `agent`, which everything of it is started
-in, and `user`, into which the agent's zygote and all that it forks are moved before any code of a user runs. So a
-shortage of memory ends user code and never the agent. The folder of the sandbox names its groups before they are
-made: whoever is killed when, a deletion or the next start of the driver finds and removes them.
+in, and `user`, where the limits hold. What the zygote forks moves itself there before it is a user's, by a descriptor
+that no user's code has. So a shortage of memory ends user code, and neither agent nor zygote, whatever fills it.
+
+The folder of the sandbox names its groups before they are made: whoever is killed when, a deletion or the next start
+of the driver finds and removes them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,9 @@ JOIN = (
     "join",
 )
 """Joins the groups whose process files come first, up to `--`, and becomes the program that comes then."""
+
+MOVE = "echo 0 >&0 && exec cat /proc/self/cgroup"
+"""Moves itself by the descriptor that is its input, and says where it is then."""
 
 PATIENCE_SECONDS = 3.0
 POLL_SECONDS = 0.005
@@ -112,15 +117,10 @@ class Group:
         for path in self._distinct():
             _write(path / inner / "cgroup.procs", str(pid))
 
-    def confine(self, agent: int) -> None:
-        """Move everything but the agent, a sandbox's PID 1, and what started it from outside to where limits hold."""
-        outside = {agent, _parent(agent)}
-        for path in self._distinct():
-            while inner := [pid for pid in _members(path / AGENT) if pid not in outside]:
-                for pid in inner:
-                    # One that ended meanwhile needs no limits.
-                    with suppress(InternalError):
-                        _write(path / USER / "cgroup.procs", str(pid))
+    def open_doors(self) -> list[int]:
+        """Give descriptors by which a process that writes "0" to each moves itself to where the limits hold."""
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        return [os.open(path / USER / "cgroup.procs", flags) for path in self._distinct()]
 
     def open_events(self) -> int | None:
         """Give a descriptor of the count of processes ended for want of memory, None where memory has no limit."""
@@ -139,7 +139,9 @@ class Group:
 class Groups:
     """What a mesh can do with control groups on this machine, tried once."""
 
-    def __init__(self, paths: MeshPaths, hierarchies: tuple[Hierarchy, ...]) -> None:
+    def __init__(self, paths: MeshPaths, hierarchies: tuple[Hierarchy, ...], identity: Sequence[str] = ()) -> None:
+        """Try what works; `identity` is the start of a command line that runs the rest as sandboxes' processes do."""
+        self._identity = identity
         key = hashlib.sha256(str(paths.state).encode()).hexdigest()[:10]
         self._prefix = f"sandmesh-{paths.mesh_id[:40]}-{key}."
         self._hierarchy: Hierarchy | None = None
@@ -154,15 +156,21 @@ class Groups:
                 self._hierarchy, self._bases = hierarchy, able
 
     def _works(self, hierarchy: Hierarchy, name: str, base: Path) -> bool:
-        """Say whether a limit can be set and a process comes to be below it, by doing both."""
-        group = Group({name: base / f"{self._prefix}.probe-{os.getpid()}"}, hierarchy)
+        """Say whether a limit can be set and a process can move below it as one of a sandbox does, by doing both."""
+        own = f"{self._prefix}.probe-{os.getpid()}"
+        group = Group({name: base / own}, hierarchy)
+        doors: list[int] = []
         try:
             _make(group, Wanted(**{_FIELDS[name]: _TRIED[name]}))
-            seen = subprocess.run([*group.entered(), "/bin/cat", "/proc/self/cgroup"], capture_output=True, check=True)
-            return f"{self._prefix}.probe-{os.getpid()}/{AGENT}".encode() in seen.stdout
+            doors = group.open_doors()
+            command = [*group.entered(), *self._identity, "/bin/sh", "-c", MOVE]
+            seen = subprocess.run(command, capture_output=True, check=True, stdin=doors[0])
+            return f"{own}/{USER}".encode() in seen.stdout
         except (OSError, subprocess.SubprocessError, InternalError):
             return False
         finally:
+            for door in doors:
+                os.close(door)
             for path in group.folders.values():
                 _remove(path)
 
@@ -271,7 +279,3 @@ def _write(file: Path, text: str) -> None:
         file.write_text(text)
     except OSError as error:
         raise InternalError(f"a process could not be put into {file.parent}: {error.strerror}", changed=True) from None
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

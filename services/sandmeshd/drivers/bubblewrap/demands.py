@@ -43,6 +43,15 @@ def wanted(limits: sandbox_pb2.Limits) -> Wanted:
     return Wanted(limits.memory_bytes, limits.cpu_millis, limits.pids, limits.disk_bytes)
 
 
+def in_memory(limits: sandbox_pb2.Limits) -> tuple[int, int]:
+    """Give the size of the workspace, and of each of /tmp, /dev/shm and the home: 0 where the limits do not tell.
+
+    All of them full leave a quarter of the memory to processes.
+    """
+    memory, disk = limits.memory_bytes, limits.disk_bytes
+    return disk, memory // 4 - disk // 3 if memory else 0
+
+
 def _stated(limits: sandbox_pb2.Limits) -> dict[str, int]:
     return {
         "memory": limits.memory_bytes,
@@ -85,6 +94,10 @@ def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:
     if 0 < request.spec.limits.memory_bytes < SMALLEST_MEMORY:
         field = "spec.limits.memory_bytes"
         raise InvalidArgument(f"{field} is at least {SMALLEST_MEMORY}: Python needs that much", {"field": field})
+    if 0 < request.spec.limits.memory_bytes < 2 * request.spec.limits.disk_bytes:
+        field = "spec.limits.disk_bytes"
+        why = "the workspace is in memory then, and processes need the rest"
+        raise InvalidArgument(f"{field} is at most half of memory_bytes: {why}", {"field": field})
 
 
 def _unmet(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> list[str]:

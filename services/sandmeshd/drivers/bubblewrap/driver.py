@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import NoReturn
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import (
     AlreadyExists,
     CapabilityMissing,
@@ -97,7 +98,7 @@ class BubblewrapDriver:
         template = self._supplies.template(request.spec.template)
         groups = self._ways.groups.enforceable
         check(request, groups)
-        mounts = self._supplies.mounts(template, folder, request.spec.limits.disk_bytes)
+        mounts = self._supplies.mounts(template, folder, request.spec.limits)
         record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings.ends_with_driver)
         let_out(record, config, template, self._settings.egress)
@@ -232,7 +233,7 @@ class BubblewrapDriver:
         if self._settings.stands_by:
             some = self._folders.folder("any")
             for template in self._supplies.prepared():
-                mounts = self._supplies.mounts(template, some, 0)
+                mounts = self._supplies.mounts(template, some, sandbox_pb2.Limits())
                 task = asyncio.create_task(self._ways.stand_by(mounts, variables_of(template)))
                 self._standing_by.add(task)
                 task.add_done_callback(self._standing_by.discard)

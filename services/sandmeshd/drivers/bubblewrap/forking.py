@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, WORKSPACE, Mounts
-from sandmeshd.drivers.bubblewrap.cgroups import AGENT, USER, Group, Groups
+from sandmeshd.drivers.bubblewrap.cgroups import Group, Groups
 from sandmeshd.drivers.bubblewrap.processes import end, readable, to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -21,6 +21,7 @@ from sandmeshd.drivers.bubblewrap.starting import (
     Plan,
     failed,
     make_folder,
+    open_doors,
     open_events,
     open_files,
     open_pipe,
@@ -126,19 +127,20 @@ class _Birth:
         if "init" in said:
             pid = _host_pid(fds[0])
             self._note(pid)
-            self._place(pid, AGENT)
+            self._place(pid)
             self._config.fill(self._line)
         elif "user" in said:
             # Nothing of a user has run yet: that process, and all that it will fork, wait for the answer.
-            self._place(_host_pid(fds[0]), USER)
-            self._socket.send(b"go")
+            self._place(_host_pid(fds[0]))
+            with open_doors(self._group) as doors:
+                socket.send_fds(self._socket, [b"go"], doors)
         elif "ready" not in said:
             self._fail(said)
         return "ready" in said
 
-    def _place(self, pid: int, inner: str) -> None:
+    def _place(self, pid: int) -> None:
         if self._group is not None:
-            self._group.join(pid, inner)
+            self._group.join(pid)
 
     def _note(self, pid: int) -> None:
         with self._folder.status.open("a") as status:
@@ -171,12 +173,12 @@ def _ask(plan: Plan, zygote: Zygote, group: Group | None, config: int, driver: i
 
 def _own(plan: Plan) -> dict[str, object]:
     """Give what a sandbox mounts of its own: directories of the host, file systems in memory."""
-    folder, size = plan.folder, plan.mounts.disk_bytes
+    folder, size, scratch = plan.folder, plan.mounts.disk_bytes, plan.mounts.scratch_bytes
     sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)
     if size:
-        return {"binds": [sockets], "memory": [(WORKSPACE, "0700", size)]}
+        return {"binds": [sockets], "memory": [(WORKSPACE, "0700", size)], "scratch": scratch}
     workspace = (f"{FOLDERS_OF_ALL}/{folder.root.name}/{folder.workspace.name}", WORKSPACE)
-    return {"binds": [workspace, sockets], "memory": []}
+    return {"binds": [workspace, sockets], "memory": [], "scratch": scratch}
 
 
 @asynccontextmanager

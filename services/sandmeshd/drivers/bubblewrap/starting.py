@@ -80,8 +80,6 @@ class Starter:
                 told.close_reader()
                 answered.close_writer()
                 await self._ready(plan.folder, answered.reader)
-                if group is not None:
-                    _confine(plan.folder, group)
             return told.detach_writer() if self._settings.ends_with_driver else None
 
     def _spawn(self, plan: Plan, config: int, ready: int, group: Group | None) -> int:
@@ -90,7 +88,8 @@ class Starter:
             lock, status, output = open_files(folder, stack)
             seccomp = stack.enter_context(memory_file(self._filter))
             memory = stack.enter_context(open_events(group)) if group else None
-            passed = Descriptors(lock, status, seccomp, config, ready, memory)
+            doors = stack.enter_context(open_doors(group))
+            passed = Descriptors(lock, status, seccomp, config, ready, memory, doors)
             arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
             return _launch([*(group.entered() if group else []), *arguments], output, passed.all())
 
@@ -222,13 +221,15 @@ def open_events(group: Group) -> Generator[int | None]:
             os.close(descriptor)
 
 
-def _confine(folder: Folder, group: Group) -> None:
-    # Its agent listens, and nobody knows where yet: no code of a user has run.
-    agent = folder.status_value("child-pid")
+@contextmanager
+def open_doors(group: Group | None) -> Generator[tuple[int, ...]]:
+    """Give what lets a process move itself to where a group's limits hold; nothing where there is no group."""
+    doors = group.open_doors() if group else []
     try:
-        group.confine(agent or 0)
-    except FileNotFoundError:
-        raise failed(folder, "it ended as soon as it listened") from None
+        yield tuple(doors)
+    finally:
+        for door in doors:
+            os.close(door)
 
 
 @contextmanager

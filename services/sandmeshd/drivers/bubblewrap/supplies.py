@@ -7,11 +7,12 @@ from contextlib import aclosing
 from pathlib import Path
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import WrongState
 from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.builds import is_complete
-from sandmeshd.drivers.bubblewrap.demands import template_of
+from sandmeshd.drivers.bubblewrap.demands import in_memory, template_of
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
 from sandmeshd.drivers.bubblewrap.records import Folder
 from sandmeshd.drivers.egress import default_grant
@@ -70,8 +71,8 @@ class Supplies:
             async for step in steps:
                 yield step
 
-    def mounts(self, template: Template, folder: Folder, disk_bytes: int) -> Mounts:
-        """Give what a sandbox sees; its workspace is in memory where `disk_bytes` limits it.
+    def mounts(self, template: Template, folder: Folder, limits: sandbox_pb2.Limits) -> Mounts:
+        """Give what a sandbox sees; its workspace is in memory where its size is limited.
 
         Raises:
             WrongState: The template is not prepared.
@@ -83,4 +84,4 @@ class Supplies:
         if environment not in self._seeds:
             self._seeds[environment] = home_files(environment)
         seeds = self._seeds[environment]
-        return Mounts(environment, seeds, self._agent.site, folder.workspace, folder.sockets, disk_bytes)
+        return Mounts(environment, seeds, self._agent.site, folder.workspace, folder.sockets, *in_memory(limits))

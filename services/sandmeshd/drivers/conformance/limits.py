@@ -117,6 +117,23 @@ async def many_small_processes_that_want_too_much_memory_leave_the_sandbox_answe
             expect_equal((await run_cell(sandbox, "print(6 * 7)")).stdout, "42\n", "the kernel's answer")
 
 
+async def memory_that_is_full_of_files_leaves_the_sandbox_answering(subject: Subject) -> None:
+    """In every place that is in memory, and in shared memory without a name; where the driver reports `memory`."""
+    fill = "for place in /tmp /dev/shm ~; do head -c 99000000 /dev/zero > $place/full; done"
+    keep = "import ctypes; l = ctypes.CDLL(None); l.shmat.restype = ctypes.c_void_p; "
+    keep += "ctypes.memset(ctypes.c_void_p(l.shmat(l.shmget(5, 99 << 20, 0o1600), None, 0)), 1, 99 << 20)"
+    async with subject.open() as driver, _limited(subject, driver, memory=64 * MEBIBYTE) as sandbox:
+        if sandbox is None:
+            return
+        done = await run(sandbox, fill)
+        expect(bool(done.stderr), "all of it went in")
+        await run(sandbox, "rm -f /tmp/full /dev/shm/full ~/full")
+        expect_equal((await run_cell(sandbox, "print(6 * 7)")).stdout, "42\n", "the kernel's answer afterwards")
+        await run(sandbox, f"python3 -c '{keep}'")
+        done = await run(sandbox, "echo alive")
+        expect(done.stdout == "alive\n" or done.reason == call_pb2.END_REASON_OUT_OF_MEMORY, f"it says {done}")
+
+
 async def a_fork_bomb_stays_in_its_sandbox(subject: Subject) -> None:
     """It gets no more processes than stated, and its neighbours can still fork; where the driver reports `pids`."""
     async with subject.open() as driver, _limited(subject, driver, pids=40) as bombed, subject.sandbox(driver) as other:

@@ -37,6 +37,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     limits.a_command_that_wants_too_much_memory_ends_and_the_sandbox_goes_on,
     limits.a_cell_that_wants_too_much_memory_ends_and_the_next_finds_a_kernel,
     limits.many_small_processes_that_want_too_much_memory_leave_the_sandbox_answering,
+    limits.memory_that_is_full_of_files_leaves_the_sandbox_answering,
     limits.a_fork_bomb_stays_in_its_sandbox,
     limits.busy_code_gets_no_more_than_its_share_of_a_processor,
     limits.the_workspace_holds_no_more_than_its_limit,
