@@ -6,7 +6,7 @@ from typing import Literal, overload
 
 from sandmesh._blocking import BlockingIterator, Facade, blocking, run
 from sandmesh._fs import FilesAsync
-from sandmesh.files import ByteStream, FileInfo, FilePath
+from sandmesh.files import ByteStream, FileChange, FileInfo, FilePath
 
 
 class BlockingByteStream(BlockingIterator[bytes]):
@@ -58,6 +58,15 @@ class Files(Facade):
             return run(name, self.twin.read(path, fmt, offset=offset, length=length))
         return run(name, self.twin.read(path, fmt, offset=offset, length=length))
 
+    def watch(self, path: FilePath = ".", *, recursive: bool = False) -> BlockingIterator[FileChange]:
+        """Follow the changes of a file, or of a directory's entries and with `recursive` of all below it, from now on.
+
+        Raises:
+            OSError: It is not there.
+        """
+        name = type(self.twin).__name__
+        return BlockingIterator(run(name, self.twin.watch(path, recursive=recursive)), name)
+
     write = blocking(FilesAsync.write)
     write_many = blocking(FilesAsync.write_many)
     list = blocking(FilesAsync.list)
@@ -68,3 +77,5 @@ class Files(Facade):
     mkdir = blocking(FilesAsync.mkdir)
     write_from_path = blocking(FilesAsync.write_from_path)
     download_to = blocking(FilesAsync.download_to)
+    upload_dir = blocking(FilesAsync.upload_dir)
+    download_dir = blocking(FilesAsync.download_dir)

@@ -30,7 +30,7 @@ MOST_FRAMES = 32
 
 _ANOTHER = "the call is followed anew from this program: this one gets no more of it"
 
-_BROKEN = frozenset(
+BROKEN = frozenset(
     {
         grpc.StatusCode.OK,
         grpc.StatusCode.UNAVAILABLE,
@@ -198,7 +198,7 @@ class CallMux:
             return refused
         except grpc.aio.AioRpcError as failed:
             error = from_rpc_error(failed)
-            if failed.code() not in _BROKEN:
+            if failed.code() not in BROKEN:
                 self.fail_all(error)
             return error
         except Exception as failed:

@@ -16,6 +16,7 @@ import grpc
 from sandmesh._calls import Order
 from sandmesh._channel import back_off
 from sandmesh._mesh import Connection
+from sandmesh._multiplex import BROKEN
 from sandmesh._status import from_rpc_error
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable, SandmeshError, from_detail
@@ -136,7 +137,7 @@ class Transfer:
             except MeshUnavailable as closed:
                 error: SandmeshError = closed
             except grpc.aio.AioRpcError as failed:
-                error = from_rpc_error(failed)
+                error = _read_failure(failed)
             if self.result is not None:
                 return
             broken_since = broken_since or time.monotonic()
@@ -225,3 +226,11 @@ async def open_transfer(
         await asyncio.wait([filling])
         if transfer.result is None:
             await asyncio.shield(transfer.cancel())
+
+
+def _read_failure(failed: grpc.aio.AioRpcError) -> SandmeshError:
+    """Give what a stream ended with; what no service of the mesh said is a stream that broke."""
+    error = from_rpc_error(failed)
+    if "grpc_code" in error.facts and failed.code() in BROKEN:
+        return MeshUnavailable(error.message, error.facts, changed=True)
+    return error

@@ -69,6 +69,54 @@ class FileInfo:
         return self.type == "directory"
 
 
+ChangeKind = Literal["created", "modified", "attributes", "deleted", "moved_in", "moved_out", "overflow", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A change below a watched path; `path` is relative to it, empty for the watched path itself.
+
+    A name that is moved within what is watched is `moved_out` and then `moved_in`. After `overflow` some changes were
+    missed: look again. `gone` is the last: the watched path is not there any more.
+    """
+
+    kind: ChangeKind
+    path: str
+    directory: bool
+
+
+class ChangeStream(AsyncIterator[FileChange]):
+    """Changes as they happen. Leaving early, `aclose()` or the end of an `async with` block ends the watch."""
+
+    def __init__(self, batches: AsyncGenerator[list[FileChange]]) -> None:
+        self._batches = batches
+        self._ready: list[FileChange] = []
+
+    async def __anext__(self) -> FileChange:
+        """Wait for the next change."""
+        if not self._ready:
+            self._ready = (await anext(self._batches))[::-1]
+        return self._ready.pop()
+
+    async def take(self) -> list[FileChange]:
+        """Wait for changes and give those there are; an empty list is the end."""
+        ready, self._ready = self._ready[::-1], []
+        nothing: list[FileChange] = []
+        return ready or await anext(self._batches, nothing)
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        await self._batches.aclose()
+
+    async def __aenter__(self) -> ChangeStream:
+        """Give itself."""
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """End the watch."""
+        await self.aclose()
+
+
 def read_info(told: dict[str, Any]) -> FileInfo:
     """Read what the sandbox says of an entry; what a newer one says beside is left."""
     known = {name: told[name] for name in FileInfo.__dataclass_fields__ if name in told}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import Call, Outcome
 from sandmeshd.agent.confine import Workspace
-from sandmeshd.agent.fs import changes, entries
+from sandmeshd.agent.fs import archives, changes, entries
 from sandmeshd.agent.fs.arguments import Arguments, read_arguments, write_line
 from sandmeshd.agent.fs.bytes import Reading, Writing
 from sandmeshd.agent.fs.failures import Cut, cut_off, failed
-from sandmeshd.agent.fs.requests import List, Mkdir, Move, Read, Remove, Stat, Write
-from sandmeshd.agent.fs.streams import Inlet, Threads, pump
+from sandmeshd.agent.fs.requests import List, Mkdir, Move, Pack, Read, Remove, Stat, Unpack, Watch, Write
+from sandmeshd.agent.fs.streams import Inlet, Threads, pump, put, unless_cut
+from sandmeshd.agent.fs.watching import Watcher
 from sandmeshd.agent.toolbox import Service
 
 A = TypeVar("A", bound=Arguments)
@@ -39,6 +41,9 @@ class FileService:
             _service(List, self._list),
             _service(Read, self._read),
             _service(Write, self._write),
+            _service(Pack, self._pack),
+            _service(Unpack, self._unpack),
+            _service(Watch, self._watch),
         ]
         return dict(made)
 
@@ -70,6 +75,28 @@ class FileService:
         call.started()
         writing = Writing(self._workspace, asked, self._most)
         return _told(await inlet.feed(self._threads, writing.take))
+
+    async def _pack(self, asked: Pack, call: Call) -> Outcome:
+        call.started()
+        await pump(call, self._threads, archives.packed(self._workspace, asked))
+        return Outcome()
+
+    async def _unpack(self, asked: Unpack, call: Call) -> Outcome:
+        inlet = Inlet(call)
+        call.started()
+        await inlet.feed(self._threads, partial(archives.unpacked, self._workspace, asked))
+        return Outcome()
+
+    async def _watch(self, asked: Watch, call: Call) -> Outcome:
+        watcher = await self._threads.run(Watcher, self._workspace, asked)
+        call.started()
+        try:
+            while not watcher.gone:
+                for change in await unless_cut(call, watcher.changes()):
+                    await put(call, write_line(change))
+        finally:
+            watcher.close()
+        return Outcome()
 
 
 def _told(facts: Mapping[str, Any] | None) -> Outcome:

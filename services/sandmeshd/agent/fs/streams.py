@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -65,6 +65,29 @@ def is_cut(call: Call) -> bool:
     return call.stop_reason is not None or call.forsaken
 
 
+async def unless_cut(call: Call, work: Coroutine[Any, Any, R]) -> R:
+    """Wait for something, but no longer than somebody waits for the call.
+
+    Raises:
+        Cut: The call was stopped, or nobody reads any more.
+    """
+    task = asyncio.ensure_future(work)
+    cut = asyncio.create_task(_until_cut(call))
+    try:
+        await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
+        if is_cut(call):
+            raise Cut
+        return task.result()
+    finally:
+        task.cancel()
+        cut.cancel()
+
+
+async def _until_cut(call: Call) -> None:
+    while not is_cut(call):
+        await call.roomier()
+
+
 def _next(chunks: Iterator[bytes]) -> bytes:
     return next(chunks, b"")
 
@@ -98,6 +121,11 @@ class Inlet:
         """Whether the input came to its end and was not cut off."""
         return self._input.ended and self._call.stop_reason is None
 
+    @property
+    def cut(self) -> bool:
+        """Whether nothing more comes although the input did not end."""
+        return self._call.stop_reason is not None
+
     async def feed(self, threads: Threads, function: Callable[[Inlet], R]) -> R:
         """Run a function of the inlet in a thread while the caller sends; it asks `whole` before it keeps anything."""
         forsaken = asyncio.create_task(self._until_forsaken())
@@ -109,6 +137,5 @@ class Inlet:
             os.close(self.reader)
 
     async def _until_forsaken(self) -> None:
-        while not self._call.forsaken:
-            await self._call.roomier()
+        await _until_cut(self._call)
         self._call.stop(pb.END_REASON_CANCELLED)

@@ -19,6 +19,7 @@ from sandmeshd.drivers.bubblewrap.reach import open_to_all
 PARTS = {
     "sandmesh": (
         "__init__.py",
+        "_tar.py",
         "errors.py",
         "tools",
         "api/__init__.py",

@@ -1,0 +1,290 @@
+"""Directories as tar streams, both ways, in the SDK and in the agent: what comes is never trusted.
+
+Everything is done from descriptor to descriptor and never through a symbolic link, whoever swaps names meanwhile.
+The format is that of pax, https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+import tarfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Final, cast
+
+PIECE: Final = 256 * 1024
+DEEPEST: Final = 200
+_BLOCK: Final = 512
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def pack(fd: int) -> Iterator[bytes]:
+    """Give all below a directory as a tar stream, in pieces of about PIECE bytes.
+
+    Files, directories and links are in it; sockets, FIFOs and devices are not.
+    """
+    gathered = bytearray()
+    for piece in _members(fd, "", DEEPEST):
+        gathered += piece
+        if len(gathered) >= PIECE:
+            yield bytes(gathered)
+            gathered.clear()
+    yield bytes(gathered) + bytes(2 * _BLOCK)
+
+
+def _members(fd: int, prefix: str, levels: int) -> Iterator[bytes]:
+    with os.scandir(fd) as entries:
+        names = sorted(entry.name for entry in entries)
+    for name in names:
+        with suppress(FileNotFoundError):  # it went meanwhile
+            yield from _member(fd, name, prefix + name, levels)
+
+
+def _member(fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
+    found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    if stat.S_ISLNK(found.st_mode):
+        yield _header(path, found, tarfile.SYMTYPE, os.readlink(name, dir_fd=fd))
+    elif stat.S_ISREG(found.st_mode):
+        yield from _file(fd, name, path)
+    elif stat.S_ISDIR(found.st_mode):
+        yield _header(path, found, tarfile.DIRTYPE)
+        if levels <= 0:
+            raise OSError(errno.ENAMETOOLONG, f"there are more than {DEEPEST} levels below it", path)
+        inner = os.open(name, _DIRECTORY, dir_fd=fd)
+        try:
+            yield from _members(inner, path + "/", levels - 1)
+        finally:
+            os.close(inner)
+
+
+def _file(fd: int, name: str, path: str) -> Iterator[bytes]:
+    file = os.open(name, _READ, dir_fd=fd)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return
+        yield _header(path, found, tarfile.REGTYPE)
+        left = found.st_size
+        while left:
+            piece = os.read(file, min(PIECE, left))
+            if not piece:
+                raise OSError(errno.ESTALE, "it became shorter while it was read", path)
+            left -= len(piece)
+            yield piece
+        yield bytes(-found.st_size % _BLOCK)
+    finally:
+        os.close(file)
+
+
+def _header(path: str, found: os.stat_result, kind: bytes, target: str = "") -> bytes:
+    info = tarfile.TarInfo(path)
+    info.type, info.linkname = kind, target
+    info.size = found.st_size if kind == tarfile.REGTYPE else 0
+    info.mode, info.mtime = stat.S_IMODE(found.st_mode), cast("int", found.st_mtime)
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def refuse(path: str, why: str) -> OSError:
+    """Give the error of a member that is not taken."""
+    return OSError(errno.EBADMSG, f"the archive's member {path!r} {why}; nothing of it is kept")
+
+
+class _Unpacking:
+    """Members on their way into a directory."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._modes: list[tuple[tuple[str, ...], int]] = []
+
+    def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Make a member.
+
+        Raises:
+            OSError: It leads out, is no file, directory or link, or cannot be made.
+        """
+        names = _names(member.name)
+        if not names:
+            return
+        with self._parent(names[:-1], member.name) as parent:
+            if member.isdir():
+                self._make_directory(parent, names, member)
+            elif member.isreg():
+                _write(parent, names[-1], archive, member)
+            elif member.issym():
+                _check_link(names, member)
+                _clear(parent, names[-1])
+                os.symlink(member.linkname, names[-1], dir_fd=parent)
+            elif member.islnk():
+                self._link(parent, names[-1], member)
+            else:
+                raise refuse(member.name, "is a device or FIFO")
+
+    def finish(self) -> None:
+        """Give directories their modes, the deepest first: one may be read-only."""
+        for names, mode in reversed(self._modes):
+            with self._parent(names, "/".join(names)) as fd:
+                os.fchmod(fd, mode)
+
+    @contextmanager
+    def _parent(self, names: tuple[str, ...], path: str) -> Generator[int]:
+        fd = os.dup(self._root)
+        try:
+            for name in names:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=fd)
+                inner = _open_directory(fd, name, path)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _make_directory(self, parent: int, names: tuple[str, ...], member: tarfile.TarInfo) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(names[-1], 0o755, dir_fd=parent)
+        os.close(_open_directory(parent, names[-1], member.name))
+        self._modes.append((names, member.mode & 0o777))
+
+    def _link(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
+        names = _names(member.linkname)
+        if not names:
+            raise refuse(member.name, "is a link to nothing")
+        with self._parent(names[:-1], member.name) as fd:
+            if not stat.S_ISREG(os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode):
+                raise refuse(member.name, "is a link to what is no file of the archive")
+            _clear(parent, name)
+            os.link(names[-1], name, src_dir_fd=fd, dst_dir_fd=parent, follow_symlinks=False)
+
+
+def _names(path: str) -> tuple[str, ...]:
+    names = tuple(name for name in path.split("/") if name not in {"", "."})
+    if path.startswith("/"):
+        raise refuse(path, "has an absolute path")
+    if ".." in names or "\0" in path:
+        raise refuse(path, "leads out")
+    return names
+
+
+def _check_link(names: tuple[str, ...], member: tarfile.TarInfo) -> None:
+    """Let through links that go up first, not beyond the root, and then down: such never lead out, even in chains."""
+    steps = [step for step in member.linkname.split("/") if step not in {"", "."}]
+    up = 0
+    while up < len(steps) and steps[up] == "..":
+        up += 1
+    if member.linkname.startswith("/") or ".." in steps[up:] or up > len(names) - 1:
+        raise refuse(member.name, f"is a link that leads out, to {member.linkname!r}")
+
+
+def _open_directory(fd: int, name: str, path: str) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=fd)
+    except NotADirectoryError:
+        raise refuse(path, "goes through what is no directory") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise refuse(path, "goes through a link") from None
+        raise
+
+
+def _write(parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    _clear(parent, name)
+    source = cast("IO[bytes]", archive.extractfile(member))
+    with os.fdopen(os.open(name, _NEW, 0o600, dir_fd=parent), "wb", buffering=0) as file:
+        shutil.copyfileobj(source, file, PIECE)
+        os.fchmod(file.fileno(), member.mode & 0o777)
+        os.utime(file.fileno(), (member.mtime, member.mtime))
+
+
+def _clear(parent: int, name: str) -> None:
+    """Take away what a member of the same name was before."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=parent)
+
+
+def unpack(source: IO[bytes], root: int) -> None:
+    """Make what a tar stream holds below an empty directory, and read the stream to its end.
+
+    Raises:
+        OSError: EBADMSG for what is no tar stream or holds what leads out, else what the system says.
+    """
+    work = _Unpacking(root)
+    try:
+        with tarfile.open(fileobj=source, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
+            for member in archive:
+                work.take(archive, member)
+                # It keeps every member otherwise, and a stream may have millions.
+                archive.members = []  # type: ignore[attr-defined]  # typeshed does not know it
+    except tarfile.TarError as error:
+        raise OSError(errno.EBADMSG, f"it is no whole tar stream: {error}; nothing of it is kept") from None
+    work.finish()
+    while source.read(PIECE):
+        pass
+
+
+def take_whole(parent: int, name: str, fill: Callable[[int], None]) -> None:
+    """Have a directory filled beside its place, then put it there: it appears whole or not at all.
+
+    Where there is a directory of that name, or `name` is ".", the entries of the new one go into it, each whole.
+
+    Raises:
+        OSError: What `fill` raises, or the system; nothing is left.
+    """
+    try:
+        place = os.open(name, _DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        place = -1
+    holder = parent if place < 0 else place
+    staging = f".sandmesh-{secrets.token_hex(8)}"
+    os.mkdir(staging, 0o700, dir_fd=holder)
+    try:
+        _fill(holder, staging, fill)
+        if place < 0:
+            os.rename(staging, name, src_dir_fd=parent, dst_dir_fd=parent)
+        else:
+            _merge_into(holder, staging, place)
+    finally:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(staging, dir_fd=holder)
+        if place >= 0:
+            os.close(place)
+
+
+def _fill(holder: int, staging: str, fill: Callable[[int], None]) -> None:
+    fd = os.open(staging, _DIRECTORY, dir_fd=holder)
+    try:
+        fill(fd)
+        os.fchmod(fd, 0o755)
+    finally:
+        os.close(fd)
+
+
+def _merge_into(holder: int, staging: str, place: int) -> None:
+    fd = os.open(staging, _DIRECTORY, dir_fd=holder)
+    try:
+        _merge(fd, place)
+    finally:
+        os.close(fd)
+
+
+def _merge(source: int, place: int) -> None:
+    for name in os.listdir(source):
+        found = os.stat(name, dir_fd=source, follow_symlinks=False)
+        try:
+            there = os.open(name, _DIRECTORY, dir_fd=place) if stat.S_ISDIR(found.st_mode) else -1
+        except FileNotFoundError:
+            there = -1
+        if there < 0:
+            os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
+            continue
+        inner = os.open(name, _DIRECTORY, dir_fd=source)
+        try:
+            _merge(inner, there)
+        finally:
+            os.close(inner)
+            os.close(there)
