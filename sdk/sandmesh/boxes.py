@@ -21,6 +21,7 @@ from sandmesh._convert import (
 )
 from sandmesh._fs import FilesAsync
 from sandmesh._multiplex import CallMux
+from sandmesh._ports import ExposedPortAsync, Where, expose, list_exposed
 from sandmesh._running import EventStream, run_call
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import WrongState
@@ -201,6 +202,25 @@ class SandboxAsync:
     def fs(self) -> FilesAsync:
         """The sandbox's files."""
         return FilesAsync(self._file_order, lambda: self._attached().usable())
+
+    async def expose(self, port: int, *, ttl: float = 3600.0) -> ExposedPortAsync:
+        """Give a URL that carries HTTP and WebSocket to a port of the sandbox, for `ttl` seconds (1 to 30 days).
+
+        Nothing needs to listen there yet. Whoever has the URL may use it until it is revoked.
+
+        Raises:
+            CapabilityMissing: The mesh serves no HTTP.
+        """
+        return await expose(self._where(), port, ttl)
+
+    async def list_exposed(self) -> list[ExposedPortAsync]:
+        """Give the URLs that lead to ports of the sandbox now."""
+        return await list_exposed(self._where())
+
+    def _where(self) -> Where:
+        record = self._attached().record
+        token, timeout = record.lease.fencing_token, self._wanted.timeout
+        return Where(record.sandbox_id, token, timeout, lambda: self._attached().usable())
 
     def _file_order(self, tool: str, arguments: bytes) -> Order:
         record = self._attached().record

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar, Self, Unpack
 
-from sandmesh._blocking import Facade, blocking, blocking_iterator
+from sandmesh._blocking import Facade, blocking, blocking_iterator, run
 from sandmesh._fs_sync import Files
+from sandmesh._ports import ExposedPortAsync
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.inputs import Options
 from sandmesh.sync_processes import Processes
+
+
+class ExposedPort(Facade):
+    """A port that a URL leads to until `expires`; whoever has the URL may use it."""
+
+    def __init__(self, twin: ExposedPortAsync) -> None:
+        self.twin: ExposedPortAsync = twin
+        self.exposure_id = twin.exposure_id
+        self.port = twin.port
+        self.url = twin.url
+        self.expires = twin.expires
+        self.connections = twin.connections
+
+    revoke = blocking(ExposedPortAsync.revoke)
 
 
 class Sandbox(Facade):
@@ -78,6 +93,20 @@ class Sandbox(Facade):
     def fs(self) -> Files:
         """The sandbox's files."""
         return Files(self.twin.fs)
+
+    def expose(self, port: int, *, ttl: float = 3600.0) -> ExposedPort:
+        """Give a URL that carries HTTP and WebSocket to a port of the sandbox, for `ttl` seconds (1 to 30 days).
+
+        Nothing needs to listen there yet. Whoever has the URL may use it until it is revoked.
+
+        Raises:
+            CapabilityMissing: The mesh serves no HTTP.
+        """
+        return ExposedPort(run(type(self.twin).__name__, self.twin.expose(port, ttl=ttl)))
+
+    def list_exposed(self) -> list[ExposedPort]:
+        """Give the URLs that lead to ports of the sandbox now."""
+        return [ExposedPort(each) for each in run(type(self.twin).__name__, self.twin.list_exposed())]
 
     _start = blocking(SandboxAsync.start)
     close = blocking(SandboxAsync.close)

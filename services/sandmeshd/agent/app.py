@@ -80,7 +80,9 @@ def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, s
         confine = import_module("sandmeshd.agent.confine")
         workspace = confine.Workspace(config.workspace, config.granted_paths)
         files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes)
-        toolbox = handlers.make_toolbox(cells, shell, workspace, config.tool_groups, files.services())
+        ports = import_module("sandmeshd.agent.exposing").Exposures()
+        services = {**files.services(), **ports.services()}
+        toolbox = handlers.make_toolbox(cells, shell, workspace, config.tool_groups, services)
         # What was imported stays; collections need not look at it again.
         gc.freeze()
         return toolbox

@@ -43,6 +43,11 @@ class Input:
         self._write()
         return self.reader
 
+    def open_socket(self, descriptor: int) -> None:
+        """Write to a connected socket from now on; the descriptor is copied."""
+        self._writer = os.dup(descriptor)
+        self._write()
+
     def open_terminal(self, master: int) -> None:
         """Write to a terminal from now on; the descriptor is copied."""
         self._writer = os.dup(master)

@@ -94,7 +94,7 @@ class ToStarter:
 def _lines(ready: Ready) -> list[str]:
     lines = ["The mesh is up. Programs of this user find it by themselves; others connect by base_url:"]
     lines += [f"  {address if '://' in address else f'grpc://{address}'}" for address in ready.addresses]
-    lines += [f"  http://{address} (health, metrics, ports of sandboxes)" for address in ready.http]
+    lines += [f"  {address} (health, metrics, ports of sandboxes)" for address in ready.http]
     fate = "stay for the next start" if ready.keep else "end with it"
     if ready.log is None:
         return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]

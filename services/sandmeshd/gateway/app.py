@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import grpc
 
 from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
@@ -17,7 +18,8 @@ from sandmeshd.gateway.access import admitted, closed_to_users
 from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
-from sandmeshd.gateway.http import HttpDoor, open_door
+from sandmeshd.gateway.http import Certificate, HttpDoor, open_door
+from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.gateway.socket import open_call_sockets
@@ -61,12 +63,14 @@ async def open_gateway(
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
     )
-    public = [call_pb2.DESCRIPTOR.services_by_name["CallService"], *(service for service, _ in owners)]
+    own = [call_pb2.DESCRIPTOR.services_by_name["CallService"], port_pb2.DESCRIPTOR.services_by_name["PortService"]]
+    public = [*own, *(service for service, _ in owners)]
     arounds = [admitted(settings, tokens, closed_to_users(public))]
     async with AsyncExitStack() as stack:
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
-        door = await stack.enter_async_context(open_door(settings.http_listen))
+        door = await stack.enter_async_context(open_door(settings.http_listen, _certificate(settings)))
+        services.append(await stack.enter_async_context(open_ports(settings, routes, door)))
         serving = open_server(settings.listen, services, arounds, tls=_tls(settings))
         listening = await stack.enter_async_context(serving)
         await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
@@ -76,6 +80,12 @@ async def open_gateway(
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+def _certificate(settings: GatewaySettings) -> Certificate | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return Certificate(settings.tls_cert, settings.tls_key)
 
 
 def _tls(settings: GatewaySettings) -> ServerTls | None:

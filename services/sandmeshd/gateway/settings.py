@@ -18,6 +18,15 @@ class GatewaySettings(BaseModel):
     http_listen: tuple[str, ...] = ("127.0.0.1:0",)
     """Addresses for HTTP (health, ports of sandboxes) as host:port; port 0 takes a free one; none: no HTTP."""
 
+    http_url: str | None = None
+    """Where clients reach the HTTP listener when that is not its address, as https://host behind a TLS proxy."""
+
+    ports_domain: str | None = None
+    """A domain whose every name leads to the HTTP listener: exposed ports are then names of it, each its own origin."""
+
+    url_secret: SecretStr | None = None
+    """Signs URLs; gateways of one mesh share it. None: one that ends with the gateway."""
+
     tls_cert: Path | None = None
     """The certificate of TCP addresses, with its chain, in PEM; read again when the file changes."""
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
+from pydantic import SecretStr
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
@@ -104,8 +105,13 @@ async def _prepare(driver: Driver, progress: Progress) -> None:
 
 def identities(settings: MeshSettings) -> Identities:
     """Give what proves services of the mesh to each other."""
+    return Identities(mesh_secret(settings))
+
+
+def mesh_secret(settings: MeshSettings) -> str:
+    """Give what the mesh's services share: the one that is stated, else the one that is kept with its state."""
     stated = settings.mesh_secret
-    return Identities(stated.get_secret_value() if stated else kept_secret(settings.paths.secret))
+    return stated.get_secret_value() if stated else kept_secret(settings.paths.secret)
 
 
 def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> GatewaySettings:
@@ -113,6 +119,9 @@ def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> Gateway
     return GatewaySettings(
         listen=listen,
         http_listen=settings.http_listen,
+        http_url=settings.http_url,
+        ports_domain=settings.ports_domain,
+        url_secret=SecretStr(mesh_secret(settings)),
         bearer_token=settings.bearer_token,
         bearer_user=settings.bearer_user,
         require_token=settings.require_token,

@@ -47,6 +47,12 @@ class MeshSettings(BaseSettings):
     http_listen: tuple[str, ...] = ("127.0.0.1:0",)
     """Addresses for HTTP (health, ports of sandboxes) as host:port, loopback only; port 0 takes a free one."""
 
+    http_url: str | None = None
+    """Where clients reach the HTTP listener when that is not its address, as https://host behind a TLS proxy."""
+
+    ports_domain: str | None = None
+    """A domain whose every name leads to the HTTP listener: exposed ports are then names of it, each its own origin."""
+
     bearer_token: SecretStr | None = None
     """One token that clients may show, beside those of `sandmesh token`."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,11 +19,20 @@ else:
     Pages = Callable[[Any], None]
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """Files in PEM: a certificate with its chain, and its key."""
+
+    chain: Path
+    key: Path
+
+
 class HttpDoor:
     """An HTTP listener that opens when it is told to: a first sandbox need not wait for the import of aiohttp."""
 
-    def __init__(self, addresses: Sequence[str], stack: AsyncExitStack) -> None:
+    def __init__(self, addresses: Sequence[str], certificate: Certificate | None, stack: AsyncExitStack) -> None:
         self._wanted = tuple(addresses)
+        self._certificate = certificate
         self._stack = stack
         self._pages: list[Pages] = []
         self._lock = asyncio.Lock()
@@ -29,7 +40,7 @@ class HttpDoor:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it listens, as host:port; empty while it is closed."""
+        """Where it listens, as http://host:port or https://host:port; empty while it is closed."""
         return self._bound
 
     def add(self, pages: Pages) -> None:
@@ -37,7 +48,7 @@ class HttpDoor:
         self._pages.append(pages)
 
     async def open(self) -> tuple[str, ...]:
-        """Listen, if it does not yet, and give its addresses as host:port; none where none are configured.
+        """Listen, if it does not yet, and give its addresses as URLs; none where none are configured.
 
         Raises:
             MeshUnavailable: An address cannot be listened at.
@@ -46,13 +57,16 @@ class HttpDoor:
             if self._wanted and not self._bound:
                 # A thread imports, so that the loop goes on.
                 serving = await asyncio.to_thread(import_module, "sandmeshd.gateway.http.serving")
-                listening = serving.open_http(self._wanted, self._pages)
+                listening = serving.open_http(self._wanted, self._pages, self._certificate)
                 self._bound = await self._stack.enter_async_context(listening)
         return self._bound
 
 
 @asynccontextmanager
-async def open_door(addresses: Sequence[str]) -> AsyncGenerator[HttpDoor]:
-    """Give a door that `open` opens; the end of the block closes it."""
+async def open_door(addresses: Sequence[str], certificate: Certificate | None = None) -> AsyncGenerator[HttpDoor]:
+    """Give a door that `open` opens; the end of the block closes it.
+
+    Addresses that others than this machine's processes could reach serve HTTPS where there is a certificate.
+    """
     async with AsyncExitStack() as stack:
-        yield HttpDoor(addresses, stack)
+        yield HttpDoor(addresses, certificate, stack)

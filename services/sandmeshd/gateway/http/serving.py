@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, Final
 
 from aiohttp import web
 
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.gateway.http.door import Pages
+from sandmeshd.gateway.http.door import Certificate, Pages
+from sandmeshd.runtime.addresses import is_open
 
 # Requests under way at the end get so long.
 GRACE_SECONDS = 0.5
+SERVER: Final[dict[str, Any]] = {
+    "auto_decompress": False,  # what is carried on stays as it is
+    "handler_cancellation": True,  # who went away is not worked for
+    "max_line_size": 64 << 10,
+    "max_field_size": 64 << 10,
+}
 
 
 @asynccontextmanager
-async def open_http(addresses: Sequence[str], pages: Sequence[Pages]) -> AsyncGenerator[tuple[str, ...]]:
+async def open_http(
+    addresses: Sequence[str], pages: Sequence[Pages], certificate: Certificate | None
+) -> AsyncGenerator[tuple[str, ...]]:
     """Serve `/healthz` and the pages at the addresses (host:port; port 0 takes a free one) until the block ends.
 
-    Yields them with the ports that were chosen.
+    Yields them as URLs, with the ports that were chosen.
 
     Raises:
         MeshUnavailable: An address cannot be listened at.
@@ -27,25 +38,32 @@ async def open_http(addresses: Sequence[str], pages: Sequence[Pages]) -> AsyncGe
     application.router.add_get("/healthz", _health)
     for add in pages:
         add(application)
-    runner = web.AppRunner(
-        application, access_log=None, handle_signals=False, shutdown_timeout=GRACE_SECONDS, auto_decompress=False
-    )
+    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=GRACE_SECONDS, **SERVER)
     await runner.setup()
     try:
-        for address in addresses:
-            await _listen(runner, address)
-        yield tuple(_written(bound) for bound in runner.addresses)
+        schemes = [await _listen(runner, address, certificate) for address in addresses]
+        bound = (_written(address) for address in runner.addresses)
+        yield tuple(f"{scheme}://{address}" for scheme, address in zip(schemes, bound, strict=True))
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, address: str) -> None:
+async def _listen(runner: web.AppRunner, address: str, certificate: Certificate | None) -> str:
+    """Listen at an address and give its scheme."""
     host, _, port = address.rpartition(":")
+    tls = _context(certificate) if certificate is not None and is_open(address) else None
     try:
-        await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+        await web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=tls).start()
     except (OSError, ValueError) as error:
         message = f"cannot listen at {address} for HTTP: {error}; free it or choose another address"
         raise MeshUnavailable(message, {"address": address}) from None
+    return "http" if tls is None else "https"
+
+
+def _context(certificate: Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.chain, certificate.key)
+    return context
 
 
 def _written(bound: tuple[str, int]) -> str:

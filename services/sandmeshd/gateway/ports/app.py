@@ -1,0 +1,41 @@
+"""Ports put together."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
+from sandmeshd.gateway.http import HttpDoor
+from sandmeshd.gateway.ports.servicer import PortServicer
+from sandmeshd.gateway.ports.tokens import Signer
+from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.serving import Registration
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+@asynccontextmanager
+async def open_ports(settings: GatewaySettings, routes: Routes, door: HttpDoor) -> AsyncGenerator[Registration]:
+    """Carry what comes at the door to ports of sandboxes until the block ends, and give the service that makes URLs."""
+    signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
+    servicer = PortServicer(settings, routes, signer, door)
+    name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
+    async with AsyncExitStack() as stack:
+
+        def add(application: web.Application) -> None:
+            # aiohttp is imported when the door opens.
+            proxying = import_module("sandmeshd.gateway.ports.proxy")
+            proxy = proxying.open_proxy(signer, routes, settings)
+            proxy.add(application)
+            stack.push_async_callback(proxy.close)
+
+        door.add(add)
+        yield Registration(name, lambda server: port_pb2_grpc.add_PortServiceServicer_to_server(servicer, server))

@@ -1,0 +1,102 @@
+"""Headers and cookies on their way: what is of one hop stays there, places are told as the other side sees them.
+
+Hop-by-hop headers are those of https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from multidict import CIMultiDict, CIMultiDictProxy
+
+_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "expect",
+    }
+)
+_LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - what servers say of themselves
+_PATH: Final = re.compile(r";\s*path=([^;]*)", re.IGNORECASE)
+_DOMAIN: Final = re.compile(r";\s*domain=[^;]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a port is for clients: its origin (http://host:port) and the path before everything, empty or /p/TOKEN."""
+
+    origin: str
+    prefix: str
+    port: int
+
+    @property
+    def host(self) -> str:
+        """What the server inside is told that it is called: what servers for development let through."""
+        return f"localhost:{self.port}"
+
+
+def end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """Give the headers that go further."""
+    named = {name.strip().lower() for value in headers.getall("Connection", ()) for name in value.split(",")}
+    drop = _HOP | named
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in drop)
+
+
+def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
+    """Give a request's headers as the server inside gets them."""
+    headers = end_to_end(request.headers)
+    headers["Host"] = place.host
+    if headers.get("Origin") == place.origin:
+        headers["Origin"] = f"http://{place.host}"
+    before = headers.get("X-Forwarded-For")
+    peer = request.remote or "unknown"
+    headers["X-Forwarded-For"] = f"{before}, {peer}" if before else peer
+    headers.setdefault("X-Forwarded-Proto", request.scheme)
+    headers.setdefault("X-Forwarded-Host", request.host)
+    if place.prefix:
+        headers["X-Forwarded-Prefix"] = place.prefix
+    return headers
+
+
+def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]:
+    """Give a response's headers as the client gets them: places and cookies are below the port's own."""
+    found = end_to_end(headers)
+    for name in ("Location", "Content-Location"):
+        if name in found:
+            found[name] = _moved(found[name], place)
+    cookies = found.popall("Set-Cookie", [])
+    for cookie in cookies:
+        found.add("Set-Cookie", _cookie(cookie, place))
+    return found
+
+
+def _moved(where: str, place: Place) -> str:
+    parts = urlsplit(where)
+    inside = parts.hostname in _LOCAL and parts.port == place.port
+    if parts.netloc and not inside:
+        return where
+    rest = where.split(parts.netloc, 1)[1] if parts.netloc else where
+    if not parts.netloc and not where.startswith("/"):
+        return where
+    return f"{place.origin if parts.netloc else ''}{place.prefix}{rest or '/'}"
+
+
+def _cookie(cookie: str, place: Place) -> str:
+    """Keep a cookie to its port: the domain is the client's affair, and a path is below the prefix."""
+    cookie = _DOMAIN.sub("", cookie)
+    if not place.prefix:
+        return cookie
+    if _PATH.search(cookie):
+        return _PATH.sub(lambda match: f"; Path={place.prefix}{match[1].strip() or '/'}", cookie)
+    return f"{cookie}; Path={place.prefix}/"

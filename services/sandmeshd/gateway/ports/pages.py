@@ -1,0 +1,43 @@
+"""What a person sees where no page comes from the sandbox."""
+
+from __future__ import annotations
+
+import errno
+from html import escape
+
+from aiohttp import web
+
+from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError
+from sandmeshd.gateway.ports.asking import Refused
+
+_PAGE = """<!doctype html><meta charset=utf-8><meta name=robots content=noindex><title>{title}</title>
+<body style="font:16px/1.5 sans-serif;max-width:40em;margin:4em auto;padding:0 1em"><h1>{title}</h1><p>{text}</p>
+"""
+
+
+def page(status: int, title: str, text: str) -> web.Response:
+    """Give a page with a title and what to do."""
+    body = _PAGE.format(title=escape(title), text=escape(text))
+    return web.Response(status=status, text=body, content_type="text/html", headers={"Cache-Control": "no-store"})
+
+
+def ended() -> web.Response:
+    """Say that a URL leads nowhere; whether it ever did is not told."""
+    return page(404, "Nothing is here", "This link has expired, was revoked or never was. Ask its owner for a new one.")
+
+
+def unreachable(why: SandmeshError | Refused, port: int) -> web.Response:
+    """Say why a port cannot be reached."""
+    if isinstance(why, Refused) and why.number == errno.ENOENT:
+        return ended()
+    if isinstance(why, NotFound | LeaseLost):
+        return ended()
+    if isinstance(why, SandboxLost):
+        return page(502, "The sandbox has ended", "Make a new sandbox and expose its port again.")
+    if isinstance(why, Refused):
+        text = (
+            f"Nothing answers on port {port} of the sandbox ({why}). Start the server there, listening at 127.0.0.1 or "
+            "0.0.0.0, and load this page again."
+        )
+        return page(502, f"Nothing listens on port {port}", text)
+    return page(503, "The sandbox cannot be reached", f"{why.message} Try again in a moment.")

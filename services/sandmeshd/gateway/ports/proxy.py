@@ -1,0 +1,160 @@
+"""Requests of clients, carried to ports of sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import aiohttp
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from yarl import URL
+
+from sandmeshd.gateway.ports import pages
+from sandmeshd.gateway.ports.client import Tunnels, Unreachable, open_session
+from sandmeshd.gateway.ports.headers import Place, for_client, for_server
+from sandmeshd.gateway.ports.tokens import Signer
+from sandmeshd.gateway.ports.tunnel import Tunnel
+from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.settings import GatewaySettings
+
+PREFIX: Final = "/p/"
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Socket: TypeAlias = "aiohttp.ClientWebSocketResponse | web.WebSocketResponse"
+_WEBSOCKET: Final = frozenset({"sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"})
+
+
+class Proxy:
+    """Finds the port that a request is for and carries the request there."""
+
+    def __init__(self, signer: Signer, tunnels: Tunnels, domain: str | None) -> None:
+        self._signer = signer
+        self._tunnels = tunnels
+        self._suffix = f".{domain.lower()}" if domain else None
+        self._session = open_session(tunnels)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    def add(self, application: web.Application) -> None:
+        """Add the routes, by path and by host."""
+        application.router.add_route("*", PREFIX + "{token}{rest:(/.*)?}", self.by_path)
+        if self._suffix is not None:
+            application.middlewares.append(self._middleware(self._suffix))
+
+    async def by_path(self, request: web.Request) -> web.StreamResponse:
+        """Carry a request to http://gateway/p/TOKEN/..."""
+        token = request.match_info["token"]
+        prefix = PREFIX + token
+        if not request.match_info["rest"]:
+            raise web.HTTPPermanentRedirect(f"{prefix}/")
+        raw = request.raw_path
+        whole = raw if raw.startswith(prefix) else request.rel_url.raw_path_qs
+        return await self._carry(request, token, prefix, whole[len(prefix) :])
+
+    def _middleware(self, suffix: str) -> Middleware:
+        @web.middleware
+        async def by_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+            host = request.host.rpartition(":")[0] or request.host
+            if not host.lower().endswith(suffix):
+                return await handler(request)
+            return await self._carry(request, host.lower().removesuffix(suffix), "", request.raw_path)
+
+        return by_host
+
+    async def _carry(self, request: web.Request, token: str, prefix: str, path: str) -> web.StreamResponse:
+        target = self._signer.read(token)
+        if target is None:
+            return pages.ended()
+        place = Place(f"{request.scheme}://{request.host}", prefix, target.port)
+        url = URL(f"http://{self._tunnels.host(target)}{path}", encoded=True)
+        try:
+            if request.headers.get("Upgrade", "").lower() == "websocket":
+                return await self._websocket(request, place, url)
+            return await self._request(request, place, url)
+        except Unreachable as error:
+            return pages.unreachable(error.why, target.port)
+        except aiohttp.ClientError as error:
+            if request.transport is None or request.writer.output_size:
+                # The answer had begun: its reader learns by a broken connection that it is not whole.
+                raise ConnectionResetError(str(error)) from None
+            return pages.page(502, "The server broke off", f"What listens on the port gave no whole answer: {error}")
+
+    async def _request(self, request: web.Request, place: Place, url: URL) -> web.StreamResponse:
+        body = request.content.iter_any() if request.body_exists else None
+        async with self._session.request(
+            request.method, url, headers=for_server(request, place), data=body, allow_redirects=False
+        ) as answer:
+            response = web.StreamResponse(
+                status=answer.status, reason=answer.reason, headers=for_client(answer.headers, place)
+            )
+            tunnel = answer.connection.transport if answer.connection is not None else None
+            await response.prepare(request)
+            # What comes goes on at once: events of a server that streams them do not wait for more.
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            if isinstance(tunnel, Tunnel) and tunnel.broken is not None:
+                # An answer without a length would seem whole.
+                raise tunnel.broken
+            await response.write_eof()
+            return response
+
+    async def _websocket(self, request: web.Request, place: Place, url: URL) -> web.StreamResponse:
+        headers = for_server(request, place)
+        offered = [name.strip() for name in headers.popall("Sec-WebSocket-Protocol", []) for name in name.split(",")]
+        for name in _WEBSOCKET:
+            headers.popall(name, None)
+        try:
+            inner = await self._session.ws_connect(
+                url, headers=headers, protocols=offered, max_msg_size=0, autoping=False, autoclose=False
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            return web.Response(status=error.status if error.status >= 400 else 502, text=error.message)
+        async with inner:
+            chosen = (inner.protocol,) if inner.protocol else ()
+            outer = web.WebSocketResponse(protocols=chosen, max_msg_size=0, autoping=False, autoclose=False)
+            await outer.prepare(request)
+            await _both_ways(inner, outer)
+            return outer
+
+
+async def _both_ways(inner: Socket, outer: Socket) -> None:
+    """Carry messages until either side closes, then close the other with the same code."""
+    copying = [asyncio.create_task(_copy(inner, outer)), asyncio.create_task(_copy(outer, inner))]
+    try:
+        await asyncio.wait(copying, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in copying:
+            task.cancel()
+        await asyncio.wait(copying)
+
+
+async def _copy(source: Socket, sink: Socket) -> None:
+    with suppress(ConnectionError, aiohttp.ClientError):
+        while True:
+            message = await source.receive()
+            if message.type is aiohttp.WSMsgType.TEXT:
+                await sink.send_str(message.data)
+            elif message.type is aiohttp.WSMsgType.BINARY:
+                await sink.send_bytes(message.data)
+            elif message.type is aiohttp.WSMsgType.PING:
+                await sink.ping(message.data)
+            elif message.type is aiohttp.WSMsgType.PONG:
+                await sink.pong(message.data)
+            else:
+                code = message.data if message.type is aiohttp.WSMsgType.CLOSE else source.close_code
+                await sink.close(code=_told(code), message=(message.extra or "").encode())
+                return
+
+
+def _told(code: int | None) -> int:
+    """Give a close code that may be sent: 1005 and 1006 only say that there was none."""
+    return code if code is not None and 1000 <= code < 5000 and code not in {1005, 1006} else 1001
+
+
+def open_proxy(signer: Signer, routes: Routes, settings: GatewaySettings) -> Proxy:
+    """Give a proxy; `close` ends it."""
+    return Proxy(signer, Tunnels(routes, settings.connect_timeout_seconds), settings.ports_domain)

@@ -1,0 +1,93 @@
+"""PortService: what is exposed is kept by the sandbox's agent; it ends with the sandbox and every gateway knows it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import grpc
+
+from sandmesh.api.port.v1 import port_pb2 as pb
+from sandmesh.api.port.v1 import port_pb2_grpc
+from sandmesh.errors import CapabilityMissing, InvalidArgument, TooLarge
+from sandmeshd.gateway.http import HttpDoor
+from sandmeshd.gateway.ports.asking import Refused, ask, start_frame
+from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
+from sandmeshd.gateway.routes import Routes
+from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.callers import current_caller
+
+DEFAULT_SECONDS = 3600.0
+LONGEST_SECONDS = 30 * 86400.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PortServicer(port_pb2_grpc.PortServiceServicer):
+    """Makes, lists and revokes URLs."""
+
+    def __init__(self, settings: GatewaySettings, routes: Routes, signer: Signer, door: HttpDoor) -> None:
+        self._settings = settings
+        self._routes = routes
+        self._signer = signer
+        self._door = door
+
+    async def ExposePort(self, request: pb.ExposePortRequest, context: Context) -> pb.ExposePortResponse:
+        """Make a URL."""
+        if not 1 <= request.port <= 65535:
+            raise InvalidArgument(f"port is 1 to 65535, not {request.port}")
+        seconds = request.ttl.ToNanoseconds() / 1e9 if request.HasField("ttl") else DEFAULT_SECONDS
+        if not 1 <= seconds <= LONGEST_SECONDS:
+            raise InvalidArgument(f"ttl is 1 second to 30 days, not {seconds:g} s")
+        target = Target(request.sandbox_id, new_exposure(), request.port, int(time.time() + seconds) + 1)
+        exposed = await self._told(target)
+        arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires}
+        try:
+            await self._ask(request.sandbox_id, "ports.expose", arguments, request.fencing_token)
+        except Refused as refused:
+            raise TooLarge(str(refused)) from None
+        return pb.ExposePortResponse(port=exposed)
+
+    async def ListExposedPorts(
+        self, request: pb.ListExposedPortsRequest, context: Context
+    ) -> pb.ListExposedPortsResponse:
+        """List URLs."""
+        found = await self._ask(request.sandbox_id, "ports.list", {}, request.fencing_token)
+        return pb.ListExposedPortsResponse(
+            ports=[
+                await self._told(
+                    Target(request.sandbox_id, told["exposure_id"], told["port"], told["expires"]),
+                    told["connections"],
+                )
+                for told in found["ports"]
+            ]
+        )
+
+    async def RevokePort(self, request: pb.RevokePortRequest, context: Context) -> pb.RevokePortResponse:
+        """End a URL."""
+        arguments = {"exposure_id": request.exposure_id}
+        await self._ask(request.sandbox_id, "ports.revoke", arguments, request.fencing_token)
+        return pb.RevokePortResponse()
+
+    async def _told(self, target: Target, connections: int = 0) -> pb.ExposedPort:
+        exposed = pb.ExposedPort(exposure_id=target.exposure_id, port=target.port, connections=connections)
+        exposed.url = await self._url(self._signer.sign(target))
+        exposed.expire_time.FromSeconds(target.expires)
+        return exposed
+
+    async def _url(self, token: str) -> str:
+        addresses = await self._door.open()
+        if not addresses:
+            message = "this gateway serves no HTTP: set http_listen (SANDMESH_HTTP_LISTEN)"
+            raise CapabilityMissing(message, {"needs": "http_listen"})
+        base = self._settings.http_url or addresses[0]
+        domain = self._settings.ports_domain
+        if domain is None:
+            return f"{base.rstrip('/')}/p/{token}/"
+        scheme, _, rest = base.partition("://")
+        port = rest.rstrip("/").rpartition("]")[2].partition(":")[2]
+        return f"{scheme}://{token}.{domain}{f':{port}' if port else ''}/"
+
+    async def _ask(self, sandbox_id: str, tool: str, arguments: dict[str, Any], token: int) -> dict[str, Any]:
+        frame = start_frame(sandbox_id, tool, arguments, fencing_token=token)
+        return await ask(self._routes.of(current_caller()), self._settings.connect_timeout_seconds, frame)

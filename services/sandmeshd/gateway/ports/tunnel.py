@@ -1,0 +1,184 @@
+"""A connection to a port inside a sandbox, as a transport: its bytes are a call's input and output.
+
+What the port sends is acknowledged as it is taken, and what goes to it waits for the agent's acknowledgement, so a slow
+side slows the other and the gateway holds at most a window of each connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import SandmeshError, from_detail
+from sandmeshd.gateway.ports.asking import read_batch, refusal, start_frame
+from sandmeshd.gateway.ports.tokens import Target
+from sandmeshd.gateway.relay import Relay
+from sandmeshd.gateway.routes import OwnedRoutes
+
+WINDOW: Final = 256 << 10
+_LARGEST_INPUT: Final = 256 << 10
+
+
+class Tunnel(asyncio.Transport):
+    """The gateway's end of a connection; the protocol above it is aiohttp's."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol, over: Callable[[], None]) -> None:
+        super().__init__()
+        self.connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._protocol = cast("asyncio.Protocol", protocol)
+        self._relay: Relay | None = None
+        self._over = over
+        self._closing = False
+        self._ended = False
+        self._broken: ConnectionResetError | None = None
+        self._paused = False
+        self._held: list[tuple[bytes, int, bool]] = []
+        self._sequence = 0
+        self._under_way: dict[int, int] = {}
+        self._unacknowledged = 0
+        self._writing_paused = False
+
+    def open(self, routes: OwnedRoutes, target: Target, grace: float) -> None:
+        """Start the call; `connected` tells whether the port answers."""
+        frame = start_frame(
+            target.sandbox_id,
+            "ports.connect",
+            {"exposure_id": target.exposure_id},
+            takes_input=True,
+            window_bytes=WINDOW,
+        )
+        self._relay = Relay(routes, self, frame.call_id, grace)
+        self._relay.open(frame)
+
+    @property
+    def broken(self) -> ConnectionResetError | None:
+        """Why the connection ended that neither side ended, as when its URL was revoked."""
+        return self._broken
+
+    # What the relay calls.
+
+    def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
+        """Take events: bytes of the port, and what the port took."""
+        batch = read_batch(response)
+        if batch.HasField("error"):
+            self._fail(from_detail(batch.error))
+        self._free(batch.input_ack_sequence)
+        for event in batch.events:
+            self._take(event)
+        if not self._held:
+            call.acknowledge(last_sequence)
+
+    def ended(self, call: Relay, error: SandmeshError | None) -> None:
+        """Learn that nothing more comes."""
+        if error is not None:
+            self._fail(error)
+        self._hold(b"", 0, last=True)
+
+    def _take(self, event: pb.CallEvent) -> None:
+        if event.HasField("started") and not self.connected.done():
+            self.connected.set_result(None)
+        elif event.HasField("output"):
+            self._hold(event.output.data, event.sequence, last=False)
+        elif event.HasField("result") and event.result.is_error:
+            self._broken = ConnectionResetError(event.result.message or "the connection was ended")
+            self._fail(refusal(event.result))
+
+    def _hold(self, data: bytes, sequence: int, *, last: bool) -> None:
+        if self._paused or self._held:
+            self._held.append((data, sequence, last))
+        else:
+            self._give(data, last=last)
+
+    def _give(self, data: bytes, *, last: bool) -> None:
+        if self._closing:
+            return
+        if last:
+            self._end(self._broken)
+        elif data:
+            self._protocol.data_received(data)
+
+    def _fail(self, error: Exception) -> None:
+        self._broken = self._broken or ConnectionResetError(str(error))
+        if not self.connected.done():
+            self.connected.set_exception(error)
+            # Whoever waits has it; without a waiter it is no one's.
+            self.connected.exception()
+
+    def _free(self, sequence: int) -> None:
+        for number in [one for one in self._under_way if one <= sequence]:
+            self._unacknowledged -= self._under_way.pop(number)
+        if self._writing_paused and self._unacknowledged <= WINDOW // 2:
+            self._writing_paused = False
+            self._protocol.resume_writing()
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ended:
+            return
+        self._ended = self._closing = True
+        self._held.clear()
+        self._over()
+        asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
+
+    # What asyncio.Transport is.
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        """Send to the port."""
+        if self._closing or self._relay is None:
+            return
+        view = memoryview(data)
+        for at in range(0, len(view), _LARGEST_INPUT):
+            piece = bytes(view[at : at + _LARGEST_INPUT])
+            self._sequence += 1
+            self._under_way[self._sequence] = len(piece)
+            self._unacknowledged += len(piece)
+            item = pb.Input(sequence=self._sequence, data=piece)
+            self._relay.push(pb.CallFrame(call_id=self._relay.call_id, input=item))
+        if not self._writing_paused and self._unacknowledged > WINDOW:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def is_closing(self) -> bool:
+        """Say whether it is closed."""
+        return self._closing
+
+    def is_reading(self) -> bool:
+        """Say whether bytes are given on."""
+        return not self._paused
+
+    def pause_reading(self) -> None:
+        """Give nothing on; what has arrived is held, and not acknowledged, so that little more comes."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """Give what was held, and go on."""
+        self._paused = False
+        last_sequence = 0
+        while self._held and not self._paused:
+            data, sequence, last = self._held.pop(0)
+            last_sequence = max(last_sequence, sequence)
+            self._give(data, last=last)
+        if last_sequence and self._relay is not None:
+            self._relay.acknowledge(last_sequence)
+
+    def get_write_buffer_size(self) -> int:
+        """Say how many bytes the port has not taken."""
+        return self._unacknowledged
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """There is no socket to tell of."""
+        return default
+
+    def close(self) -> None:
+        """End the connection."""
+        if not self._closing and self._relay is not None:
+            self._closing = True
+            if not self._relay.over:
+                self._relay.push(pb.CallFrame(call_id=self._relay.call_id, cancel=pb.Cancel()))
+                self._relay.detach()
+        self._end(None)
+
+    def abort(self) -> None:
+        """End the connection."""
+        self.close()

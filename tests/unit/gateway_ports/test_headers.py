@@ -1,0 +1,59 @@
+"""What becomes of headers on their way."""
+
+from __future__ import annotations
+
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from sandmeshd.gateway.ports.headers import Place, end_to_end, for_client
+
+PLACE = Place("http://127.0.0.1:8571", "/p/token", 8000)
+HOST = Place("http://token.ports.example", "", 8000)
+
+
+def given(*headers: tuple[str, str]) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict(headers))
+
+
+def test_headers_of_one_hop_stay_there() -> None:
+    headers = given(
+        ("Connection", "keep-alive, X-Mine"),
+        ("Keep-Alive", "5"),
+        ("X-Mine", "1"),
+        ("TE", "trailers"),
+        ("Accept", "*/*"),
+    )
+    assert list(end_to_end(headers).items()) == [("Accept", "*/*")]
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ("/a?b", "/p/token/a?b"),
+        ("a/b", "a/b"),
+        ("http://localhost:8000/a", "http://127.0.0.1:8571/p/token/a"),
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8571/p/token/"),
+        ("http://localhost:9000/a", "http://localhost:9000/a"),
+        ("https://example.org/a", "https://example.org/a"),
+        ("//example.org/a", "//example.org/a"),
+    ],
+)
+def test_a_redirect_inside_stays_below_the_url(inside: str, outside: str) -> None:
+    assert for_client(given(("Location", inside)), PLACE)["Location"] == outside
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [
+        ("a=b", "a=b; Path=/p/token/"),
+        ("a=b; Path=/; Domain=localhost; HttpOnly", "a=b; Path=/p/token/; HttpOnly"),
+        ("a=b; path=/x", "a=b; Path=/p/token/x"),
+    ],
+)
+def test_a_cookie_is_for_its_port_alone(inside: str, outside: str) -> None:
+    assert for_client(given(("Set-Cookie", inside)), PLACE)["Set-Cookie"] == outside
+
+
+def test_several_cookies_stay_several_and_a_host_of_its_own_needs_no_path() -> None:
+    found = for_client(given(("Set-Cookie", "a=b; Domain=x"), ("Set-Cookie", "c=d; Path=/y")), HOST)
+    assert found.getall("Set-Cookie") == ["a=b", "c=d; Path=/y"]
