@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
+from functools import cache
 from typing import Final
 
 # Numbers and layouts are those of linux/openat2.h, linux/fs.h and linux/stat.h; 437 is openat2's on every architecture.
 _SYS_OPENAT2: Final = 437
+_AT_FDCWD: Final = -100
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_NO_SYMLINKS: Final = 0x04
 _RESOLVE_BENEATH: Final = 0x08
@@ -36,6 +39,8 @@ def open_beneath(directory: int, path: str, flags: int, *, follow: bool = True) 
     Raises:
         OSError: As open(2) does; EXDEV where the path leads out, by `..` or a link.
     """
+    if not has_openat2():
+        return walk_beneath(directory, path, flags)
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS | (0 if follow else _RESOLVE_NO_SYMLINKS)
     how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
     for _ in range(_ATTEMPTS):
@@ -44,6 +49,54 @@ def open_beneath(directory: int, path: str, flags: int, *, follow: bool = True) 
         if fd >= 0 or ctypes.get_errno() not in {errno.EAGAIN, errno.EINTR}:
             return _checked(fd, path)
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+
+
+@cache
+def has_openat2() -> bool:
+    """Say whether the kernel, and the filter that it holds this process to, know openat2."""
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 0)
+    fd = _openat2(_AT_FDCWD, b"/", how)
+    if fd >= 0:
+        os.close(fd)
+    return fd >= 0 or ctypes.get_errno() not in {errno.ENOSYS, errno.EPERM}
+
+
+def walk_beneath(directory: int, path: str, flags: int) -> int:
+    """Do what `open_beneath` does where the kernel cannot: name by name, through no link at all.
+
+    Raises:
+        OSError: As open(2) does; EXDEV for `..` and for a link, which may lead out.
+    """
+    names = [name for name in path.split("/") if name not in {"", "."}]
+    if ".." in names:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+    fd = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        for name in names[:-1]:
+            inner = _step(fd, name, os.O_PATH | os.O_DIRECTORY)
+            os.close(fd)
+            fd = inner
+        return _step(fd, names[-1] if names else ".", flags)
+    finally:
+        os.close(fd)
+
+
+def _step(fd: int, name: str, flags: int) -> int:
+    # A look first tells a link from what is no directory; whatever is swapped after it, O_NOFOLLOW refuses.
+    linked = OSError(errno.EXDEV, os.strerror(errno.EXDEV), name)
+    if stat.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+        raise linked
+    try:
+        found = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise linked from None
+        raise
+    if stat.S_ISLNK(os.fstat(found).st_mode):
+        # O_PATH opens a link itself.
+        os.close(found)
+        raise linked
+    return found
 
 
 def _openat2(directory: int, path: bytes, how: _OpenHow) -> int:

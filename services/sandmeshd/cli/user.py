@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import about, building, doctor, fleet, logs, running, tokens, up
+from sandmeshd.cli import about, building, doctor, files, fleet, logs, running, tokens, up
 from sandmeshd.cli.endings import finish
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 
 app.add_typer(up.commands)
 app.add_typer(running.commands)
+app.add_typer(files.commands)
 app.add_typer(fleet.commands)
 app.add_typer(logs.commands)
 app.add_typer(tokens.commands, name="token")

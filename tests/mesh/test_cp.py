@@ -1,0 +1,41 @@
+"""`sandmesh cp`, as a person runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandmesh import BaseSandboxAsync, errors
+from sandmeshd.cli.files import read_places
+from sandmeshd.mesh import Mesh
+
+from .test_up import sandmesh
+
+
+async def test_files_and_directories_are_copied_both_ways(mesh: Mesh, tmp_path: Path) -> None:
+    where = ("--base-url", mesh.addresses[0])
+    (tmp_path / "tree/sub").mkdir(parents=True)
+    (tmp_path / "tree/sub/file").write_text("content")
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await sandmesh("cp", *where, f"{tmp_path}/tree/sub/file", f"{box.sandbox_id}:")
+        assert await box.fs.read("file") == "content"
+        await sandmesh("cp", *where, f"{tmp_path}/tree", f"{box.sandbox_id}:copy")
+        assert await box.fs.read("copy/sub/file") == "content"
+        await sandmesh("cp", *where, f"{box.sandbox_id}:copy", str(tmp_path))
+        assert (tmp_path / "copy/sub/file").read_text() == "content"
+        code, _, said = await sandmesh("cp", *where, f"{box.sandbox_id}:nothing", str(tmp_path), check=False)
+        assert (code, "nothing" in said) == (3, True)
+        code, _, said = await sandmesh("cp", *where, f"{box.sandbox_id}:/etc/passwd", str(tmp_path), check=False)
+        assert (code, "outside" in said) == (5, True)
+
+
+@pytest.mark.parametrize(("source", "destination"), [("a", "b"), ("sb_1:a", "sb_2:b"), ("./a:b", "/c:d")])
+def test_one_side_is_in_a_sandbox(source: str, destination: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match="one side"):
+        read_places(source, destination)
+
+
+def test_a_path_with_a_colon_is_taken_as_one() -> None:
+    copy = read_places("./a:b", "sb_1:c")
+    assert (copy.local, copy.inside, copy.into_sandbox) == ("./a:b", "c", True)
