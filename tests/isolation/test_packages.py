@@ -10,9 +10,10 @@ import zipfile
 from collections.abc import AsyncGenerator
 
 import pytest
+import pytest_asyncio
 
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
-from tests.isolation.world import Box, new_paths, open_world
+from tests.isolation.world import Box, World, new_paths, open_world
 from tests.unit.egress.harness import Names, serving
 
 
@@ -59,14 +60,23 @@ async def index(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     await writer.drain()
 
 
-@pytest.fixture
-async def box() -> AsyncGenerator[Box]:
-    """Give a sandbox that may use the index, by the preset that names it."""
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncGenerator[World]:
+    """Give a world in which the preset names the test's index."""
     async with serving(index) as port, new_paths() as paths:
         settings = EgressSettings(indexes=PackageIndexes(pip=f"http://index.test:{port}/simple"))
-        names = Names(index_test=[["127.0.0.1"]])
-        async with open_world(names, paths, egress=settings) as world, world.box("packages") as made:
+        async with open_world(Names(index_test=[["127.0.0.1"]]), paths, egress=settings) as made:
             yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def box(world: World) -> AsyncGenerator[Box]:
+    """Give a sandbox that may use the index, by the preset that names it."""
+    async with world.box("packages") as made:
+        yield made
 
 
 async def test_what_a_cell_installs_the_next_one_imports(box: Box) -> None:
@@ -101,16 +111,11 @@ async def test_a_package_of_the_template_can_be_replaced_and_comes_back(box: Box
     assert "numpy" in listed
 
 
-async def test_the_layer_can_be_kept_in_the_workspace() -> None:
-    async with serving(index) as port, new_paths() as paths:
-        settings = EgressSettings(indexes=PackageIndexes(pip=f"http://index.test:{port}/simple"))
-        async with (
-            open_world(Names(index_test=[["127.0.0.1"]]), paths, egress=settings) as world,
-            world.box("packages", VIRTUAL_ENV="/workspace/.venv") as box,
-        ):
-            await box.shell("pip install -q tinypack")
-            assert "/workspace/.venv/lib/" in await box.cell("import tinypack; print(tinypack.__file__)")
-            assert (await box.shell("tinypack")).stdout == "2.0\n"
+async def test_the_layer_can_be_kept_in_the_workspace(world: World) -> None:
+    async with world.box("packages", VIRTUAL_ENV="/workspace/.venv") as box:
+        await box.shell("pip install -q tinypack")
+        assert "/workspace/.venv/lib/" in await box.cell("import tinypack; print(tinypack.__file__)")
+        assert (await box.shell("tinypack")).stdout == "2.0\n"
 
 
 async def test_a_cell_sees_the_proxy_that_commands_see(box: Box) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.conformance import isolation, lifecycle, limits, refusals, watching
+from sandmeshd.drivers.conformance import isolation, lifecycle, limits, networks, refusals, watching
 from sandmeshd.drivers.conformance.subject import Requirement
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -44,6 +44,11 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     watching.a_watch_begins_with_every_sandbox,
     watching.a_watch_tells_of_a_sandbox_that_was_killed,
     watching.a_watch_tells_of_creates_and_deletes,
+    networks.a_named_host_is_reached_and_no_other,
+    networks.public_is_no_way_to_the_node,
+    networks.a_sandbox_without_a_grant_has_no_way_out,
+    networks.refusals_are_told_to_who_watches,
+    networks.a_grant_of_what_is_no_host_is_refused,
     isolation.no_process_has_host_uid_0,
     isolation.user_code_has_no_privileges,
     isolation.user_code_writes_only_where_it_may,
