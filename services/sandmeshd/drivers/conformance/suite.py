@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.conformance import isolation, lifecycle, limits, networks, refusals, watching
+from sandmeshd.drivers.conformance import files, isolation, lifecycle, limits, networks, refusals, watching
 from sandmeshd.drivers.conformance.subject import Requirement
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -41,6 +41,11 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     limits.a_fork_bomb_stays_in_its_sandbox,
     limits.busy_code_gets_no_more_than_its_share_of_a_processor,
     limits.the_workspace_holds_no_more_than_its_limit,
+    files.large_files_come_back_byte_by_byte,
+    files.an_upload_that_is_cut_short_leaves_nothing,
+    files.names_of_files_are_bytes,
+    files.calls_on_files_stay_in_the_workspace,
+    files.an_exposed_port_is_reached_until_it_is_revoked,
     watching.a_watch_begins_with_every_sandbox,
     watching.a_watch_tells_of_a_sandbox_that_was_killed,
     watching.a_watch_tells_of_creates_and_deletes,
