@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sandmesh._calls import Order
-from sandmesh._convert import read_state, write_arguments
+from sandmesh._convert import read_state, write_arguments, write_ttl
 from sandmesh._mesh import Connection, acquire, release
-from sandmesh._sessions import HeldSession
+from sandmesh._sessions import HeldSession, Times
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandmeshError, WrongState
@@ -29,7 +29,7 @@ class Wanted:
     base_url: str | None
     bearer_token: str | None
     spec: sandbox_pb2.SandboxSpec
-    ttl: float | None
+    times: Times
 
 
 @dataclass
@@ -92,6 +92,18 @@ async def attach(wanted: Wanted) -> Attachment:
         raise
 
 
+async def renew(attachment: Attachment, ttl: float | None, timeout: float) -> None:
+    """Move the end of a sandbox's lease."""
+    if ttl is not None and attachment.owned is not None:
+        attachment.owned.renew_by(ttl)
+    record = attachment.record
+    request = sandbox_pb2.RenewLeaseRequest(
+        sandbox_id=record.sandbox_id, fencing_token=record.lease.fencing_token, ttl=write_ttl(ttl)
+    )
+    answer = await attachment.usable().ask(lambda stubs: stubs.sandboxes.RenewLease, request, timeout)
+    record.lease.CopyFrom(answer.lease)
+
+
 async def get_record(connection: Connection, sandbox_id: str, timeout: float) -> sandbox_pb2.Sandbox:
     """Read a sandbox's record."""
     request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
@@ -108,7 +120,7 @@ def _check_usable(record: sandbox_pb2.Sandbox) -> None:
 
 async def _make(connection: Connection, wanted: Wanted) -> Attachment:
     # Ids of its own make the request one that may be sent twice, and undone if its answer never came.
-    session = HeldSession(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, wanted.ttl)
+    session = HeldSession(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, wanted.times)
     try:
         found = await session.connect([session_pb2.SlotSpec(spec=wanted.spec)], wanted.timeout)
         (record,) = found.sandboxes.values()

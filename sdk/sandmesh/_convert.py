@@ -64,12 +64,12 @@ def read_name(what: str, value: object) -> str:
     return str(value)
 
 
-def write_ttl(ttl: float | None) -> Duration | None:
-    """Write a time to live."""
+def write_ttl(ttl: float | None, what: str = "ttl") -> Duration | None:
+    """Write a time to live, or another span of seconds."""
     if ttl is None:
         return None
     written = Duration()
-    written.FromNanoseconds(int(read_seconds("ttl", ttl) * 1e9))
+    written.FromNanoseconds(int(read_seconds(what, ttl) * 1e9))
     return written
 
 
@@ -224,6 +224,11 @@ def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
     if network and "mode" in network:
         network["mode"] = network["mode"].removeprefix("NETWORK_MODE_").lower()
     return plain
+
+
+def read_event(event: sandbox_pb2.SandboxEvent) -> dict[str, str]:
+    """Give something that happened to a sandbox as plain JSON."""
+    return dict(MessageToDict(event, preserving_proto_field_name=True))
 
 
 def read_state(record: sandbox_pb2.Sandbox) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 Choose = Callable[[Stubs], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"]
+ChooseStream = Callable[[Stubs], "grpc.aio.UnaryStreamMultiCallable[Q, A]"]
 
 # How long an address is tried that never answered, and one that did: a service that restarts is back in seconds.
 NEVER_SECONDS = 2.0
@@ -89,6 +90,13 @@ class Connection:
             raise _closed()
         await self._usable.wait()
         return self._stubs.calls.OpenCall(metadata=self._metadata)
+
+    def follow(self, choose: ChooseStream[Q, A], request: Q) -> AsyncIterable[A]:
+        """Send an RPC that is answered by a stream, and give its responses until the caller lets go.
+
+        It is sent once: who follows knows after what to go on.
+        """
+        return choose(self._stubs)(request, metadata=self._metadata)
 
     async def close(self) -> None:
         """Close the channel for good."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sandmesh._convert import write_ttl
 from sandmesh._mesh import Connection
@@ -20,14 +21,23 @@ RELEASE_SECONDS = 30.0
 log = logging.getLogger("sandmesh")
 
 
+@dataclass(frozen=True)
+class Times:
+    """How long sandboxes live without being renewed, and without being used, in seconds; None is the mesh's own."""
+
+    ttl: float | None = None
+    idle_timeout: float | None = None
+
+
 class HeldSession:
     """One session on one mesh."""
 
-    def __init__(self, connection: Connection, user_id: str, session_id: str, ttl: float | None) -> None:
+    def __init__(self, connection: Connection, user_id: str, session_id: str, times: Times) -> None:
         self.user_id = user_id
         self.session_id = session_id
         self._connection = connection
-        self._ttl = ttl
+        self._ttl = times.ttl
+        self._idle_timeout = times.idle_timeout
         self._keeping: asyncio.Task[None] | None = None
 
     async def connect(self, slots: Sequence[session_pb2.SlotSpec], timeout: float) -> session_pb2.Session:
@@ -37,12 +47,20 @@ class HeldSession:
             SandmeshError: A sandbox could not be had; those that this request made are given back.
         """
         request = session_pb2.ConnectSessionRequest(
-            user_id=self.user_id, session_id=self.session_id, slots=slots, ttl=write_ttl(self._ttl)
+            user_id=self.user_id,
+            session_id=self.session_id,
+            slots=slots,
+            ttl=write_ttl(self._ttl),
+            idle_timeout=write_ttl(self._idle_timeout, "idle_timeout"),
         )
         answer = await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
         if self._keeping is None:
             self._keeping = asyncio.create_task(self._keep(answer.session), name="sandmesh-session")
         return answer.session
+
+    def renew_by(self, ttl: float) -> None:
+        """Renew for so many seconds from now on."""
+        self._ttl = ttl
 
     async def release(self, timeout: float) -> None:
         """End the session. A mesh that does not answer ends it when its lease runs out.

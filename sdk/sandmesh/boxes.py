@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from inspect import signature
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, Unpack, cast
 
-from sandmesh._attachment import Attachment, Wanted, attach, get_record
+from sandmesh._attachment import Attachment, Wanted, attach, get_record, renew
 from sandmesh._calls import Order
 from sandmesh._convert import (
     check_options,
+    read_event,
     read_name,
     read_record,
     read_seconds,
@@ -23,7 +24,9 @@ from sandmesh._fs import FilesAsync
 from sandmesh._multiplex import CallMux
 from sandmesh._ports import ExposedPortAsync, Where, expose, list_exposed
 from sandmesh._running import EventStream, run_call
+from sandmesh._sessions import Times
 from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import WrongState
 from sandmesh.inputs import Options
 from sandmesh.processes import ProcessesAsync
@@ -82,13 +85,14 @@ class SandboxAsync:
         check_options(options)
         self._type = read_name("sandbox_type", sandbox_type or self.default_type)
         write_ttl(options.get("ttl"))
+        write_ttl(options.get("idle_timeout"), "idle_timeout")
         self._wanted = Wanted(
             sandbox_id=None if sandbox_id is None else read_name("sandbox_id", sandbox_id),
             timeout=read_seconds("timeout", timeout),
             base_url=base_url,
             bearer_token=bearer_token,
             spec=write_spec(self._type, options),
-            ttl=options.get("ttl"),
+            times=Times(options.get("ttl"), options.get("idle_timeout")),
         )
         self._attachment: Attachment | None = None
         self._closed = False
@@ -159,6 +163,24 @@ class SandboxAsync:
         attachment = self._attached()
         record = await get_record(attachment.usable(), attachment.record.sandbox_id, self._wanted.timeout)
         return read_record(record)
+
+    async def renew(self, ttl: float | None = None) -> None:
+        """Let the sandbox live for so many seconds from now; None is the mesh's own time.
+
+        A box that made its sandbox renews it by itself while it is open, by this time from now on.
+
+        Raises:
+            LeaseLost: Its lease ran out, or it was given back.
+        """
+        attachment = self._attached()
+        await renew(attachment, ttl, self._wanted.timeout)
+
+    async def list_events(self) -> list[dict[str, str]]:
+        """Give what happened to the sandbox, oldest first, as plain JSON: time, kind, reason, actor."""
+        attachment = self._attached()
+        request = sandbox_pb2.ListEventsRequest(sandbox_id=attachment.record.sandbox_id, page_size=1000)
+        asked = attachment.usable().ask(lambda stubs: stubs.sandboxes.ListEvents, request, self._wanted.timeout)
+        return [read_event(event) for event in (await asked).events]
 
     async def list_tools(self, tool_type: str | None = None) -> dict[str, Any]:
         """Give what the sandbox can do now, as plain JSON.

@@ -76,5 +76,8 @@ class Options(TypedDict, total=False):
     template: str | None
     """The template, where it is not named as the type."""
 
+    idle_timeout: float | None
+    """Seconds without a call or anything open until the sandbox is given back, whoever renews it; None: never."""
+
     ttl: float | None
     """Seconds until the sandbox is given back by itself when this program stops renewing it; None: the mesh's own."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from sandmesh._blocking import run
-from sandmesh._convert import read_name, read_seconds, write_spec
+from sandmesh._convert import read_name, read_seconds, write_spec, write_ttl
 from sandmesh._mesh import Connection, acquire, release
 from sandmesh._process import process
-from sandmesh._sessions import HeldSession
+from sandmesh._sessions import HeldSession, Times
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
@@ -48,16 +48,17 @@ class _Entry(Generic[B]):
 class _Sessions(Generic[B]):
     """The sessions that one event loop holds."""
 
-    def __init__(self, connection: Connection, timeout: float, opener: _Opener[B]) -> None:
+    def __init__(self, connection: Connection, timeout: float, times: Times, opener: _Opener[B]) -> None:
         self._connection = connection
         self._timeout = timeout
+        self._times = times
         self._opener = opener
         self._entries: dict[Ids, _Entry[B]] = {}
         self._lock = asyncio.Lock()
 
     async def connect(self, ids: Ids, types: Sequence[str]) -> list[B]:
         async with self._lock:
-            entry = self._entries.get(ids) or _Entry[B](HeldSession(self._connection, *ids, None))
+            entry = self._entries.get(ids) or _Entry[B](HeldSession(self._connection, *ids, self._times))
             slots = [session_pb2.SlotSpec(spec=write_spec(kind, {})) for kind in types]
             session = await entry.held.connect(slots, self._timeout)
             self._entries[ids] = entry
@@ -67,7 +68,7 @@ class _Sessions(Generic[B]):
 
     async def release(self, ids: Ids) -> None:
         async with self._lock:
-            entry = self._entries.pop(ids, None) or _Entry[B](HeldSession(self._connection, *ids, None))
+            entry = self._entries.pop(ids, None) or _Entry[B](HeldSession(self._connection, *ids, self._times))
             await self._close_boxes(entry)
             await entry.held.release(self._timeout)
 
@@ -99,9 +100,23 @@ class SandboxService:
     `release`, or when nobody renewed it for the mesh's lease time. Without `base_url` the mesh is found as for a box.
     """
 
-    def __init__(self, base_url: str | None = None, bearer_token: str | None = None, timeout: float = 3000) -> None:
-        """Say which mesh is meant; `timeout` is seconds for each operation."""
+    def __init__(
+        self,
+        base_url: str | None = None,
+        bearer_token: str | None = None,
+        timeout: float = 3000,
+        *,
+        ttl: float | None = None,
+        idle_timeout: float | None = None,
+    ) -> None:
+        """Say which mesh is meant; `timeout` is seconds for each operation.
+
+        Sessions end `ttl` seconds after they were last renewed, sandboxes `idle_timeout` seconds after their last use.
+        """
         self._address = (base_url, bearer_token)
+        write_ttl(ttl)
+        write_ttl(idle_timeout, "idle_timeout")
+        self._times = Times(ttl, idle_timeout)
         self._timeout = read_seconds("timeout", timeout)
         self._started = False
         self._here: _Sessions[BaseSandboxAsync] | None = None
@@ -115,7 +130,7 @@ class SandboxService:
         """
         if not self._started:
             connection = await acquire(*self._address, self._timeout)
-            self._here = _Sessions(connection, self._timeout, _Opener(self._make_async, lambda box: box))
+            self._here = _Sessions(connection, self._timeout, self._times, _Opener(self._make_async, lambda box: box))
             self._started = True
         try:
             await self._ask_capacity(self._timeout)
@@ -186,7 +201,7 @@ class SandboxService:
                 return self._portal
             # The portal runs this, where a sync box's own start would wait for itself.
             opener = _Opener(self._make_sync, lambda box: box.twin)
-            self._portal = _Sessions(connection, self._timeout, opener)
+            self._portal = _Sessions(connection, self._timeout, self._times, opener)
         return self._portal
 
     def _sessions(self) -> _Sessions[BaseSandboxAsync]:

@@ -111,6 +111,8 @@ class Sandbox(Facade):
     _start = blocking(SandboxAsync.start)
     close = blocking(SandboxAsync.close)
     get_info = blocking(SandboxAsync.get_info)
+    renew = blocking(SandboxAsync.renew)
+    list_events = blocking(SandboxAsync.list_events)
     list_tools = blocking(SandboxAsync.list_tools)
     call_tool = blocking(SandboxAsync.call_tool)
     call = blocking(SandboxAsync.call)

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from sandmesh._mesh import Connection, acquire, release
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import Denied, SandmeshError
 from sandmeshd.cli.finding import find_address
 from sandmeshd.cli.findings import Finding, bad, good, unknown, warning
 from sandmeshd.cli.fleet import list_all
+from sandmeshd.cli.sweep import ask_for_sweep
 from sandmeshd.cli.where import Where
 from sandmeshd.drivers.bubblewrap import open_driver
 from sandmeshd.drivers.registry import known_drivers
@@ -96,10 +97,26 @@ async def _contents(mesh: Connection) -> AsyncIterator[Finding]:
     found = await list_all(mesh, pb.ListSandboxesRequest(page_size=1000))
     nodes = sorted({one.node_id for one in found if one.node_id})
     yield good(MESH, "nodes", f"with sandboxes: {', '.join(nodes)}" if nodes else "no sandboxes now")
+    yield await _agreement(mesh)
     wrong = [one for one in found if one.state in (pb.SANDBOX_STATE_FAILED, pb.SANDBOX_STATE_LOST)]
     if wrong:
         reasons = "; ".join(f"{one.sandbox_id}: {one.state_reason}" for one in wrong[:3])
         yield warning(MESH, "sandboxes", f"{len(wrong)} failed or lost: {reasons}", "sandmesh logs SANDBOX says more")
+
+
+async def _agreement(mesh: Connection) -> Finding:
+    name = "records"
+    try:
+        swept = await ask_for_sweep(mesh, dry_run=True)
+    except Denied:
+        return unknown(MESH, name, "only an administrator may compare them with the runtimes")
+    if swept.recovering:
+        return warning(MESH, name, "the store came back empty: records are being rebuilt", "wait a moment")
+    found = [one for one in swept.findings if one.kind != "stopping"]
+    if not found:
+        return good(MESH, name, "records and runtimes agree")
+    first = "; ".join(f"{one.sandbox_id or one.node_id}: {one.kind}, {one.reason}" for one in found[:3])
+    return warning(MESH, name, f"{len(found)} differ: {first}", "sandmesh sweep --dry-run says more")
 
 
 def _leftovers(settings: MeshSettings) -> Finding:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import about, building, doctor, files, fleet, logs, running, tokens, up
+from sandmeshd.cli import about, building, doctor, events, files, fleet, logs, running, sweep, tokens, up
 from sandmeshd.cli.endings import finish
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.add_typer(running.commands)
 app.add_typer(files.commands)
 app.add_typer(fleet.commands)
 app.add_typer(logs.commands)
+app.add_typer(events.commands)
+app.add_typer(sweep.commands)
 app.add_typer(tokens.commands, name="token")
 app.add_typer(building.commands)
 app.add_typer(doctor.commands)

@@ -15,6 +15,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmeshd.gateway.access import admitted, closed_to_users
+from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
@@ -30,10 +31,11 @@ from sandmeshd.runtime.tls import ServerTls
 
 @dataclass(frozen=True)
 class Gateway:
-    """A gateway that serves: its addresses as gRPC clients dial them, and its door for HTTP."""
+    """A gateway that serves: its addresses as gRPC clients dial them, its door for HTTP, and what is in use."""
 
     addresses: tuple[str, ...]
     http: HttpDoor
+    activity: Activity
 
 
 @asynccontextmanager
@@ -69,12 +71,14 @@ async def open_gateway(
     async with AsyncExitStack() as stack:
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
+        activity = Activity(stub, routes, settings.activity_seconds)
+        stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
         door = await stack.enter_async_context(open_door(settings.http_listen, _certificate(settings)))
         services.append(await stack.enter_async_context(open_ports(settings, routes, door)))
         serving = open_server(settings.listen, services, arounds, tls=_tls(settings))
         listening = await stack.enter_async_context(serving)
         await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
-        yield Gateway(listening.addresses, door)
+        yield Gateway(listening.addresses, door, activity)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

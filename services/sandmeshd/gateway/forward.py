@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -23,13 +23,28 @@ def is_public(method: MethodDescriptor) -> bool:
 
 
 def forwarded(service: ServiceDescriptor, channel: grpc.aio.Channel) -> Registration:
-    """Offer a service's public unary methods over the channel to the service that owns them."""
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        method.name: grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel))
-        for method in service.methods
-    }
+    """Offer a service's public methods over the channel to the service that owns them; requests are one message."""
+    methods = {method.name: _handler(service, method, channel) for method in service.methods}
     handler = grpc.method_handlers_generic_handler(service.full_name, methods)
     return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
+
+
+def _handler(
+    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel
+) -> grpc.RpcMethodHandler[Any, Any]:
+    if method.server_streaming and is_public(method):
+        return grpc.unary_stream_rpc_method_handler(_streaming(f"/{service.full_name}/{method.name}", channel))
+    return grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel))
+
+
+def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+    upstream: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(path)
+
+    async def forward(request: bytes, context: Context) -> AsyncIterator[bytes]:
+        async for response in upstream(request, timeout=context.time_remaining()):
+            yield response
+
+    return forward
 
 
 def _behaviour(service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel) -> Behaviour:

@@ -49,6 +49,7 @@ class AgentLink(asyncio.Protocol):
         self._buffer = bytearray()
         self._sinks: dict[int, Sink] = {}
         self._next_channel = 0
+        self._used = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -108,9 +109,15 @@ class AgentLink(asyncio.Protocol):
 
     def attach(self, sink: Sink) -> int:
         """Give a new channel to a sink."""
+        self._used = True
         self._next_channel = self._next_channel % 0xFFFFFFFF + 1
         self._sinks[self._next_channel] = sink
         return self._next_channel
+
+    def take_used(self) -> bool:
+        """Say whether it carried anything since this was last asked, or does now."""
+        used, self._used = self._used or bool(self._sinks), False
+        return used
 
     def release(self, channel: int) -> None:
         """Let a channel go; what still comes on it is dropped."""

@@ -37,6 +37,10 @@ class Routes:
         """Ask which session has a sandbox: one may have taken it from its pool since its link was opened."""
         self._sessions[sandbox_id] = (await self._resolve(sandbox_id)).sandbox.session_key
 
+    def take_used(self) -> set[str]:
+        """Give the sandboxes whose links carried anything since this was last asked, or do now."""
+        return {sandbox_id for sandbox_id, link in self._links.items() if link.take_used()}
+
     def known(self, sandbox_id: str) -> AgentLink | None:
         """Give the open link to a sandbox, where there is one."""
         return self._links.get(sandbox_id)

@@ -48,6 +48,9 @@ class GatewaySettings(BaseModel):
     token_cache_seconds: float = Field(default=10.0, gt=0)
     """How long a token that was checked is taken without asking again; revocations are told at once all the same."""
 
+    activity_seconds: float = Field(default=2.0, gt=0)
+    """How often it tells which sandboxes are in use; idle times are several times as long."""
+
     connect_timeout_seconds: float = 5.0
     """How long an agent may take to answer a new link."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import grpc
@@ -22,7 +22,7 @@ Convert = Callable[[Any], Any]
 
 
 def local_channel(services: Sequence[Registration]) -> grpc.aio.Channel:
-    """Give a channel to services of this process, for their unary methods."""
+    """Give a channel to services of this process, for methods whose request is one message."""
     server = _Handlers()
     for service in services:
         service.add(cast("grpc.aio.Server", server))
@@ -67,7 +67,7 @@ class _Context:
 
 
 class _LocalChannel:
-    """The part of a grpc.aio.Channel that unary stubs use."""
+    """The part of a grpc.aio.Channel that stubs of such methods use."""
 
     def __init__(self, handlers: _Handlers) -> None:
         self._handlers = handlers
@@ -86,10 +86,24 @@ class _LocalChannel:
 
         return call
 
-    def unary_stream(self, *_: object, **__: object) -> None:
-        """Give nothing: no service of a mesh streams to another in one process."""
+    def unary_stream(
+        self, method: str, request_serializer: Convert = bytes, response_deserializer: Convert = bytes, **_: object
+    ) -> Callable[..., AsyncIterator[Any]]:
+        handlers = self._handlers
 
-    stream_unary = stream_stream = unary_stream
+        async def call(request: Any, *, timeout: float | None = None, **_: object) -> AsyncIterator[Any]:
+            handler = handlers.find(method)
+            message = cast("Convert", handler.request_deserializer)(request_serializer(request))
+            require(message)
+            async for answer in cast("Any", handler.unary_stream)(message, _Context(timeout)):
+                yield response_deserializer(cast("Convert", handler.response_serializer)(answer))
+
+        return call
+
+    def stream_unary(self, *_: object, **__: object) -> None:
+        """Give nothing: no service of a mesh takes a stream from another in one process."""
+
+    stream_stream = stream_unary
 
 
 async def _within(timeout: float | None, method: str, work: Awaitable[Any]) -> Any:

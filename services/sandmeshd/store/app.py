@@ -54,7 +54,8 @@ def _connect(settings: StoreSettings) -> Redis:
     pool = cast("Any", BlockingConnectionPool).from_url(
         url,
         max_connections=settings.connections + 1,
-        timeout=settings.command_timeout_seconds,
+        # Who waits for a connection waits for others' commands, each of which may take its own time.
+        timeout=settings.command_timeout_seconds * 4,
         socket_timeout=settings.command_timeout_seconds,
         socket_connect_timeout=settings.command_timeout_seconds,
         retry=Retry(ExponentialBackoff(cap=0.2, base=0.01), 2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,10 @@ from tests.unit.store.waiting import until
 FAST = {"sweep_seconds": 0.05, "poll_seconds": 0.1}
 
 
+def _duration(seconds: float) -> Duration:
+    return Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds))
+
+
 @dataclass(frozen=True)
 class Allocator:
     """A caller of one allocator."""
@@ -45,12 +49,20 @@ class Allocator:
         ttl: float | None = None,
         timeout: float = 20.0,
         spec: pb.SandboxSpec | None = None,
+        idle: float | None = None,
+        user: str = "",
     ) -> pb.ClaimSandboxResponse:
         request = pb.ClaimSandboxRequest(
-            spec=spec or pb.SandboxSpec(template=template, port_count=ports), session_key=session, slot=slot
+            spec=spec or pb.SandboxSpec(template=template, port_count=ports),
+            session_key=session,
+            slot=slot,
+            user_id=user,
+            session_id=session,
         )
         if ttl is not None:
-            request.ttl.CopyFrom(Duration(nanos=int(ttl % 1 * 1e9), seconds=int(ttl)))
+            request.ttl.CopyFrom(_duration(ttl))
+        if idle is not None:
+            request.idle_timeout.CopyFrom(_duration(idle))
         with translated():
             return await self.stub.ClaimSandbox(request, timeout=timeout)
 
@@ -88,6 +100,25 @@ class Allocator:
     async def capacity(self) -> pb.GetCapacityResponse:
         with translated():
             return await self.stub.GetCapacity(pb.GetCapacityRequest())
+
+    async def pause(self, sandbox: pb.Sandbox, token: int) -> pb.Sandbox:
+        request = pb.PauseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
+        with translated():
+            return (await self.stub.PauseSandbox(request)).sandbox
+
+    async def resume(self, sandbox: pb.Sandbox, token: int) -> pb.Sandbox:
+        request = pb.ResumeSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
+        with translated():
+            return (await self.stub.ResumeSandbox(request)).sandbox
+
+    async def events(self, sandbox_id: str = "", after: str = "", size: int = 1000) -> Sequence[pb.SandboxEvent]:
+        request = pb.ListEventsRequest(sandbox_id=sandbox_id, after_event_id=after, page_size=size)
+        with translated():
+            return (await self.stub.ListEvents(request)).events
+
+    async def sweep(self, dry_run: bool) -> Sequence[pb.SweepFinding]:
+        with translated():
+            return (await self.stub.SweepMesh(pb.SweepMeshRequest(dry_run=dry_run))).findings
 
     async def until_used(self, count: int) -> None:
         async def reached() -> bool:

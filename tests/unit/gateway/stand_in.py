@@ -81,6 +81,7 @@ class Allocator:
         self.path = path
         self.error: SandmeshError | None = None
         self.resolved = 0
+        self.reports: asyncio.Queue[list[str]] = asyncio.Queue()
 
     async def resolve(self, request: sandbox_pb2.ResolveSandboxRequest, context: Context) -> Resolved:
         self.resolved += 1
@@ -94,12 +95,23 @@ class Allocator:
     async def get(self, request: sandbox_pb2.GetSandboxRequest, context: Context) -> sandbox_pb2.GetSandboxResponse:
         return sandbox_pb2.GetSandboxResponse(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))
 
+    async def report(
+        self, request: sandbox_pb2.ReportActivityRequest, context: Context
+    ) -> sandbox_pb2.ReportActivityResponse:
+        self.reports.put_nowait(list(request.sandbox_ids))
+        return sandbox_pb2.ReportActivityResponse()
+
     def registration(self) -> Registration:
-        """Give the two methods as a service."""
+        """Give the three methods as a service."""
         make = grpc.unary_unary_rpc_method_handler
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "ResolveSandbox": make(
                 self.resolve, sandbox_pb2.ResolveSandboxRequest.FromString, Resolved.SerializeToString
+            ),
+            "ReportActivity": make(
+                self.report,
+                sandbox_pb2.ReportActivityRequest.FromString,
+                sandbox_pb2.ReportActivityResponse.SerializeToString,
             ),
             "GetSandbox": make(
                 self.get,

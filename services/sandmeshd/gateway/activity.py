@@ -1,0 +1,61 @@
+"""Tells the allocator which sandboxes are in use, so that their idle time begins anew: a batch every few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import structlog
+
+from sandmesh._status import translated
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.errors import SandmeshError
+from sandmeshd.gateway.routes import Routes
+from sandmeshd.runtime.callers import SERVICE, acting_for
+
+log = structlog.get_logger()
+
+_MOST = 1000
+
+
+class Activity:
+    """What is in use: sandboxes with a call or another frame on their link, and those that something holds open."""
+
+    def __init__(self, sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub, routes: Routes, seconds: float) -> None:
+        self._sandboxes = sandboxes
+        self._routes = routes
+        self._seconds = seconds
+        self._held: Counter[str] = Counter()
+        self._unsaid: set[str] = set()
+
+    @contextmanager
+    def holding(self, sandbox_id: str) -> Generator[None]:
+        """Count a sandbox as in use until the block ends: an open desktop or port, a stream beside its calls."""
+        self._held[sandbox_id] += 1
+        try:
+            yield
+        finally:
+            self._held[sandbox_id] -= 1
+            if not self._held[sandbox_id]:
+                del self._held[sandbox_id]
+            self._unsaid.add(sandbox_id)
+
+    async def report_forever(self) -> None:
+        """Report until cancelled; what could not be told is told with the next report."""
+        while True:
+            await asyncio.sleep(self._seconds)
+            self._unsaid |= self._routes.take_used() | set(self._held)
+            try:
+                await self._report()
+            except SandmeshError as error:
+                log.info("which sandboxes are in use could not be told", error=error.message)
+
+    async def _report(self) -> None:
+        while self._unsaid:
+            batch = sorted(self._unsaid)[:_MOST]
+            request = sandbox_pb2.ReportActivityRequest(sandbox_ids=batch)
+            with acting_for(SERVICE), translated():
+                await self._sandboxes.ReportActivity(request, timeout=self._seconds + 5)
+            self._unsaid -= set(batch)
