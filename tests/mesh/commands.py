@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandmeshd.mesh import MeshSettings
@@ -83,8 +83,9 @@ def own_mesh_id() -> Generator[Commands]:
 
 
 @contextmanager
-def running_mesh(*arguments: str) -> Generator[Commands]:
+def running_mesh(*arguments: str, **environment: str) -> Generator[Commands]:
     """Give commands and the mesh that they mean, which runs in the background."""
     with own_mesh_id() as commands:
-        commands.run("up", "-d", *arguments)
-        yield commands
+        told = replace(commands, environment=environment)
+        told.run("up", "-d", *arguments)
+        yield told

@@ -67,6 +67,7 @@ class Call:
         self.head = pb.CallEventBatch(call_id=start.call_id).SerializeToString()
         self.input = Input(partial(self._notify, now=True)) if start.takes_input else None
         self.finished = False
+        self.end_reason: int = pb.END_REASON_UNSPECIFIED
         self.pid = 0
         """Its process as user code sees it, 0 until there is one."""
         self.stop_reason: int | None = None
@@ -173,6 +174,7 @@ class Call:
             self.log.append(pb.CallEvent(dropped=pb.Dropped(bytes=self._over_limit)))
         self.log.append(pb.CallEvent(result=_result(outcome)))
         self.finished = True
+        self.end_reason = outcome.reason
         if self.input is not None:
             self.input.close()
         self._forget_grace()

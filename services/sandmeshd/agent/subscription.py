@@ -104,4 +104,6 @@ class Subscription:
         if self.done:
             self.call.detach(self)
         frame = agent_pb2.FromAgent(channel=self.channel, last_sequence=last, final=self.done, batch=batch)
+        if self.done:
+            frame.end_reason = self.call.end_reason  # type: ignore[assignment]  # typeshed has no open enums
         return frame.SerializeToString()

@@ -14,8 +14,8 @@ from sandmeshd.allocator.claims import Claims
 from sandmeshd.allocator.deletions import Deletions
 from sandmeshd.allocator.emptying import Emptying
 from sandmeshd.allocator.journal import Journal
-from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
+from sandmeshd.allocator.metering import MeteredLedger, MeteredUpkeep
 from sandmeshd.allocator.nodes import DriverClient, Nodes
 from sandmeshd.allocator.pausing import Pausing
 from sandmeshd.allocator.pools import Pools
@@ -27,6 +27,7 @@ from sandmeshd.allocator.starts import Starts
 from sandmeshd.allocator.sweeping import Sweeping
 from sandmeshd.allocator.upkeep import Upkeep
 from sandmeshd.allocator.watch import Watch
+from sandmeshd.runtime.metrics import AllocatorMetrics, Observed
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -36,7 +37,10 @@ _FINISH_SECONDS = 5.0
 
 @asynccontextmanager
 async def open_allocator(
-    settings: AllocatorSettings, store: Store, drivers: Mapping[str, DriverClient]
+    settings: AllocatorSettings,
+    store: Store,
+    drivers: Mapping[str, DriverClient],
+    measured: Observed | None = None,
 ) -> AsyncGenerator[SandboxServicer]:
     """Own the records of a mesh, with others of its kind on the same store, until the block ends.
 
@@ -46,8 +50,11 @@ async def open_allocator(
         StoreUnavailable: The store does not answer.
     """
     background, filling = Background(), Background()
-    ledger = Ledger(store, int(settings.owner_grace_seconds * 1e6))
-    upkeep = Upkeep(store, ledger, settings)
+    measured = measured or Observed()
+    metrics = AllocatorMetrics(measured.registry)
+    ledger = MeteredLedger(store, int(settings.owner_grace_seconds * 1e6), metrics)
+    measured.before_reading(lambda: ledger.measure(settings))
+    upkeep = MeteredUpkeep(store, ledger, settings, metrics)
     nodes = Nodes(drivers, settings, background)
     recovery = Recovery(settings, store, upkeep, nodes)
     reconciler = Reconciler(store, ledger, upkeep, recovery)

@@ -76,6 +76,14 @@ class Capacity:
     callers: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
+@dataclass(frozen=True)
+class Census:
+    """How many leases are in force, and how many requests queue."""
+
+    leases: int
+    queued: int
+
+
 class Ledger:
     """The records of a mesh, and every change that those who use them make."""
 
@@ -203,6 +211,11 @@ class Ledger:
         """Say how full the mesh is."""
         used, soonest, *counts = await self._store.run("capacity", {})
         return Capacity(int(used), int(float(soonest)), *(_counts(flat) for flat in counts))
+
+    async def census(self) -> Census:
+        """Count leases and the queue."""
+        leases, queued = await self._store.run("census", {})
+        return Census(int(leases), int(queued))
 
     async def is_buried(self, sandbox_id: str) -> bool:
         """Say whether it was here and was deleted, not too long ago.

@@ -157,7 +157,7 @@ def _announce(addresses: Sequence[str]) -> None:
 
 def _settings(secret_file: Path | None) -> MeshSettings:
     settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None)
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     return settings
 
 

@@ -39,7 +39,7 @@ def start_here(given: dict[str, object], ready_fd: int | None, *, as_json: bool)
 
 async def _host(given: dict[str, object], announcer: Announcer) -> None:
     settings = read_settings(**given)
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     await host(settings, announcer)
 
 

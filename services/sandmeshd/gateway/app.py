@@ -20,11 +20,14 @@ from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
 from sandmeshd.gateway.http import Certificate, HttpDoor, open_door
+from sandmeshd.gateway.http.metrics import metrics_page
 from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.gateway.socket import open_call_sockets
 from sandmeshd.gateway.tokens import KnownTokens
+from sandmeshd.runtime.metrics import GatewayMetrics, Observed
+from sandmeshd.runtime.observing import observed
 from sandmeshd.runtime.serving import Registration, open_server
 from sandmeshd.runtime.tls import ServerTls
 
@@ -40,7 +43,10 @@ class Gateway:
 
 @asynccontextmanager
 async def open_gateway(
-    settings: GatewaySettings, allocator: grpc.aio.Channel, broker: grpc.aio.Channel
+    settings: GatewaySettings,
+    allocator: grpc.aio.Channel,
+    broker: grpc.aio.Channel,
+    measured: Observed | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Serve the public address until the block ends. The HTTP listener opens when it is asked to.
 
@@ -49,10 +55,12 @@ async def open_gateway(
         MeshUnavailable: An address cannot be listened at.
     """
     check_addresses(settings)
+    measured = measured or Observed()
     stub = sandbox_pb2_grpc.SandboxServiceStub(allocator)
     routes = Routes(stub, settings.connect_timeout_seconds)
     calls = Calls(settings, routes)
     handler = handlers(calls)
+    routes.metrics = GatewayMetrics(measured.registry)
     owners = [
         (session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
         (sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
@@ -67,13 +75,14 @@ async def open_gateway(
     )
     own = [call_pb2.DESCRIPTOR.services_by_name["CallService"], port_pb2.DESCRIPTOR.services_by_name["PortService"]]
     public = [*own, *(service for service, _ in owners)]
-    arounds = [admitted(settings, tokens, closed_to_users(public))]
+    arounds = [observed(measured.rpcs), admitted(settings, tokens, closed_to_users(public))]
     async with AsyncExitStack() as stack:
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
         door = await stack.enter_async_context(open_door(settings.http_listen, _certificate(settings)))
+        door.add(metrics_page(measured))
         services.append(await stack.enter_async_context(open_ports(settings, routes, door)))
         serving = open_server(settings.listen, services, arounds, tls=_tls(settings))
         listening = await stack.enter_async_context(serving)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+import structlog
+
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState
 from sandmeshd.gateway.link import AgentLink
+from sandmeshd.gateway.meter import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
 from sandmeshd.gateway.wire import refusal, wrap
+
+log = structlog.get_logger()
 
 CHUNK = 1024 * 1024
 MAX_UNSENT = 80 * CHUNK
@@ -49,6 +54,7 @@ class Relay:
         self._backlog: list[pb.CallFrame] = []
         self._opening: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._meter = CallMeter(routes.metrics)
 
     def open(self, frame: pb.CallFrame) -> None:
         """Begin with a `start` or `attach` frame.
@@ -66,6 +72,7 @@ class Relay:
             raise InvalidArgument(f"{kind} needs a sandbox_id and a call_id")
         self.sandbox_id, self._token = first.sandbox_id, first.fencing_token
         first.call_id = self.call_id
+        self._meter.follow(frame.start if kind == "start" else None)
         if kind == "start":
             self._set_deadline(frame.start)
         else:
@@ -83,7 +90,9 @@ class Relay:
         if self.over:
             if frame.HasField("acknowledge"):
                 self._send(frame)
-        elif self._link is None:
+            return
+        self._meter.gave(frame)
+        if self._link is None:
             self._backlog.append(frame)
         else:
             self._forward(frame)
@@ -110,8 +119,10 @@ class Relay:
         """Pass events on."""
         if frame.last_sequence:
             self._last = frame.last_sequence
+        self._meter.took(len(frame.batch))
         self._caller.deliver(self, wrap(frame.batch), frame.last_sequence)
         if frame.final:
+            self._meter.ended(frame.end_reason)
             self._finish()
             # A last frame without an event holds the agent's refusal.
             self._caller.ended(self, None if frame.last_sequence else WrongState("the agent refused the call"))
@@ -191,12 +202,16 @@ class Relay:
         """End the call with an error."""
         if self.over:
             return
+        self._meter.refused(error.reason)
+        ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
+        log.info("a call was refused", **ids, reason=error.reason, error=error.message)
         self._finish()
         self._caller.deliver(self, refusal(self.call_id, error), 0)
         self._caller.ended(self, error)
 
     def _finish(self) -> None:
         self.over = True
+        self._meter.left()
         if self._timer is not None:
             self._timer.cancel()
         if self._link is not None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from prometheus_client import CollectorRegistry
+
 from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
 from sandmeshd.gateway.link import AgentLink, connect
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
+from sandmeshd.runtime.metrics import GatewayMetrics
 
 
 class Routes:
@@ -24,6 +27,8 @@ class Routes:
         self._links: dict[str, AgentLink] = {}
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._sessions: dict[str, str] = {}
+        self.metrics = GatewayMetrics(CollectorRegistry())
+        """What counts calls and links, until whoever opens a gateway gives another."""
 
     def of(self, caller: Caller) -> OwnedRoutes:
         """Give the way to the sandboxes that are a caller's."""
@@ -86,6 +91,7 @@ class Routes:
         link = await connect(found.endpoint, make, found.agent_token, self._timeout)
         self._links[sandbox_id] = link
         self._sessions[sandbox_id] = found.sandbox.session_key
+        self.metrics.links.set(len(self._links))
         return link
 
     async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:
@@ -101,6 +107,7 @@ class Routes:
     def _closed(self, link: AgentLink) -> None:
         if self._links.get(link.sandbox_id) is link:
             del self._links[link.sandbox_id]
+            self.metrics.links.set(len(self._links))
             self._sessions.pop(link.sandbox_id, None)
 
 
@@ -108,6 +115,7 @@ class OwnedRoutes:
     """The links to one caller's sandboxes; another's is answered as if there were none."""
 
     def __init__(self, routes: Routes, caller: Caller) -> None:
+        self.metrics = routes.metrics
         self._routes = routes
         self._caller = caller
 

@@ -23,6 +23,7 @@ from sandmeshd.mesh.sweeping import remove, sweep_private
 from sandmeshd.runtime.identity import Identities, identity_required, kept_secret
 from sandmeshd.runtime.local import local_channel
 from sandmeshd.runtime.locks import held
+from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
 from sandmeshd.runtime.serving import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
@@ -60,11 +61,12 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         store = await stack.enter_async_context(open_store(store_settings(settings)))
         driver = await stack.enter_async_context(open_driver(driver_settings(settings)))
         await _prepare(driver, progress)
+        measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
-        channel = await _open_internal(stack, settings, _Parts(store, driver, ending), internal)
+        channel = await _open_internal(stack, settings, _Parts(store, driver, ending, measured), internal)
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
-        listening = await stack.enter_async_context(open_gateway(gateway, channel, channel))
+        listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))
         yield Mesh(listening.addresses, listening.http, ending)
 
 
@@ -73,13 +75,16 @@ class _Parts:
     store: Store
     driver: Driver
     ending: Ending
+    measured: Observed
 
 
 async def _open_internal(
     stack: AsyncExitStack, settings: MeshSettings, parts: _Parts, address: str
 ) -> grpc.aio.Channel:
     store, driver = parts.store, parts.driver
-    allocator = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, {DRIVER: driver}))
+    allocator = await stack.enter_async_context(
+        open_allocator(allocator_settings(settings), store, {DRIVER: driver}, parts.measured)
+    )
     stack.push_async_callback(parts.ending.run, allocator.emptying)
     leases = local_channel([sandbox_service(allocator)])
     sandboxes = sandbox_pb2_grpc.SandboxServiceStub(leases)

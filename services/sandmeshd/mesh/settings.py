@@ -101,6 +101,9 @@ class MeshSettings(BaseSettings):
     log_level: str = Field(default="INFO", pattern=r"(?i)^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe events that are logged."""
 
+    log_format: Literal["auto", "json", "text"] = "auto"
+    """How log lines are written: json, text, or auto: text on a terminal and json elsewhere."""
+
     keep_sandboxes: bool = True
     """Sandboxes outlive the mesh's orderly end, for the next start; pools too."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 
 from sandmesh._status import code_of, from_rpc_error, to_trailers
 from sandmesh.errors import InternalError, SandmeshError
+from sandmeshd.runtime.ids import bind_ids
 from sandmeshd.runtime.validation import require
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -46,6 +47,19 @@ def unexpected(method: str) -> InternalError:
 
 async def _abort(context: Context, error: SandmeshError) -> None:
     await context.abort(code_of(error), error.message, to_trailers(error))
+
+
+def nested(arounds: Sequence[Around]) -> Around:
+    """Make one of several, the first outermost."""
+
+    @asynccontextmanager
+    async def all_of_them(method: str, context: Context) -> AsyncGenerator[None]:
+        async with AsyncExitStack() as stack:
+            for around in arounds:
+                await stack.enter_async_context(around(method, context))
+            yield
+
+    return all_of_them
 
 
 class AroundInterceptor(grpc.aio.ServerInterceptor):
@@ -84,6 +98,7 @@ def _unary(behaviour: Any, around: Around, method: str) -> Callable[[Any, Contex
         async with around(method, context):
             if isinstance(request, Message):
                 require(request)
+                bind_ids(request)
             return await behaviour(request, context)
 
     return run

@@ -14,6 +14,7 @@ from typing import Any, cast
 import grpc
 
 from sandmesh.errors import DeadlineExceeded, MethodNotFound, SandmeshError
+from sandmeshd.runtime.ids import ids_of
 from sandmeshd.runtime.interception import Handler, unexpected
 from sandmeshd.runtime.serving import Registration
 from sandmeshd.runtime.validation import require
@@ -81,7 +82,8 @@ class _LocalChannel:
             handler = handlers.find(method)
             message = cast("Convert", handler.request_deserializer)(request_serializer(request))
             require(message)
-            answer = await _within(timeout, method, cast("Any", handler.unary_unary)(message, _Context(timeout)))
+            with ids_of(message):
+                answer = await _within(timeout, method, cast("Any", handler.unary_unary)(message, _Context(timeout)))
             return response_deserializer(cast("Convert", handler.response_serializer)(answer))
 
         return call

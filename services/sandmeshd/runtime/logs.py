@@ -1,24 +1,57 @@
-"""Logging of services: JSON lines on standard error, configured once."""
+"""Logging of services: JSON lines on standard error, or lines for a person where one looks; configured once.
+
+Each line has `event`, `level`, `timestamp`, and what is in its context: `request_id`, and the ids that the request
+names (`sandbox_id`, `session_id`, `session_key`, `call_id`). docs/observability.md lists them.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from typing import Literal, TextIO
 
 import structlog
+from structlog.typing import Processor
+
+Form = Literal["auto", "json", "text"]
+
+SHARED: tuple[Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
 
 
-def configure_logging(level: str = "INFO") -> None:
-    """Write events of at least `level` as JSON lines to standard error, with the request's ids from context."""
+def configure_logging(level: str = "INFO", form: Form = "auto", stream: TextIO | None = None) -> None:
+    """Write events of at least `level` to a stream, by default standard error, with the request's ids from context.
+
+    `auto` is text where the stream is a terminal and JSON elsewhere. Lines of libraries that use Python's logging have
+    the same form, from WARNING on.
+    """
+    target = stream or sys.stderr
+    last = _last(form == "text" or (form == "auto" and target.isatty()), colors=target.isatty())
+    number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        processors=[*SHARED, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=target),
         cache_logger_on_first_use=True,
     )
+    _adopt_libraries(target, last, max(number, logging.WARNING))
+
+
+def _last(text: bool, *, colors: bool) -> tuple[Processor, ...]:
+    if text:
+        plain = structlog.dev.plain_traceback
+        return (structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, pad_event_to=0),)
+    return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
+
+
+def _adopt_libraries(target: TextIO, last: tuple[Processor, ...], level: int) -> None:
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*SHARED, structlog.stdlib.add_logger_name],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level, handlers=[handler], force=True)

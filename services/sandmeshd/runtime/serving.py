@@ -13,7 +13,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.runtime.interception import Around, AroundInterceptor, errors_as_status
+from sandmeshd.runtime.interception import Around, AroundInterceptor, errors_as_status, nested
 from sandmeshd.runtime.tls import ServerTls
 
 # 64 KiB of events fit many times; arguments and results pass in chunks of at most 1 MiB.
@@ -68,7 +68,7 @@ async def open_server(
         InvalidArgument: The certificate or its key cannot be used.
         MeshUnavailable: An address cannot be listened at.
     """
-    interceptors = [AroundInterceptor(around) for around in (errors_as_status, *arounds)]
+    interceptors = [AroundInterceptor(nested((errors_as_status, *arounds)))]
     server = grpc.aio.server(interceptors=interceptors, options=OPTIONS)
     for service in services:
         service.add(server)

@@ -407,6 +407,7 @@ class FromAgent(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
+    END_REASON_FIELD_NUMBER: _builtins.int
     channel: _builtins.int
     """The channel of the ToAgent that it answers."""
     last_sequence: _builtins.int
@@ -417,6 +418,8 @@ class FromAgent(_message.Message):
     """A serialized sandmesh.api.call.v1.CallEventBatch."""
     tools: _builtins.bytes
     """A serialized sandmesh.api.call.v1.ListToolsResponse."""
+    end_reason: _call_pb2.EndReason.ValueType
+    """How the call ended, where `batch` holds its result: the gateway counts calls without reading them."""
     @_builtins.property
     def hello(self) -> Global___AgentHello:
         """The first frame."""
@@ -445,10 +448,11 @@ class FromAgent(_message.Message):
         tools: _builtins.bytes = ...,
         done: Global___Done | None = ...,
         egress: Global___EgressFrame | None = ...,
+        end_reason: _call_pb2.EndReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "egress", b"egress", "error", b"error", "hello", b"hello", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "end_reason", b"end_reason", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "batch", "error", "tools", "done", "egress"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
