@@ -8,7 +8,7 @@ from typing import Final, Protocol, cast
 
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 
-WINDOW_BYTES: Final = 128 << 10
+WINDOW_BYTES: Final = 256 << 10
 """How much of a connection each side may have sent that the other has not dealt with."""
 
 MOST_CONNECTIONS: Final = 1024
@@ -214,7 +214,7 @@ class _Connection(asyncio.Protocol):
             self._send(ended=pb.EgressEnded())
 
     def _give_credit(self) -> None:
-        if self._dealt and not self._slow:
+        if self._dealt >= WINDOW_BYTES // 4 and not self._slow:
             self._send(credit=self._dealt)
             self._dealt = 0
 

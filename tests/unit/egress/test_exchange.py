@@ -7,7 +7,11 @@ import asyncio
 import pytest
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressFrame
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmeshd.drivers.egress.clearing import Clearing, Unreachable, Ways
+from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import ThroughProxy
+from sandmeshd.drivers.egress.policy import Refused, Target
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import WINDOW_BYTES, Overrun, Stream
 from tests.unit.egress.harness import Names, Program, Redirected, host, serving
@@ -234,3 +238,40 @@ async def test_the_nodes_own_proxy_is_asked_by_address_for_public_hosts_and_by_n
     ]
     assert b"Proxy-Authorization: Basic YWRhOnB3" in asked[0]
     assert names.asked == ["a.test"]
+
+
+async def test_an_early_answer_comes_back_though_the_body_is_not_wanted() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        await reader.read()
+
+    async with serving(refuse) as port:
+        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{port}"])
+        program.write(f"PUT http://a.test:{port}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\nx".encode())
+        assert status(await program.serve()) == 413
+
+
+async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_answers() -> None:
+    class Slow:
+        asked = 0
+        answer = asyncio.Event()
+
+        async def addresses(self, host: str) -> list[str]:
+            self.asked += 1
+            await self.answer.wait()
+            return ["10.0.0.1"]
+
+    slow = Slow()
+    clearing = Clearing(
+        policy_of(pb.NetworkGrant(mode=pb.NETWORK_MODE_PUBLIC), EgressSettings()),
+        Ways(EgressSettings(connect_seconds=0.02), slow, Redirected(1)),
+    )
+    for _ in range(10):
+        with pytest.raises(Unreachable, match="does not answer in time"):
+            await clearing.connect(Target("a.test", 443))
+    assert slow.asked == 4
+    slow.answer.set()
+    with pytest.raises(Refused, match="private"):
+        await clearing.connect(Target("a.test", 443))

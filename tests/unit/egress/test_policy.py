@@ -80,9 +80,12 @@ def test_a_host_that_is_named_may_be_private_but_not_everybody() -> None:
 
 
 def test_an_operator_keeps_private_addresses_to_the_node() -> None:
-    strict = policy(HOSTS, "nas.local", private="never")
+    strict = policy(HOSTS, "nas.local", "packages", private="never")
+    nas, index = Target("nas.local", 80), Target("pypi.org", 443)
     with pytest.raises(Refused, match="This mesh lets no sandbox reach such addresses"):
-        strict.reachable(Target("nas.local", 80), ["10.0.0.5"], named=True)
+        strict.reachable(nas, ["10.0.0.5"], named=strict.names(nas))
+    # What the operator configured is the operator's own wish.
+    assert strict.reachable(index, ["10.0.0.5"], named=strict.names(index)) == ["10.0.0.5"]
 
 
 def test_of_mixed_addresses_only_the_public_ones_are_reached() -> None:

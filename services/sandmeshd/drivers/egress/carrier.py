@@ -11,6 +11,9 @@ from sandmesh.errors import ProtocolMismatch
 from sandmeshd.drivers.agent_link import AgentLink, held_link
 from sandmeshd.drivers.egress.streams import Overrun, Stream
 
+MOST_STREAMS = 2048
+"""Far more than an agent of ours has: one that opens more is another's."""
+
 Serve = Callable[[Stream], Coroutine[None, None, None]]
 
 
@@ -43,6 +46,8 @@ class Carrier:
 
     def _take(self, link: AgentLink, frame: agent_pb2.EgressFrame) -> None:
         if frame.WhichOneof("step") == "opened" and frame.stream not in self._streams:
+            if len(self._streams) >= MOST_STREAMS:
+                raise Overrun(f"more than {MOST_STREAMS} connections at once")
             self._begin(link, frame.stream)
         elif frame.stream in self._streams:
             self._streams[frame.stream].take(frame)

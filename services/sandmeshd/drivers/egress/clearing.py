@@ -51,10 +51,21 @@ class Clearing:
             raise Unreachable(f"{target} cannot be reached: {error}") from None
 
     async def _addresses(self, target: Target, named: bool) -> list[str]:
-        if named and self._policy.private and self._ways.outlet.takes_names(target):
+        if named and self._ways.outlet.takes_names(target):
             return []
-        async with self._looking:
-            found = await self._ways.resolver.addresses(target.host)
+        found = await self._look_up(target.host)
         if not found:
             raise OSError("it has no address")
         return self._policy.reachable(target, found, named=named)
+
+    async def _look_up(self, host: str) -> list[str]:
+        await self._looking.acquire()
+        looking = asyncio.ensure_future(self._ways.resolver.addresses(host))
+        looking.add_done_callback(self._looked)
+        # A question that is out cannot be taken back: it counts until it is answered, whoever still waits for it.
+        return await asyncio.shield(looking)
+
+    def _looked(self, looking: asyncio.Future[list[str]]) -> None:
+        self._looking.release()
+        if not looking.cancelled():
+            looking.exception()

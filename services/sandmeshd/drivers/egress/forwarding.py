@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 
 import h11
 
@@ -45,14 +46,21 @@ class Forward:
             sending = asyncio.create_task(self._send(request, resource, idle))
             answering = asyncio.create_task(self._answer(idle))
             try:
-                done, _ = await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
-                    task.result()
+                await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
+                if sending.done():
+                    sending.result()
+                # A host may answer before it has read everything, and then read no more.
+                await answering
             finally:
                 await ended([sending, answering])
         await self._stream.end()
 
     async def _send(self, request: h11.Request, resource: Resource, idle: Idle) -> None:
+        # Who is gone is found out by what reads of it or writes to it in the other direction.
+        with suppress(OSError):
+            await self._send_all(request, resource, idle)
+
+    async def _send_all(self, request: h11.Request, resource: Resource, idle: Idle) -> None:
         path = resource.path.encode("ascii")
         headers = _kept(request.headers) + _framing(request.headers)
         headers = [(b"Host", _host(resource)), *headers, (b"Connection", b"close")]

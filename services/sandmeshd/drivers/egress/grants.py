@@ -45,9 +45,8 @@ def policy_of(grant: pb.NetworkGrant, settings: EgressSettings) -> Policy:
         InvalidArgument: One of its hosts is none.
     """
     hosts = read_hosts(host for host in grant.hosts if host != PACKAGES)
-    if names_packages(grant):
-        hosts += package_hosts(settings.indexes)
-    return Policy(grant.mode == pb.NETWORK_MODE_PUBLIC, hosts, settings.private == "named")
+    indexes = package_hosts(settings.indexes) if names_packages(grant) else ()
+    return Policy(grant.mode == pb.NETWORK_MODE_PUBLIC, hosts, settings.private == "named", indexes)
 
 
 def describe(grant: pb.NetworkGrant) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.egress.policy import Target
 from sandmeshd.drivers.egress.settings import EgressSettings
+from sandmeshd.drivers.egress.streams import WINDOW_BYTES
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -52,7 +53,7 @@ class Direct:
         for address in addresses[:_TRIED]:
             try:
                 async with asyncio.timeout(_EACH_SECONDS):
-                    return await asyncio.open_connection(address, target.port)
+                    return await asyncio.open_connection(address, target.port, limit=WINDOW_BYTES)
             except OSError as error:
                 failure = OSError(str(error) or f"{address} does not answer")
         raise failure

@@ -46,16 +46,19 @@ class Policy:
     private: bool
     """Whether hosts that are named by their exact name or address may have private addresses."""
 
+    indexes: tuple[NamedHost, ...] = ()
+    """Hosts that the node's own configuration names; they may be private in any case."""
+
     def names(self, target: Target) -> bool:
-        """Say whether the grant names the very host; False where it is allowed as a public one or below a domain.
+        """Say whether the very host is named, so that it may be private; False where it is allowed as a public one.
 
         Raises:
             Refused: The grant does not have it, or not with that port.
         """
-        covering = [host for host in self.hosts if host.covers(target.host)]
+        covering = [host for host in (*self.hosts, *self.indexes) if host.covers(target.host)]
         allowing = [host for host in covering if host.allows(target.port)]
         if allowing:
-            return any(not host.below for host in allowing)
+            return any(not host.below and (self.private or host in self.indexes) for host in allowing)
         if self.public and target.port in WEB_PORTS:
             return False
         if covering or self.public:
@@ -70,7 +73,7 @@ class Policy:
         Raises:
             Refused: None may.
         """
-        if named and self.private:
+        if named:
             found = [address for address in addresses if not is_never_reached(address)]
         else:
             found = [address for address in addresses if not kind_of(address)]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from sandmesh._hosts import is_address
 
-_THREADS = 16
+_THREADS = 64
 
 
 class Resolver(Protocol):

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressEnded, EgressFrame, EgressReset
 
-WINDOW_BYTES = 128 * 1024
-PIECE_BYTES = 64 * 1024
+WINDOW_BYTES = 256 * 1024
+PIECE_BYTES = 128 * 1024
 
 Send = Callable[[EgressFrame], Awaitable[None]]
 
@@ -27,6 +27,7 @@ class Stream:
         self._send = send
         self._received: deque[bytes] = deque()
         self._unread = 0
+        self._dealt = 0
         self._ended = False
         self._lost = False
         self._credit = WINDOW_BYTES
@@ -56,7 +57,7 @@ class Stream:
 
     def _take_data(self, data: bytes) -> None:
         self._unread += len(data)
-        if self._unread > WINDOW_BYTES:
+        if self._unread + self._dealt > WINDOW_BYTES:
             raise Overrun(f"egress stream {self._number} holds {self._unread} bytes that were not asked for")
         if data and not self._ended:
             self._received.append(data)
@@ -84,7 +85,10 @@ class Stream:
             await self._news.wait()
         data = self._received.popleft()
         self._unread -= len(data)
-        await self._send(EgressFrame(stream=self._number, credit=len(data)))
+        self._dealt += len(data)
+        if self._dealt >= WINDOW_BYTES // 4:
+            dealt, self._dealt = self._dealt, 0
+            await self._send(EgressFrame(stream=self._number, credit=dealt))
         return data
 
     async def write(self, data: bytes) -> None:

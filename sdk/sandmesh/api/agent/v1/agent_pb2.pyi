@@ -270,7 +270,7 @@ Global___OpenEgress: _TypeAlias = OpenEgress  # noqa: Y015
 class EgressFrame(_message.Message):
     """EgressFrame is a step of one connection that a program inside made to the agent's proxy port. The agent numbers
     the connections and passes bytes; it neither reads nor decides anything. Each side may have sent at most
-    131072 bytes of a connection more than the other gave credit for.
+    262144 bytes of a connection more than the other gave credit for.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

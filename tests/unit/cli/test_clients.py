@@ -1,0 +1,51 @@
+"""What the mesh takes over from this machine's own clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandmeshd.cli.clients import read_clients
+from sandmeshd.cli.environment import read_settings
+
+
+def test_a_users_configuration_goes_before_the_machines_and_the_environment_before_both(tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "pip"
+    folder.mkdir(parents=True)
+    (folder / "pip.conf").write_text(
+        "[global]\nindex-url = https://a.corp/simple\nextra-index-url =\n  https://b.corp/s\n  file:///srv/w\n"
+    )
+    (tmp_path / ".npmrc").write_text("//npm.corp/:_authToken=x\nregistry = https://npm.corp/\n")
+    found = read_clients({"HOME": str(tmp_path), "http_proxy": "http://p:1", "HTTPS_PROXY": "http://p:2"})
+    assert found == {
+        "egress_proxy": "http://p:2",
+        "pip_index_url": "https://a.corp/simple",
+        "pip_extra_index_urls": ("https://b.corp/s", "file:///srv/w"),
+        "npm_registry": "https://npm.corp/",
+    }
+    environment = {"HOME": str(tmp_path), "PIP_INDEX_URL": "https://c.corp/simple", "PIP_EXTRA_INDEX_URL": ""}
+    found = read_clients({**environment, "npm_config_registry": "https://n.corp/", "NO_PROXY": "corp"})
+    assert found == {
+        "egress_no_proxy": "corp",
+        "pip_index_url": "https://c.corp/simple",
+        "npm_registry": "https://n.corp/",
+    }
+
+
+def test_a_configuration_that_cannot_be_read_states_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_bytes(b"\xff\xfe no section = 1")
+    (tmp_path / ".npmrc").write_bytes(b"registry=\xff")
+    environment = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    assert "npm_registry" not in read_clients(environment) or Path("/etc/npmrc").exists()
+    assert "pip_index_url" not in read_clients({**environment, "PIP_CONFIG_FILE": "/dev/null"})
+
+
+def test_the_meshs_own_settings_go_before_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://pip.corp/simple")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp:3128")
+    assert read_settings().egress.indexes.pip == "https://pip.corp/simple"
+    monkeypatch.setenv("SANDMESH_PIP_INDEX_URL", "https://mesh.corp/simple")
+    monkeypatch.setenv("SANDMESH_EGRESS_PROXY", "")
+    settings = read_settings(egress_private="never").egress
+    assert (settings.indexes.pip, settings.proxy, settings.private) == ("https://mesh.corp/simple", None, "never")
