@@ -82,8 +82,8 @@ class Policy:
         return found
 
     def _misplaced(self, target: Target, address: str) -> Refused:
-        where = "" if is_address(target.host) else f"{target.host} is at "
-        reason = f"{where}{address}, which is {kind_of(address)} and not public"
+        where = address if is_address(target.host) else f"{target.host} is at {address}, which"
+        reason = f"{where} is {kind_of(address)}, not public"
         if not self.private:
             return Refused(target.host, target.port, reason, "This mesh lets no sandbox reach such addresses.")
         return _refused(target, reason)
