@@ -11,7 +11,7 @@ from sandmesh.api.agent.v1 import agent_pb2 as pb
 WINDOW_BYTES: Final = 256 << 10
 """How much of a connection each side may have sent that the other has not dealt with."""
 
-MOST_CONNECTIONS: Final = 1024
+MOST_CONNECTIONS: Final = 256
 _BACKLOG: Final = 128
 _WAIT_SECONDS: Final = 15.0
 """How long a program waits for the driver's link: it is not there at birth, and while a driver is started again."""

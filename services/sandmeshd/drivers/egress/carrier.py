@@ -11,7 +11,7 @@ from sandmesh.errors import ProtocolMismatch
 from sandmeshd.drivers.agent_link import AgentLink, held_link
 from sandmeshd.drivers.egress.streams import Overrun, Stream
 
-MOST_STREAMS = 2048
+MOST_STREAMS = 512
 """Far more than an agent of ours has: one that opens more is another's."""
 
 Serve = Callable[[Stream], Coroutine[None, None, None]]

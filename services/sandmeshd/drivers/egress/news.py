@@ -86,3 +86,5 @@ async def merged(first: AsyncIterator[T], second: AsyncGenerator[T]) -> AsyncGen
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
+            if isinstance(first, AsyncGenerator):
+                await first.aclose()
