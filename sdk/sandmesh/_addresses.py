@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -13,18 +13,24 @@ from sandmesh._paths import LOCAL_MESH_ID, default_runtime_directory, gateway_so
 from sandmesh.errors import InvalidArgument
 
 VARIABLE = "SANDMESH_ADDRESS"
-FORMS = "unix:///path, host:port, grpc://host:port, http://host:port or https://host[:port], or several with commas"
+CA_VARIABLE = "SANDMESH_CA_FILE"
+TOKEN_VARIABLES = ("SANDMESH_TOKEN", "SANDMESH_BEARER_TOKEN")
+FORMS = "unix:///path, host:port, grpc[s]://host:port or http[s]://host[:port], or several with commas"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a channel dials: gRPC's own name for it, whether TLS is used, whether a proxy may be between."""
+    """What a channel dials: gRPC's own name for it, whether TLS is used, whether a proxy may be between.
+
+    With TLS the mesh's certificate must be signed by one of `certificates`, by default the system's.
+    """
 
     address: str
     name: str
     secure: bool = False
     proxied: bool = False
+    certificates: bytes | None = None
 
     @property
     def path(self) -> str | None:
@@ -48,10 +54,10 @@ def parse(address: str) -> Target:
     except ValueError:
         port = None
     host = parts.hostname
-    if parts.scheme not in ("grpc", "http", "https") or not host or not port or _has_more(parts):
+    if parts.scheme not in ("grpc", "grpcs", "http", "https") or not host or not port or _has_more(parts):
         raise InvalidArgument(f"{address!r} is no address of a mesh: write {FORMS}", {"address": address})
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return Target(address, name, secure=parts.scheme == "https", proxied=host not in LOOPBACK)
+    return Target(address, name, secure=parts.scheme in ("https", "grpcs"), proxied=host not in LOOPBACK)
 
 
 def parse_all(addresses: str) -> tuple[Target, ...]:
@@ -76,6 +82,33 @@ def configured(base_url: str | None) -> str | None:
         return stated
     local = gateway_socket(default_runtime_directory(), LOCAL_MESH_ID)
     return f"unix://{local}" if answers(local) else None
+
+
+def configured_token(address: str, bearer_token: str | None) -> str | None:
+    """Give the token that is stated, or the environment's; a unix socket, which needs none, gets a stated one only."""
+    if bearer_token is not None or address.startswith("unix:"):
+        return bearer_token
+    return next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
+
+
+def trusting(target: Target, ca_cert: str | Path | None) -> Target:
+    """Add the certificates that the mesh's must be signed by: those of the file that is stated, or the environment's.
+
+    Raises:
+        InvalidArgument: The file cannot be read or has none, or the address has no TLS to use it for.
+    """
+    if ca_cert is not None and not target.secure:
+        raise InvalidArgument(f"ca_cert is for https:// and grpcs:// addresses, not {target.address}")
+    path = ca_cert or os.environ.get(CA_VARIABLE)
+    if not path or not target.secure:
+        return target
+    try:
+        found = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"the certificates in {path} cannot be read: {error.strerror}") from None
+    if b"BEGIN CERTIFICATE" not in found:
+        raise InvalidArgument(f"{path} has no certificate in PEM")
+    return replace(target, certificates=found)
 
 
 def answers(path: Path) -> bool:

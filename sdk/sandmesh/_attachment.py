@@ -7,6 +7,7 @@ import os
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandmesh._calls import Order
 from sandmesh._convert import read_state, write_arguments, write_ttl
@@ -30,6 +31,7 @@ class Wanted:
     bearer_token: str | None
     spec: sandbox_pb2.SandboxSpec
     times: Times
+    ca_cert: str | Path | None
 
 
 @dataclass
@@ -80,7 +82,7 @@ async def attach(wanted: Wanted) -> Attachment:
     Raises:
         SandmeshError: There is no mesh, no such sandbox, or none could be made; nothing is left behind.
     """
-    connection = await acquire(wanted.base_url, wanted.bearer_token, wanted.timeout)
+    connection = await acquire(wanted.base_url, wanted.bearer_token, wanted.timeout, wanted.ca_cert)
     try:
         if wanted.sandbox_id is not None:
             record = await get_record(connection, wanted.sandbox_id, wanted.timeout)

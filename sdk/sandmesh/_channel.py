@@ -60,7 +60,7 @@ def make_channel(target: Target) -> grpc.aio.Channel:
     """Make a channel; it connects at its first RPC and again whenever it broke."""
     options = (*_OPTIONS, ("grpc.enable_http_proxy", int(target.proxied)))
     if target.secure:
-        return grpc.aio.secure_channel(target.name, grpc.ssl_channel_credentials(), options=options)
+        return grpc.aio.secure_channel(target.name, grpc.ssl_channel_credentials(target.certificates), options=options)
     return grpc.aio.insecure_channel(target.name, options=options)
 
 

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from sandmesh import _call_socket as call_socket
-from sandmesh._addresses import Target, configured, parse_all
+from sandmesh._addresses import Target, configured, configured_token, parse_all, trusting
 from sandmesh._channel import Stubs, back_off, make_channel, make_metadata, make_stubs, may_repeat
 from sandmesh._multiplex import CallMux, Stream
 from sandmesh._private import PrivateMesh, find_program
@@ -176,11 +177,13 @@ def _closed() -> MeshUnavailable:
     return MeshUnavailable("the box was closed while this was under way", changed=True)
 
 
-async def acquire(base_url: str | None, bearer_token: str | None, timeout: float) -> Connection:
+async def acquire(
+    base_url: str | None, bearer_token: str | None, timeout: float, ca_cert: str | Path | None = None
+) -> Connection:
     """Give this loop's connection to a mesh; every user lets it go with `release`.
 
     Raises:
-        InvalidArgument: The address has no form that is taken.
+        InvalidArgument: The address has no form that is taken, or `ca_cert` has no certificates.
         RuntimeUnavailable: There is no address and what a private mesh needs is not installed.
         SandmeshError: What a private mesh cannot do on this machine.
     """
@@ -189,12 +192,14 @@ async def acquire(base_url: str | None, bearer_token: str | None, timeout: float
     if address is None:
         mesh = process().private_mesh(lambda: PrivateMesh(find_program()))
         address = await asyncio.to_thread(mesh.address, timeout)
-    key = (asyncio.get_running_loop(), address, bearer_token)
+    targets = tuple(trusting(one, ca_cert) for one in parse_all(address))
+    token = configured_token(address, bearer_token)
+    key = (asyncio.get_running_loop(), targets, token)
     process().forget_closed_loops()
     connections: dict[tuple[object, ...], Any] = process().connections
     found: Connection | None = connections.get(key)
     if found is None:
-        found = connections[key] = Connection(key, parse_all(address), bearer_token)
+        found = connections[key] = Connection(key, targets, token)
     found.users += 1
     for other in [one for one in connections.values() if one.loop is found.loop and one.users == 0]:
         await _forget(other)

@@ -93,6 +93,7 @@ class SandboxAsync:
             bearer_token=bearer_token,
             spec=write_spec(self._type, options),
             times=Times(options.get("ttl"), options.get("idle_timeout")),
+            ca_cert=options.get("ca_cert"),
         )
         self._attachment: Attachment | None = None
         self._closed = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 
@@ -57,6 +58,9 @@ LimitsInput = Limits | Mapping[str, Any]
 
 class Options(TypedDict, total=False):
     """What the constructors take by keyword only."""
+
+    ca_cert: str | Path | None
+    """A file of certificates, in PEM, that the mesh's must be signed by; None: SANDMESH_CA_FILE, else the system's."""
 
     env: Mapping[str, str] | None
     """Environment variables of user code."""

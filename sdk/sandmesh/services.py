@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from sandmesh._blocking import run
@@ -108,12 +109,14 @@ class SandboxService:
         *,
         ttl: float | None = None,
         idle_timeout: float | None = None,
+        ca_cert: str | Path | None = None,
     ) -> None:
-        """Say which mesh is meant; `timeout` is seconds for each operation.
+        """Say which mesh is meant, as for a box; `timeout` is seconds for each operation.
 
         Sessions end `ttl` seconds after they were last renewed, sandboxes `idle_timeout` seconds after their last use.
         """
         self._address = (base_url, bearer_token)
+        self._ca_cert = ca_cert
         write_ttl(ttl)
         write_ttl(idle_timeout, "idle_timeout")
         self._times = Times(ttl, idle_timeout)
@@ -129,7 +132,7 @@ class SandboxService:
             MeshUnavailable: Nothing answers there.
         """
         if not self._started:
-            connection = await acquire(*self._address, self._timeout)
+            connection = await acquire(*self._address, self._timeout, self._ca_cert)
             self._here = _Sessions(connection, self._timeout, self._times, _Opener(self._make_async, lambda box: box))
             self._started = True
         try:
@@ -195,7 +198,7 @@ class SandboxService:
     async def _portal_sessions(self) -> _Sessions[BaseSandbox]:
         self._sessions()
         if self._portal is None:
-            connection = await acquire(*self._address, self._timeout)
+            connection = await acquire(*self._address, self._timeout, self._ca_cert)
             if self._portal is not None:
                 await release(connection)
                 return self._portal
@@ -210,13 +213,17 @@ class SandboxService:
         return self._here
 
     def _make_async(self, kind: str, sandbox_id: str) -> BaseSandboxAsync:
-        return _ASYNC.get(kind, BaseSandboxAsync)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
+        return _ASYNC.get(kind, BaseSandboxAsync)(
+            sandbox_id, self._timeout, *self._address, sandbox_type=kind, ca_cert=self._ca_cert
+        )
 
     def _make_sync(self, kind: str, sandbox_id: str) -> BaseSandbox:
-        return _SYNC.get(kind, BaseSandbox)(sandbox_id, self._timeout, *self._address, sandbox_type=kind)
+        return _SYNC.get(kind, BaseSandbox)(
+            sandbox_id, self._timeout, *self._address, sandbox_type=kind, ca_cert=self._ca_cert
+        )
 
     async def _ask_capacity(self, timeout: float) -> None:
-        connection = await acquire(*self._address, timeout)
+        connection = await acquire(*self._address, timeout, self._ca_cert)
         try:
             request = sandbox_pb2.GetCapacityRequest()
             await connection.ask(lambda stubs: stubs.sandboxes.GetCapacity, request, timeout)

@@ -30,6 +30,7 @@ from sandmeshd.runtime.channels import open_channel
 from .conftest import run_mesh
 
 SECONDS = 20.0
+ROOT = "sesame-of-the-root"
 
 
 def public_methods() -> Iterator[MethodDescriptor]:
@@ -61,6 +62,7 @@ class World:
     """Who is there; `secrets` has what each shows, by name."""
 
     channel: grpc.aio.Channel
+    address: str
     secrets: dict[str, str] = field(default_factory=dict[str, str])
 
     def metadata(self, who: str) -> tuple[tuple[str, str], ...]:
@@ -134,9 +136,13 @@ async def _kept_open(request: Message) -> AsyncIterator[Message]:
 @asynccontextmanager
 async def open_world(**told: object) -> AsyncGenerator[World]:
     """Run a mesh that asks for tokens, with ada, bob and two administrators."""
-    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": "sesame-of-the-root", **told}
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": ROOT, **told}
     async with run_mesh(**settings) as mesh, open_channel(mesh.addresses[1]) as channel:
-        world = World(channel, {"root": "sesame-of-the-root", "a stranger": "smesh_" + "a" * 16 + "_" + "b" * 52})
+        world = World(
+            channel,
+            f"grpc://{mesh.addresses[1]}",
+            {"root": "sesame-of-the-root", "a stranger": "smesh_" + "a" * 16 + "_" + "b" * 52},
+        )
         await world.token("ada", "ada")
         await world.token("bob", "bob")
         await world.token("an administrator")

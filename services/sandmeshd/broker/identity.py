@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.runtime.callers import acting_user, session_key, user_key
+from sandmeshd.runtime.callers import ANONYMOUS, acting_user, session_key, user_key
 
 _LONGEST = 255
 
@@ -43,7 +43,7 @@ def identity(user_id: str, session_id: str) -> Identity:
         if len(value) > _LONGEST:
             raise InvalidArgument(f"{field} has at most {_LONGEST} characters", {"field": field})
     user_id = acting_user(user_id)
-    return Identity(user_id or _made_up("anonymous-"), session_id or _made_up("session-"))
+    return Identity(user_id or _made_up(ANONYMOUS), session_id or _made_up("session-"))
 
 
 def _made_up(prefix: str) -> str:

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import about, building, doctor, events, files, fleet, logs, running, sweep, tokens, up
+from sandmeshd.cli import about, building, certificates, doctor, events, files, fleet, logs, running, sweep, tokens, up
 from sandmeshd.cli.endings import finish
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.add_typer(logs.commands)
 app.add_typer(events.commands)
 app.add_typer(sweep.commands)
 app.add_typer(tokens.commands, name="token")
+app.add_typer(certificates.commands)
 app.add_typer(building.commands)
 app.add_typer(doctor.commands)
 app.add_typer(about.commands)

@@ -130,6 +130,7 @@ def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> Gateway
         bearer_token=settings.bearer_token,
         bearer_user=settings.bearer_user,
         require_token=settings.require_token,
+        token_cache_seconds=settings.token_cache_seconds,
         tls_cert=settings.tls_cert,
         tls_key=settings.tls_key,
         allow_insecure=settings.allow_insecure,

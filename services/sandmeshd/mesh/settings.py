@@ -62,6 +62,9 @@ class MeshSettings(BaseSettings):
     require_token: bool | None = None
     """Whether clients on TCP must show a token; none: where there is TLS, a bearer token or an open address."""
 
+    token_cache_seconds: float = Field(default=10.0, gt=0)
+    """How long the gateway takes a token that was checked without asking again; revocations are told at once."""
+
     tls_cert: Path | None = None
     """The certificate of the gateway's TCP addresses, with its chain, in PEM."""
 

@@ -18,6 +18,7 @@ from sandmesh.errors import PermissionDenied
 
 Scope = Literal["service", "admin", "user"]
 
+ANONYMOUS = "anonymous-"
 _PREFIX = 32
 
 
@@ -63,13 +64,15 @@ def acting_for(caller: Caller) -> Generator[None]:
 def acting_user(user_id: str) -> str:
     """Give the user that a request is for, where it names one or none.
 
+    Ids that begin with `anonymous-` are those of clients that name nobody: a user's are the user's.
+
     Raises:
         PermissionDenied: It names another user than the caller's.
     """
     caller = current_caller()
     if caller.scope != "user":
         return user_id
-    if user_id and user_id != caller.user_id:
+    if user_id not in ("", caller.user_id) and not user_id.startswith(ANONYMOUS):
         message = f"the token is for user {caller.user_id!r} only: name that user, or none"
         raise PermissionDenied(message, {"field": "user_id"})
     return caller.user_id

@@ -13,6 +13,8 @@ from typing import Literal, TextIO
 import structlog
 from structlog.typing import Processor
 
+from sandmeshd.runtime.redaction import without_secrets
+
 Form = Literal["auto", "json", "text"]
 
 SHARED: tuple[Processor, ...] = (
@@ -43,8 +45,10 @@ def configure_logging(level: str = "INFO", form: Form = "auto", stream: TextIO |
 def _last(text: bool, *, colors: bool) -> tuple[Processor, ...]:
     if text:
         plain = structlog.dev.plain_traceback
-        return (structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, pad_event_to=0),)
-    return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer())
+        renderer: Processor = structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, pad_event_to=0)
+    else:
+        renderer = structlog.processors.JSONRenderer()
+    return structlog.processors.format_exc_info, without_secrets, renderer
 
 
 def _adopt_libraries(target: TextIO, last: tuple[Processor, ...], level: int) -> None:

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class SessionServiceStub(object):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
     """
 
     def __init__(self, channel):
@@ -65,7 +66,8 @@ class SessionServiceStub(object):
 
 class SessionServiceServicer(object):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
     """
 
     def ConnectSession(self, request, context):
@@ -143,7 +145,8 @@ def add_SessionServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class SessionService(object):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
     """
 
     @staticmethod

@@ -28,7 +28,8 @@ GRPC_VERSION: str
 
 class SessionServiceStub:
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
     """
 
     @_typing.overload
@@ -52,7 +53,8 @@ class SessionServiceStub:
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -72,7 +74,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user.
+    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
     """
 
     @_abc_1.abstractmethod
