@@ -41,6 +41,11 @@ def _user_namespaces() -> str:
     return "" if answer.returncode == 0 else f"bubblewrap cannot start here: {answer.stderr.strip()}"
 
 
+def _faketime() -> str:
+    found = any(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+    return "" if found else "libfaketime is not installed (apt-get install faketime)"
+
+
 def _control_groups() -> str:
     from sandmeshd.drivers.bubblewrap.cgroup_v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
     from sandmeshd.drivers.bubblewrap.cgroup_v2 import VersionTwo  # noqa: PLC0415
@@ -57,6 +62,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "root": _root,
     "ordinary user": _ordinary_user,
     "docker": _docker,
+    "faketime": _faketime,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,
 }

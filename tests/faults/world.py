@@ -23,6 +23,10 @@ from sandmeshd.mesh.sweeping import remove
 from sandmeshd.store.embedded import server_binary
 
 START_SECONDS = 90.0
+CLOCK = "STORE_CLOCK"
+"""Environment of a world whose store has a clock that a test sets."""
+_STATE = "SANDMESH_STATE_DIRECTORY"
+FAKETIME = next(iter(Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
 
 
 class Program:
@@ -84,15 +88,25 @@ class Program:
 class StoreProgram(Program):
     """The Redis server: it serves when it answers."""
 
-    def __init__(self, folder: Path, log: Path) -> None:
+    def __init__(self, folder: Path, log: Path, *, own_clock: bool = False) -> None:
         self.folder = folder
+        self._clock = folder / "clock"
         self.socket = folder / "socket"
         command = [
             str(server_binary()), "--port", "0", "--unixsocket", str(self.socket), "--dir", str(folder), "--save", "",
             "--appendonly", "yes", "--appendfsync", "always",
         ]  # fmt: skip
         folder.mkdir()
-        super().__init__("store", command, {"LC_ALL": "C.UTF-8"}, log)
+        environment = {"LC_ALL": "C.UTF-8"}
+        if own_clock:
+            self.set_clock("+0")
+            file = {
+                "FAKETIME_TIMESTAMP_FILE": str(self._clock),
+                "FAKETIME_NO_CACHE": "1",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
+            environment |= {"LD_PRELOAD": str(FAKETIME), **file}
+        super().__init__("store", command, environment, log)
 
     @property
     def url(self) -> str:
@@ -101,6 +115,12 @@ class StoreProgram(Program):
     def client(self) -> Any:
         """Give a client of its own; redis-py's signatures are partly untyped."""
         return cast("Any", Redis).from_url(self.url, decode_responses=True)
+
+    def set_clock(self, offset: str) -> None:
+        """Let its clock go an offset before or behind, as "+30m" or "-1h"."""
+        fresh = self._clock.with_suffix(".new")
+        fresh.write_text(offset)
+        fresh.rename(self._clock)
 
     def forget(self) -> None:
         """Lose all data, as a server without persistence does; it must not run."""
@@ -122,7 +142,8 @@ class World:
     def __init__(self, settings: MeshSettings, folder: Path, environment: dict[str, str]) -> None:
         self.settings = settings
         self.folder = folder
-        self.store = StoreProgram(folder / "store", folder / "store.log")
+        own_clock = environment.pop(CLOCK, None) is not None
+        self.store = StoreProgram(folder / "store", folder / "store.log", own_clock=own_clock)
         self.programs: dict[str, Program] = {}
         self._environment = {
             **os.environ,
@@ -184,7 +205,8 @@ class World:
 @asynccontextmanager
 async def open_world(folder: Path, count: int = 1, **environment: str) -> AsyncGenerator[World]:
     """Run a world until the block ends, and leave nothing of it."""
-    settings = MeshSettings(mesh_id=f"fault-{secrets.token_hex(4)}")
+    told = {"state_directory": environment[_STATE]} if _STATE in environment else {}
+    settings = MeshSettings.model_validate({"mesh_id": f"fault-{secrets.token_hex(4)}", **told})
     settings.paths.make()
     world = World(settings, folder, environment)
     try:
