@@ -23,6 +23,7 @@ from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
 from sandmeshd.drivers.bubblewrap.configuring import agent_config, let_out, new_record, variables_of
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.demands import capabilities, check, wanted
+from sandmeshd.drivers.bubblewrap.full_disk import full_disk_told
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
@@ -82,7 +83,8 @@ class BubblewrapDriver:
             if present is not None:
                 return pb.CreateSandboxResponse(sandbox=present)
             await self._probe.version()
-            return pb.CreateSandboxResponse(sandbox=await self._create(folder, request))
+            with full_disk_told(self._settings.paths.state_root):
+                return pb.CreateSandboxResponse(sandbox=await self._create(folder, request))
 
     def _present(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
         record = read_record(folder)
