@@ -29,8 +29,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # Without it two channels to one address share a connection, and one's end is the other's.
     ("grpc.use_local_subchannel_pool", 1),
     # A peer that vanished without a word is found out by these.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_time_ms", 4_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 

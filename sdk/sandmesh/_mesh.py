@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from sandmesh import _call_socket as call_socket
 from sandmesh._addresses import Target, configured, configured_token, parse_all, trusting
 from sandmesh._channel import Stubs, back_off, make_channel, make_metadata, make_stubs, may_repeat
+from sandmesh._heartbeat import WatchedStream
 from sandmesh._multiplex import CallMux, Stream
 from sandmesh._private import PrivateMesh, find_program
 from sandmesh._process import process
@@ -130,11 +131,14 @@ class Connection:
     def _move_on(self, stubs: Stubs) -> None:
         """Use the next gateway, where there is another and nobody went on to it yet."""
         if len(self._targets) > 1 and stubs is self._stubs:
-            task = asyncio.create_task(self._channel.close(1.0), name="sandmesh-old-channel")
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
-            self._targets.rotate(-1)
-            self._dial()
+            self._replace()
+
+    def _replace(self) -> None:
+        task = asyncio.create_task(self._channel.close(1.0), name="sandmesh-old-channel")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        self._targets.rotate(-1)
+        self._dial()
 
     async def _open_stream(self) -> Stream:
         """Open what carries the calls: the call socket where there is one, which takes half the time a call."""
@@ -143,7 +147,15 @@ class Connection:
         self._streamed = self._stubs
         path = self._targets[0].path
         found = None if path is None else await call_socket.connect(path, self._metadata)
-        return found or self._streamed.calls.Multiplex(metadata=self._metadata)
+        if found is not None:
+            return found
+        stream = self._streamed.calls.Multiplex(metadata=self._metadata)
+        return WatchedStream(stream, self.mux.is_busy, self._renew)
+
+    def _renew(self) -> None:
+        """Make a new channel where the old one is silent, to the next gateway if there is one."""
+        if self._usable.is_set():
+            self._replace()
 
     async def _ask_once(self, choose: Choose[Q, A], request: Q, ends: float) -> A:
         if self._closed:

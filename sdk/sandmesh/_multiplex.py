@@ -142,6 +142,10 @@ class CallMux:
         self._frames.append(call.cancel_frame())
         self._wake()
 
+    def is_busy(self) -> bool:
+        """Say whether there are calls to hear of."""
+        return bool(self._calls)
+
     def fail_all(self, error: SandmeshError) -> None:
         """End every call with an error."""
         calls, self._calls = self._calls, {}

@@ -57,7 +57,7 @@ async def open_gateway(
     check_addresses(settings)
     measured = measured or Observed()
     stub = sandbox_pb2_grpc.SandboxServiceStub(allocator)
-    routes = Routes(stub, settings.connect_timeout_seconds)
+    routes = Routes(stub, settings.connect_timeout_seconds, settings.agent_silence_seconds)
     calls = Calls(settings, routes)
     handler = handlers(calls)
     routes.metrics = GatewayMetrics(measured.registry)

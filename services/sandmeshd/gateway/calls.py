@@ -22,8 +22,8 @@ from sandmeshd.runtime.callers import current_caller
 MOST_RELAYS = 8192
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Put = Callable[[Relay, bytes, int], None]
-"""Takes a call's serialized response and the sequence of its last event."""
+Put = Callable[[Relay | None, bytes, int], None]
+"""Takes a call's serialized response (without a call, an empty one) and the sequence of its last event."""
 
 NAME = pb.DESCRIPTOR.services_by_name["CallService"].full_name
 
@@ -42,8 +42,7 @@ class Calls:
         writing = asyncio.create_task(_write_all(outbox, context))
         try:
             async for request in requests:
-                for frame in request.frames:
-                    client.take(frame)
+                client.take_all(request)
             outbox.end()
             await writing
         finally:
@@ -145,11 +144,11 @@ class Outbox:
     """Responses on their way to one client, in order."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Relay, bytes, int]] = deque()
+        self._waiting: deque[tuple[Relay | None, bytes, int]] = deque()
         self._wake = asyncio.Event()
         self._ended = False
 
-    def put(self, relay: Relay, response: bytes, last_sequence: int) -> None:
+    def put(self, relay: Relay | None, response: bytes, last_sequence: int) -> None:
         """Add a response."""
         self._waiting.append((relay, response, last_sequence))
         self._wake.set()
@@ -159,7 +158,7 @@ class Outbox:
         self._ended = True
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[tuple[Relay, bytes, int]]:
+    async def __aiter__(self) -> AsyncIterator[tuple[Relay | None, bytes, int]]:
         """Give responses until the end."""
         while True:
             while self._waiting:
@@ -196,7 +195,7 @@ class Follower:
             if error is not None:
                 raise error
             await context.write(response)
-            if self._acknowledges:
+            if self._acknowledges and relay is not None:
                 relay.acknowledge(last_sequence)
 
 
@@ -214,6 +213,13 @@ class Client:
         self._grace = grace
         self._put = put
         self._relays: dict[str, Relay] = {}
+
+    def take_all(self, request: pb.MultiplexRequest) -> None:
+        """Route frames to their calls; an empty request asks whether the connection lives."""
+        for frame in request.frames:
+            self.take(frame)
+        if not request.frames:
+            self._put(None, b"", 0)
 
     def take(self, frame: pb.CallFrame) -> None:
         """Route a frame to its call; one for a call that is over is dropped, as it crossed the result."""

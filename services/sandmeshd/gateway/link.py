@@ -40,11 +40,16 @@ class Sink(Protocol):
 class AgentLink(asyncio.Protocol):
     """The gateway's side of a link."""
 
-    def __init__(self, sandbox_id: str, fencing_token: int, on_closed: Callable[[AgentLink], None]) -> None:
+    def __init__(
+        self, sandbox_id: str, fencing_token: int, on_closed: Callable[[AgentLink], None], silence: float = 15.0
+    ) -> None:
         self.sandbox_id = sandbox_id
         self.fencing_token = fencing_token
         self.open = False
         self._on_closed = on_closed
+        self._silence = silence
+        self._heard = 0.0
+        self._beat: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._sinks: dict[int, Sink] = {}
@@ -62,6 +67,7 @@ class AgentLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes and deliver the whole frames among them."""
+        self._heard = asyncio.get_running_loop().time()
         buffer = self._buffer
         buffer += data
         start, end = 0, len(buffer)
@@ -179,13 +185,32 @@ class AgentLink(asyncio.Protocol):
         if kind == "hello" and frame.hello.sandbox_id == self.sandbox_id:
             self.open = True
             self._hello.set_result(None)
+            self._listen()
         elif kind == "error":
             self._hello.set_exception(from_detail(frame.error))
         else:
             self._fail(SandboxLost(f"another sandbox answers at the address of {self.sandbox_id}"))
 
+    def _listen(self) -> None:
+        """Ask an agent that says nothing whether it lives, while something is awaited of it."""
+        loop = asyncio.get_running_loop()
+        silent = loop.time() - self._heard
+        if not self._sinks:
+            self._heard = loop.time()
+        elif silent > self._silence:
+            detail = {"detail": f"its agent was silent for {silent:.0f} s"}
+            self._fail(SandboxLost(f"the agent of {self.sandbox_id} does not answer", detail))
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        elif silent >= self._silence / 4:
+            self.send(pb.ToAgent(ping=pb.Ping()))
+        self._beat = loop.call_later(self._silence / 4, self._listen)
+
     def _fail(self, error: SandmeshError) -> None:
         self.open = False
+        if self._beat is not None:
+            self._beat.cancel()
         self._writable.set()
         if not self._hello.done():
             self._hello.set_exception(error)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -14,6 +16,9 @@ from sandmeshd.gateway.link import AgentLink, connect
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
+_TOLD_SECONDS: Final = 4.0
+_ASK_AGAIN_SECONDS: Final = 0.1
+
 
 class Routes:
     """Links to agents, each opened on first use and kept until it breaks.
@@ -21,9 +26,12 @@ class Routes:
     A link found open costs no round trip. Several callers that need a new one wait for the same.
     """
 
-    def __init__(self, sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub, timeout: float) -> None:
+    def __init__(
+        self, sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub, timeout: float, silence: float = 15.0
+    ) -> None:
         self._sandboxes = sandboxes
         self._timeout = timeout
+        self._silence = silence
         self._links: dict[str, AgentLink] = {}
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._sessions: dict[str, str] = {}
@@ -68,15 +76,23 @@ class Routes:
         return await asyncio.shield(task)
 
     async def why_lost(self, sandbox_id: str) -> SandmeshError:
-        """Say how a sandbox ended whose link broke."""
+        """Say how a sandbox ended whose link broke: its node may take a moment to find out."""
         fallback = SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": "its agent is gone"})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TOLD_SECONDS):
+                while (told := await self._how_it_ended(sandbox_id)) is None:
+                    await asyncio.sleep(_ASK_AGAIN_SECONDS)
+                return told
+        return fallback
+
+    async def _how_it_ended(self, sandbox_id: str) -> SandmeshError | None:
         try:
             await self._resolve(sandbox_id)
         except SandboxLost as error:
             return error
         except SandmeshError:
-            return fallback
-        return fallback
+            return None
+        return None
 
     def close(self) -> None:
         """Close every link."""
@@ -87,7 +103,7 @@ class Routes:
 
     async def _open(self, sandbox_id: str) -> AgentLink:
         found = await self._resolve(sandbox_id)
-        make = partial(AgentLink, sandbox_id, found.sandbox.lease.fencing_token, self._closed)
+        make = partial(AgentLink, sandbox_id, found.sandbox.lease.fencing_token, self._closed, self._silence)
         link = await connect(found.endpoint, make, found.agent_token, self._timeout)
         self._links[sandbox_id] = link
         self._sessions[sandbox_id] = found.sandbox.session_key

@@ -57,6 +57,9 @@ class GatewaySettings(BaseModel):
     deadline_grace_seconds: float = 10.0
     """How long after a call's own timeout the agent may take to send its result."""
 
+    agent_silence_seconds: float = Field(default=15.0, gt=0)
+    """After how long without a word, asked for in between, the link to an agent counts as broken."""
+
     @model_validator(mode="after")
     def _both_of_tls(self) -> GatewaySettings:
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -99,8 +99,7 @@ class CallSocket(asyncio.Protocol):
 
     def _take(self, message: bytes) -> None:
         if self._client is not None:
-            for sent in pb.MultiplexRequest.FromString(message).frames:
-                self._client.take(sent)
+            self._client.take_all(pb.MultiplexRequest.FromString(message))
         elif self.serving is None:
             hello = pb.SocketHello.FromString(message)
             self.serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")
@@ -128,7 +127,7 @@ class CallSocket(asyncio.Protocol):
         early, self._early = self._early, []
         self._take_all(early)
 
-    def _put(self, relay: Relay, response: bytes, last_sequence: int) -> None:
+    def _put(self, relay: Relay | None, response: bytes, last_sequence: int) -> None:
         # It leaves at once: each call's window bounds how much may wait in the connection.
         if self.transport is not None:
             self.transport.write(frame(response))

@@ -772,7 +772,7 @@ class MultiplexRequest(_message.Message):
     FRAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallFrame]:
-        """In order for each call."""
+        """In order for each call. None at all asks whether the connection lives: an empty response answers."""
 
     def __init__(
         self,

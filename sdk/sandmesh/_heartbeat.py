@@ -1,0 +1,76 @@
+"""Finds out within seconds that a connection is dead though it looks open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from sandmesh._multiplex import Stream
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import MeshUnavailable
+
+# A gateway answers an empty request with an empty response, where nothing was heard for so long.
+BEAT_SECONDS = 2.0
+DEAD_SECONDS = 6.0
+
+
+class WatchedStream:
+    """A stream of Multiplex that ends when its other side is silent, as long as there are calls to hear of."""
+
+    def __init__(self, stream: Stream, busy: Callable[[], bool], on_dead: Callable[[], None]) -> None:
+        self._stream = stream
+        self._busy = busy
+        self._on_dead = on_dead
+        self._loop = asyncio.get_running_loop()
+        self._heard = self._loop.time()
+        self._dead = False
+        self._writing = asyncio.Lock()
+        self._beat: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._look)
+
+    async def read(self) -> object:
+        """Give the next response, anything else at the end.
+
+        Raises:
+            MeshUnavailable: The other side is silent.
+        """
+        try:
+            response = await self._stream.read()
+        except asyncio.CancelledError:
+            if self._dead:
+                raise MeshUnavailable(f"the mesh was silent for {DEAD_SECONDS:g} s") from None
+            raise
+        self._heard = self._loop.time()
+        return response
+
+    async def write(self, request: pb.MultiplexRequest) -> None:
+        """Send a request once there is room for it."""
+        async with self._writing:
+            await self._stream.write(request)
+
+    async def done_writing(self) -> None:
+        """Say that no request follows."""
+        async with self._writing:
+            await self._stream.done_writing()
+
+    def cancel(self) -> bool:
+        """End it at once."""
+        self._timer.cancel()
+        if self._beat is not None:
+            self._beat.cancel()
+        return self._stream.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if not self._busy():
+            self._heard = now
+        elif now - self._heard > DEAD_SECONDS:
+            self._dead = True
+            self._on_dead()
+            self.cancel()
+            return
+        elif now - self._heard >= BEAT_SECONDS and (self._beat is None or self._beat.done()):
+            self._beat = self._loop.create_task(self.write(pb.MultiplexRequest()))
+            # How it failed is what reading tells.
+            self._beat.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._look)

@@ -1,0 +1,7 @@
+"""A mesh for the tests that break things around it."""
+
+from __future__ import annotations
+
+from tests.mesh.conftest import mesh
+
+__all__ = ["mesh"]
