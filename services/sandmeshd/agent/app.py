@@ -17,16 +17,16 @@ from urllib.parse import urlsplit
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.agent.birth import describe
-from sandmeshd.agent.call import Patience
 from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.egress import Egress
-from sandmeshd.agent.engine import Engine, Identity
+from sandmeshd.agent.engine import Engine, Held, Identity
 from sandmeshd.agent.link import serve_links
 from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Limits, Processes
 from sandmeshd.agent.programs import Programs
 from sandmeshd.agent.shell import Shell
+from sandmeshd.agent.spill import Disk
 
 if TYPE_CHECKING:
     from sandmeshd.agent.toolbox import Toolbox
@@ -69,7 +69,7 @@ def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engi
     identity = Identity(config.sandbox_id, config.agent_token, VERSION)
     stated = config.HasField("finished_call_ttl")
     keeping = Keeping(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if stated else Keeping()
-    return Engine(identity, config.fencing_token, tools, keeping, Patience())
+    return Engine(identity, config.fencing_token, tools, Held(keeping, disk=Disk(config.workspace)))
 
 
 def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, shell: Shell) -> Callable[[], Toolbox]:

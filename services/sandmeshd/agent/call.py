@@ -13,6 +13,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
 from sandmeshd.agent.inside import blocks
 from sandmeshd.agent.log import EVENT_COST, EventLog, hold_window
+from sandmeshd.agent.spill import Disk, Spill
 from sandmeshd.agent.stdin import Input
 
 CHUNK: Final = 64 << 10
@@ -60,10 +61,10 @@ class Patience:
 class Call:
     """A call from its start until its log is forgotten. Handlers write to it, a link's subscription reads it."""
 
-    def __init__(self, start: pb.CallStart, patience: Patience) -> None:
+    def __init__(self, start: pb.CallStart, patience: Patience, disk: Disk | None = None) -> None:
         self.id = start.call_id
         self.patience = patience
-        self.log = EventLog(hold_window(start.window_bytes))
+        self.log = EventLog(hold_window(start.window_bytes), Spill(disk))
         self.head = pb.CallEventBatch(call_id=start.call_id).SerializeToString()
         self.input = Input(partial(self._notify, now=True)) if start.takes_input else None
         self.finished = False
@@ -257,6 +258,7 @@ class Call:
             self._subscriber.replaced()
         self._subscriber = subscriber
         self._gave_up = False
+        self.log.spilling = False
         self._forget_grace()
 
     def detach(self, subscriber: Subscriber) -> None:
@@ -265,6 +267,8 @@ class Call:
             return
         self._subscriber = None
         if not self.finished:
+            self.log.spilling = not self._drops
+            self._wake()
             loop = asyncio.get_running_loop()
             self._grace = loop.call_later(self.patience.reattach, self._give_up)
 

@@ -80,7 +80,9 @@ class Calls:
             if not many and self._finished[call_id] > now:
                 return
             del self._finished[call_id]
-            self._bytes -= self._calls.pop(call_id).log.used
+            forgotten = self._calls.pop(call_id)
+            self._bytes -= forgotten.log.used
+            forgotten.log.close()
             self._expired[call_id] = None
             if len(self._expired) > self._keeping.expired_ids:
                 self._expired.popitem(last=False)

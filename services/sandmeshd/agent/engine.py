@@ -14,6 +14,7 @@ from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import Call, Outcome, Patience
 from sandmeshd.agent.calls import Calls, Keeping
+from sandmeshd.agent.spill import Disk
 
 if TYPE_CHECKING:
     from sandmeshd.agent.toolbox import Handler, Toolbox
@@ -28,16 +29,27 @@ class Identity:
     version: str
 
 
+@dataclass(frozen=True)
+class Held:
+    """What is held of calls that nobody reads: for how long, how much, and where."""
+
+    keeping: Keeping = field(default_factory=Keeping)
+    patience: Patience = field(default_factory=Patience)
+    disk: Disk | None = None
+
+
 class Engine:
     """The calls of one sandbox, whichever link they came by."""
 
     def __init__(
-        self, identity: Identity, fencing_token: int, tools: Callable[[], Toolbox], keeping: Keeping, patience: Patience
+        self, identity: Identity, fencing_token: int, tools: Callable[[], Toolbox], held: Held | None = None
     ) -> None:
         self.identity = identity
-        self.calls = Calls(keeping)
+        held = held or Held()
+        self.calls = Calls(held.keeping)
         self._tools = tools
-        self._patience = patience
+        self._patience = held.patience
+        self._disk = held.disk
         self._token = fencing_token
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,7 +106,7 @@ class Engine:
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("timeout is above 0")
         declared, handler = self._tools().prepare(start.tool, arguments)
-        call = Call(start, self._patience)
+        call = Call(start, self._patience, self._disk)
         self.calls.add(call)
         task = self._loop.create_task(self._run(call, declared, handler, seconds))
         self._tasks.add(task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.spill import Extent, Spill
 
 SMALLEST_WINDOW: Final = 64 << 10
 DEFAULT_WINDOW: Final = 1 << 20
@@ -17,7 +18,7 @@ EVENT_COST: Final = 96
 
 class _Kept(NamedTuple):
     sequence: int
-    piece: bytes
+    piece: bytes | Extent
     before: int
     """How many bytes of output the events before it carried, and"""
     output: int
@@ -51,8 +52,11 @@ class EventLog:
     Each is kept as the bytes of a CallEventBatch that holds it alone: joined, such bytes are one batch of all of them.
     """
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, spill: Spill | None = None) -> None:
         self.window = window
+        self.spilling = False
+        """Whether what does not fit goes to disk: so it is while nobody is attached."""
+        self._spill = spill or Spill(None)
         self.used = 0
         """Bytes that the kept events take."""
         self.last = 0
@@ -65,7 +69,12 @@ class EventLog:
 
     @property
     def room(self) -> int:
-        """How many more bytes of output fit into the window."""
+        """How many more bytes of output fit into the window, or on disk where that is asked for."""
+        room = self._memory
+        return max(room, self._spill.room - EVENT_COST) if self.spilling else room
+
+    @property
+    def _memory(self) -> int:
         return self.window - RESERVE - EVENT_COST - self.used
 
     @property
@@ -88,9 +97,14 @@ class EventLog:
         self.last += 1
         event.sequence = self.last
         piece = _piece(event)
-        self._events.append(_Kept(self.last, piece, self._output, self._output + output))
+        extent = self._spill.append(piece) if self.spilling and self._memory < len(piece) else None
+        self._events.append(_Kept(self.last, extent or piece, self._output, self._output + output))
         self._output += output
-        self.used += len(piece) + EVENT_COST
+        self.used += 0 if extent else len(piece) + EVENT_COST
+
+    def close(self) -> None:
+        """Let go of what is on disk; nothing is asked for any more."""
+        self._spill.close()
 
     def acknowledge(self, sequence: int) -> None:
         """Let go of all events up to and with this one."""
@@ -122,18 +136,22 @@ class EventLog:
             place = Place(self._gap.last, self._gap.output)
         index = self._head + max(0, place.sequence - self.first + 1)
         for kept in self._events[index : index + 1024]:
-            budget -= len(kept.piece)
+            size = kept.piece.size if isinstance(kept.piece, Extent) else len(kept.piece)
+            budget -= size
             if pieces and budget < 0:
                 break
-            pieces.append(kept.piece)
+            pieces.append(self._spill.read(kept.piece) if isinstance(kept.piece, Extent) else kept.piece)
             place = Place(kept.sequence, kept.output)
         return pieces, place
 
     def _pop(self) -> _Kept:
         kept = self._events[self._head]
         self._head += 1
-        self.used -= len(kept.piece) + EVENT_COST
-        self._freed += len(kept.piece)
+        if isinstance(kept.piece, Extent):
+            self._spill.free(kept.piece)
+        else:
+            self.used -= len(kept.piece) + EVENT_COST
+            self._freed += len(kept.piece)
         return kept
 
     def _compact(self) -> None:

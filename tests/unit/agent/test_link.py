@@ -19,8 +19,9 @@ from sandmesh.tools import RunShellCommand
 from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import CHUNK, SMALLEST_READ, Call, Outcome, Patience
 from sandmeshd.agent.calls import Keeping
-from sandmeshd.agent.engine import Engine, Identity
+from sandmeshd.agent.engine import Engine, Held, Identity
 from sandmeshd.agent.link import serve_links
+from sandmeshd.agent.spill import Disk
 from sandmeshd.agent.toolbox import Toolbox
 
 from .client import LENGTH, SANDBOX, TOKEN, Channel, Client, connect, hello
@@ -90,9 +91,9 @@ async def make_world(tmp_path: Path) -> AsyncGenerator[MakeWorld]:
     """Give what serves an engine."""
     servers: list[tuple[asyncio.Server, Engine]] = []
 
-    async def make(keeping: Keeping | None = None, patience: Patience | None = None) -> World:
+    async def make(keeping: Keeping | None = None, patience: Patience | None = None, disk: Disk | None = None) -> World:
         identity = Identity(SANDBOX, TOKEN, "test")
-        engine = Engine(identity, LEASE, lambda: tools, keeping or Keeping(), patience or Patience())
+        engine = Engine(identity, LEASE, lambda: tools, Held(keeping or Keeping(), patience or Patience(), disk))
         world = World(str(tmp_path / f"agent{len(servers)}.sock"), engine)
         tools = Toolbox({RunShellCommand: world.run}, ["generic"])
         loop = asyncio.get_running_loop()

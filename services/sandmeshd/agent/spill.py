@@ -1,0 +1,108 @@
+"""Output of calls that nobody is attached to, on disk once it is more than a window.
+
+The file has no name: no code in the sandbox can open it, and it is gone with the agent, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+MOST_OF_A_CALL: Final = 64 << 20
+MOST_OF_ALL: Final = 256 << 20
+MOST_PIECES: Final = 32_768
+"""What is kept of each piece takes memory, however small it is."""
+
+
+class Extent(NamedTuple):
+    """Where a piece is: positions count on, and the file is as a ring."""
+
+    start: int
+    size: int
+
+
+@dataclass
+class Disk:
+    """Where calls may spill, and how many bytes more all of them together."""
+
+    directory: str
+    left: int = MOST_OF_ALL
+
+
+class Spill:
+    """One call's pieces on disk, first in, first out; the file is made with the first and let go of with the last."""
+
+    def __init__(self, disk: Disk | None, most: int = MOST_OF_A_CALL) -> None:
+        self._disk = disk
+        self._most = most
+        self._fd = -1
+        self._size = 0
+        self._written = 0
+        self._freed = 0
+        self._pieces = 0
+
+    @property
+    def used(self) -> int:
+        """How many bytes are kept."""
+        return self._written - self._freed
+
+    @property
+    def room(self) -> int:
+        """How many more bytes fit."""
+        if self._disk is None or self._pieces >= MOST_PIECES:
+            return 0
+        size = self._size if self._fd >= 0 else min(self._most, self._disk.left)
+        return max(0, size - self.used)
+
+    def append(self, piece: bytes) -> Extent | None:
+        """Keep a piece; None where it does not fit or the disk takes no more."""
+        if self.room < len(piece) or not self._open():
+            return None
+        at = self._written % self._size
+        try:
+            first = os.pwrite(self._fd, piece[: self._size - at], at)
+            rest = os.pwrite(self._fd, piece[first:], 0) if first == self._size - at else 0
+        except OSError:
+            return None
+        if first + rest < len(piece):
+            return None
+        extent = Extent(self._written, len(piece))
+        self._written += len(piece)
+        self._pieces += 1
+        return extent
+
+    def read(self, extent: Extent) -> bytes:
+        """Give a piece."""
+        at = extent.start % self._size
+        first = os.pread(self._fd, min(extent.size, self._size - at), at)
+        return first + os.pread(self._fd, extent.size - len(first), 0)
+
+    def free(self, extent: Extent) -> None:
+        """Forget the oldest piece."""
+        self._freed = extent.start + extent.size
+        self._pieces -= 1
+        if self._pieces == 0:
+            self.close()
+
+    def close(self) -> None:
+        """Forget all."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            if self._disk is not None:
+                self._disk.left += self._size
+        self._written = self._freed = self._pieces = 0
+
+    def _open(self) -> bool:
+        if self._fd >= 0:
+            return True
+        if self._disk is None:
+            return False
+        # File systems without nameless files, and full or read-only ones, have the writer wait as before.
+        with suppress(OSError):
+            self._fd = os.open(self._disk.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._size = min(self._most, self._disk.left)
+            self._disk.left -= self._size
+        return self._fd >= 0
