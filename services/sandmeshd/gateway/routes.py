@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -16,8 +15,7 @@ from sandmeshd.gateway.link import AgentLink, connect
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
-_TOLD_SECONDS: Final = 4.0
-_ASK_AGAIN_SECONDS: Final = 0.1
+_ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 class Routes:
@@ -78,11 +76,11 @@ class Routes:
     async def why_lost(self, sandbox_id: str) -> SandmeshError:
         """Say how a sandbox ended whose link broke: its node may take a moment to find out."""
         fallback = SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": "its agent is gone"})
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_TOLD_SECONDS):
-                while (told := await self._how_it_ended(sandbox_id)) is None:
-                    await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        for pause in _ASK_AGAIN_SECONDS:
+            told = await self._how_it_ended(sandbox_id)
+            if told is not None:
                 return told
+            await asyncio.sleep(pause)
         return fallback
 
     async def _how_it_ended(self, sandbox_id: str) -> SandmeshError | None:

@@ -1,0 +1,78 @@
+"""A sandbox that ends under a call: the call ends too, and says how the sandbox ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from sandmesh import BaseSandboxAsync, ProcessAsync, SandboxService, errors
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmeshd.mesh import Mesh
+from sandmeshd.runtime.channels import open_channel
+
+
+async def waiting(box: BaseSandboxAsync) -> ProcessAsync:
+    """Start a process that stays."""
+    process = await box.processes.start("echo up; sleep 1000")
+    await process.wait_for_log("up")
+    return process
+
+
+async def lost(process: ProcessAsync) -> errors.SandboxLost:
+    """Wait until a process is lost."""
+    with pytest.raises(errors.SandboxLost) as caught:
+        await process.wait(30)
+    return caught.value
+
+
+async def test_a_sandbox_whose_agent_was_killed_is_lost_with_that_reason(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        process = await waiting(box)
+        await kill_agent(mesh)
+        assert "signal 9" in (await lost(process)).facts["detail"]
+
+
+async def test_a_sandbox_that_was_released_is_lost_with_that_reason(mesh: Mesh) -> None:
+    service = SandboxService(base_url=mesh.addresses[0])
+    await service.start()
+    (box,) = await service.connect_async("s", user_id="u")
+    async with BaseSandboxAsync(box.sandbox_id, base_url=mesh.addresses[0]) as other:
+        process = await waiting(other)
+        await service.release_async("s", user_id="u")
+        assert "released" in (await lost(process)).facts["detail"]
+    await service.stop()
+
+
+async def test_a_sandbox_whose_lease_ran_out_is_lost_with_that_reason(mesh: Mesh) -> None:
+    async with open_channel(mesh.addresses[0]) as channel:
+        slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
+        request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot], ttl=Duration(seconds=2))
+        answer = await session_pb2_grpc.SessionServiceStub(channel).ConnectSession(request)
+        (record,) = answer.session.sandboxes.values()
+        async with BaseSandboxAsync(record.sandbox_id, base_url=mesh.addresses[0]) as box:
+            assert "ran out" in (await lost(await waiting(box))).facts["detail"]
+
+
+async def test_calls_of_a_mesh_that_went_away_say_so(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        process = await waiting(box)
+        await box.close()
+        with pytest.raises(errors.MeshUnavailable, match="closed"):
+            await process.wait(30)
+
+
+async def kill_agent(mesh: Mesh) -> None:
+    """Kill the agent of a mesh's only sandbox, as a node that is out of memory might."""
+    runtime = Path(mesh.addresses[0].removeprefix("unix://")).parents[1]
+    (path,) = runtime.glob("**/agent.sock")
+    _, writer = await asyncio.open_unix_connection(path)
+    peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    os.kill(int.from_bytes(peer[:4], "little"), signal.SIGKILL)
+    writer.close()
