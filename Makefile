@@ -28,6 +28,10 @@ faults-free: set-up-dev
 faults: set-up-dev
 	@SANDMESH_FAULTS=full $(VENV)/python -m pytest tests/faults $(ARGS)
 
+# Streams of 1 GiB over connections that are cut and stalled every 100 ms.
+faults: set-up-dev
+	@SANDMESH_TEST_STREAM_MIB=1024 $(VENV)/python -m pytest tests/faults/test_broken_connections.py $(ARGS)
+
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)
 

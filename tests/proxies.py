@@ -22,6 +22,8 @@ class Faults:
     cuts: int = 0
     stalls: int = 0
     bytes: int = 0
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    """While it is set, things are broken."""
 
 
 @dataclass(eq=False)
@@ -80,6 +82,7 @@ class FaultProxy:
     async def break_things(self) -> None:
         """Cut or stall every connection, again and again."""
         while True:
+            await self.faults.go.wait()
             await asyncio.sleep(self.faults.period)
             for pair in list(self._pairs):
                 self._break(pair)
@@ -94,6 +97,12 @@ class FaultProxy:
             # In the middle of whatever comes next; a connection that is quiet is cut at once.
             pair.left = self._random.randrange(CHUNK)
             asyncio.get_running_loop().call_later(self.faults.period / 4, pair.cut)
+
+    def heal(self) -> None:
+        """Break nothing more, and let pass what is held up."""
+        self.faults.go.clear()
+        for pair in self._pairs:
+            pair.passes.set()
 
     def die(self) -> None:
         """Hold up for good what is open; who connects anew gets through."""

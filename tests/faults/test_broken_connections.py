@@ -20,7 +20,7 @@ from tests.proxies import FaultProxy, Faults, broken, broken_socket
 
 MIB = 1 << 20
 # The short form; `make faults` gives 1024.
-MEBIBYTES = int(os.environ.get("SANDMESH_TEST_STREAM_MIB", "32"))
+MEBIBYTES = int(os.environ.get("SANDMESH_TEST_STREAM_MIB", "8"))
 
 PRINTS = """
 import hashlib, random, sys
@@ -69,10 +69,12 @@ async def digest(process: ProcessAsync) -> tuple[int, str, str]:
 @pytest.mark.timeout(60 + 4 * MEBIBYTES)
 async def test_an_output_arrives_whole_over_connections_that_are_cut_and_stalled() -> None:
     faults = Faults()
-    async with through(faults) as (address, _), BaseSandboxAsync(base_url=address) as box:
+    async with through(faults) as (address, proxy), BaseSandboxAsync(base_url=address) as box:
+        faults.go.set()
         process = await box.processes.start(["python3", "-c", PRINTS.format(count=MEBIBYTES)])
         size, seen, told = await digest(process)
         ended = await process.wait()
+        proxy.heal()
     assert (size, seen) == (MEBIBYTES * MIB, told)
     assert (ended.reason, ended.exit_code) == ("EXITED", 42)
     assert faults.cuts > 3
@@ -82,12 +84,14 @@ async def test_an_output_arrives_whole_over_connections_that_are_cut_and_stalled
 @pytest.mark.timeout(60 + 4 * MEBIBYTES)
 async def test_input_arrives_whole_over_connections_that_are_cut_and_stalled() -> None:
     faults, data = Faults(seed=2), os.urandom(MEBIBYTES * MIB // 2)
-    async with through(faults) as (address, _), BaseSandboxAsync(base_url=address) as box:
+    async with through(faults) as (address, proxy), BaseSandboxAsync(base_url=address) as box:
+        faults.go.set()
         process = await box.processes.start(["python3", "-c", TAKES])
         await process.write(data)
         await process.close_stdin()
         told = b"".join([event.data async for event in process if isinstance(event, Output)])
         assert (await process.wait()).exit_code == 0
+        proxy.heal()
     assert told.decode().split() == [str(len(data)), hashlib.sha256(data).hexdigest()]
     assert faults.cuts > 1
 
@@ -100,13 +104,14 @@ async def test_an_output_arrives_whole_when_the_links_to_the_agent_break(mesh: M
         path.rename(aside)
         try:
             async with broken_socket(str(path), str(aside), faults):
-                process = await box.processes.start(["python3", "-c", PRINTS.format(count=48)])
+                faults.go.set()
+                process = await box.processes.start(["python3", "-c", PRINTS.format(count=12)])
                 size, seen, told = await digest(process)
                 assert (await process.wait()).exit_code == 42
         finally:
             path.unlink(missing_ok=True)
             aside.rename(path)
-    assert (size, seen) == (48 * MIB, told)
+    assert (size, seen) == (12 * MIB, told)
     assert faults.cuts > 1
 
 
