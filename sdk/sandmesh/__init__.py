@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from sandmesh._version import __version__
     from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
     from sandmesh.errors import SandmeshError
-    from sandmesh.events import CallEvent, ContentBlock, Dropped, Output, Progress, Result, Started
+    from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType
+    from sandmesh.kernels import KernelAsync, KernelInfo, KernelsAsync
     from sandmesh.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.results import ToolResult
     from sandmesh.services import SandboxService
     from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
+    from sandmesh.sync_kernels import Kernel, Kernels
     from sandmesh.sync_processes import Process, Processes
 
 __all__ = [
@@ -32,6 +34,12 @@ __all__ = [
     "Dropped",
     "FilesystemSandbox",
     "FilesystemSandboxAsync",
+    "InputRequested",
+    "Kernel",
+    "KernelAsync",
+    "KernelInfo",
+    "Kernels",
+    "KernelsAsync",
     "Limits",
     "NetworkGrant",
     "Output",
@@ -68,6 +76,12 @@ _HOMES = {
     "Limits": "inputs",
     "NetworkGrant": "inputs",
     "SandboxType": "inputs",
+    "InputRequested": "events",
+    "Kernel": "sync_kernels",
+    "KernelAsync": "kernels",
+    "KernelInfo": "kernels",
+    "Kernels": "sync_kernels",
+    "KernelsAsync": "kernels",
     "Process": "sync_processes",
     "ProcessAsync": "processes",
     "ProcessInfo": "processes",

@@ -109,6 +109,11 @@ class CallMux:
             self._bulk.append(call.input_frame(item))
             self._wake()
 
+    def send_line(self, call: Call, line: str) -> None:
+        """Send a line for a call's standard input."""
+        call.last_input += 1
+        self.send_input(call, pb.Input(sequence=call.last_input, data=f"{line}\n".encode()))
+
     def detach(self, call: Call) -> None:
         """Let go of a call, which goes on."""
         if self._calls.get(call.call_id) is call:

@@ -11,7 +11,7 @@ from sandmesh._assembly import Assembly
 from sandmesh._calls import GRACE_SECONDS, Call, Order
 from sandmesh._multiplex import CallMux
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import DeadlineExceeded, SandmeshError
+from sandmesh.errors import DeadlineExceeded, SandmeshError, WrongState
 from sandmesh.events import CallEvent, EventReader, Result
 from sandmesh.results import ToolResult
 
@@ -31,7 +31,7 @@ def _patience(order: Order) -> float:
     return order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
 
 
-class _Collector:
+class Collector:
     """Collects a call whole and acknowledges as it comes."""
 
     def __init__(self, mux: CallMux) -> None:
@@ -40,6 +40,7 @@ class _Collector:
         self._assembly: Assembly | None = None
 
     def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
+        """Collect events; the result ends the collection."""
         assembly = self._assembly
         if assembly is None:
             assembly = self._assembly = Assembly(call.order.tool, call.call_id)
@@ -55,18 +56,19 @@ class _Collector:
         """Do nothing: no input was sent."""
 
     def on_error(self, error: SandmeshError) -> None:
+        """End the collection."""
         if not self.done.done():
             self.done.set_exception(error)
 
 
-async def run_call(mux: CallMux, order: Order) -> ToolResult:
+async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
     """Run a call and give its result.
 
     Raises:
         SandmeshError: The mesh refused it or could not go on with it.
         DeadlineExceeded: There was no result in its time, nor an answer a little later.
     """
-    collector = _Collector(mux)
+    collector = collector or Collector(mux)
     call = mux.begin(order, collector)
     late = mux.loop.call_later(_patience(order), lambda: collector.on_error(_overdue(order)))
     try:
@@ -160,6 +162,16 @@ class EventStream(AsyncIterator[CallEvent]):
         buffer.ready.clear()
         self._acknowledge(taken[-1][1], sum(size for _, _, size in taken))
         return [event for event, _, _ in taken]
+
+    async def answer(self, line: str) -> None:
+        """Give a line of input to code that asked for one.
+
+        Raises:
+            WrongState: The call was not started, or takes no input.
+        """
+        if self._mux is None or self._call is None or not self._order.takes_input:
+            raise WrongState("no call that takes input runs here", {"state": "NO_INPUT"})
+        self._mux.send_line(self._call, line)
 
     async def aclose(self) -> None:
         """Cancel the call if it still runs, and end the iteration."""

@@ -29,6 +29,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import WrongState
 from sandmesh.inputs import Options
+from sandmesh.kernels import KernelsAsync
 from sandmesh.processes import ProcessesAsync
 from sandmesh.results import ToolResult
 from sandmesh.tools import (
@@ -121,6 +122,11 @@ class SandboxAsync:
     def is_open(self) -> bool:
         """Whether it was started and not closed."""
         return self._attachment is not None
+
+    @property
+    def kernels(self) -> KernelsAsync:
+        """The sandbox's kernels: create, get, list."""
+        return KernelsAsync(self._attached, self._wanted.timeout)
 
     @property
     def processes(self) -> ProcessesAsync:

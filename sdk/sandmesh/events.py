@@ -59,6 +59,14 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class InputRequested:
+    """The code waits for a line of input; `password` says that what is typed must not be shown."""
+
+    prompt: str
+    password: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """How the call ended: EXITED, TIMED_OUT, CANCELLED, KILLED, OUT_OF_MEMORY or SANDBOX_LOST.
 
@@ -73,7 +81,7 @@ class Result:
     structured: dict[str, Any] | None
 
 
-CallEvent: TypeAlias = Started | Output | ContentBlock | Progress | Dropped | Result
+CallEvent: TypeAlias = Started | Output | ContentBlock | Progress | Dropped | InputRequested | Result
 
 STREAMS: dict[int, StreamName] = {pb.STREAM_STDOUT: "stdout", pb.STREAM_STDERR: "stderr"}
 
@@ -123,6 +131,7 @@ class EventReader:
             "content": lambda event: ContentBlock(read_block(event)),
             "progress": lambda event: Progress(event.progress, event.total or None, event.message),
             "dropped": lambda event: Dropped(event.bytes),
+            "input_requested": lambda event: InputRequested(event.prompt, event.password),
             "result": read_result,
         }
 

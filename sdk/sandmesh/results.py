@@ -76,6 +76,17 @@ class ToolResult(dict[str, Any]):
         found: dict[str, Any] | None = self.get("structuredContent")
         return found
 
+    def forms(self, kind: str) -> list[Any]:
+        """Give what was shown in one form, by its MIME type: "text/html", "image/svg+xml", "application/json", ..."""
+        annotated = [block.get("annotations") for block in self.content]
+        return [forms[kind] for forms in annotated if isinstance(forms, dict) and kind in forms]
+
+    @property
+    def records(self) -> list[list[dict[str, Any]]]:
+        """The data frames that were shown, each as its first 500 rows."""
+        tables = self.forms("application/vnd.dataresource+json")
+        return [table["data"] for table in tables]
+
     def _bytes(self, stream: str) -> bytes:
         raw: dict[str, bytes] | None = getattr(self, "_raw", None)
         return raw[stream] if raw is not None else self._joined(stream).encode()

@@ -9,6 +9,7 @@ from sandmesh._fs_sync import Files
 from sandmesh._ports import ExposedPortAsync
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.inputs import Options
+from sandmesh.sync_kernels import Kernels
 from sandmesh.sync_processes import Processes
 
 
@@ -65,6 +66,11 @@ class Sandbox(Facade):
     def sandbox_type(self) -> str:
         """The sandbox's type; of one that was attached to, its template once the box is open."""
         return self.twin.sandbox_type
+
+    @property
+    def kernels(self) -> Kernels:
+        """The sandbox's kernels: create, get, list."""
+        return Kernels(self.twin.kernels)
 
     @property
     def processes(self) -> Processes:

@@ -16,22 +16,29 @@ from sandmesh.tools.filesystem import (
     WriteFile,
 )
 from sandmesh.tools.generic import RunIpythonCell, RunShellCommand
+from sandmesh.tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
 from sandmesh.tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
 
 __all__ = [
     "PLUMBING",
     "TOOLS",
     "CreateDirectory",
+    "CreateKernel",
+    "DeleteKernel",
     "DirectoryTree",
     "Edit",
     "EditFile",
     "GetFileInfo",
+    "InterruptKernel",
     "ListAllowedDirectories",
     "ListDirectory",
+    "ListKernels",
     "ListProcesses",
     "MoveFile",
     "ReadFile",
     "ReadMultipleFiles",
+    "RestartKernel",
+    "RunCell",
     "RunIpythonCell",
     "RunShellCommand",
     "SearchFiles",

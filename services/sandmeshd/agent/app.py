@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -21,6 +21,8 @@ from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.egress import Egress
 from sandmeshd.agent.engine import Engine, Held, Identity
+from sandmeshd.agent.kernels import open_jupyter, open_kernel
+from sandmeshd.agent.kernelset import Kernels
 from sandmeshd.agent.link import serve_links
 from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Limits, Processes
@@ -52,12 +54,10 @@ async def open_agent(
     async with AsyncExitStack() as stack:
         processes = Processes(control, Limits(config.max_processes or _PROCESSES, config.max_file_bytes))
         stack.callback(processes.close)
-        cells = Cells(processes, config.workspace, memory)
-        stack.push_async_callback(cells.close)
-        cells.renew()
+        kernels = _kernels(stack, config, processes, memory)
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
-        engine = _engine(config, _tools(stack, config, cells, Shell(programs)))
+        engine = _engine(config, _tools(stack, config, kernels, Shell(programs)))
         stack.push_async_callback(engine.close)
         egress = await _open_egress(stack, config.egress_port)
         await _listen(stack, config.listen, serve_links(engine, egress))
@@ -72,7 +72,26 @@ def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engi
     return Engine(identity, config.fencing_token, tools, Held(keeping, disk=Disk(config.workspace)))
 
 
-def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, shell: Shell) -> Callable[[], Toolbox]:
+def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Processes, memory: Memory) -> Kernels:
+    """Have the default kernel made; the others are when they are asked for."""
+
+    def make(language: str, cwd: str) -> Cells:
+        if language == "python":
+            return Cells(processes, partial(open_kernel, processes, cwd), memory)
+        environment = dict(config.environment)
+        return Cells(processes, partial(open_jupyter, processes, config.python, environment, language, cwd), memory)
+
+    default = make("python", config.workspace)
+    stack.push_async_callback(default.close)
+    default.renew()
+    kernels = Kernels(default, make, config.workspace)
+    stack.push_async_callback(kernels.close)
+    return kernels
+
+
+def _tools(
+    stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell
+) -> Callable[[], Toolbox]:
     """Have the tools made by the first call that needs them; where they are still to be imported, in a thread."""
 
     def make() -> Any:
@@ -82,7 +101,7 @@ def _tools(stack: AsyncExitStack, config: agent_pb2.AgentConfig, cells: Cells, s
         files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes)
         ports = import_module("sandmeshd.agent.exposing").Exposures()
         services = {**files.services(), **ports.services()}
-        toolbox = handlers.make_toolbox(cells, shell, workspace, config.tool_groups, services)
+        toolbox = handlers.make_toolbox(kernels, shell, workspace, config.tool_groups, services)
         # What was imported stays; collections need not look at it again.
         gc.freeze()
         return toolbox

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,6 +140,17 @@ class Call:
         self._make_room(len(block))
         self.log.append(pb.CallEvent(content=pb.Content(json=block)), len(block))
         self._notify(now=False)
+
+    def ask_input(self, asked: bytes) -> None:
+        """Tell the caller that a line of input is awaited; `asked` is the kernel's JSON, which may be anything."""
+        try:
+            told = json.loads(asked)
+            prompt, password = str(told["prompt"])[:_LONGEST_MESSAGE], bool(told["password"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            prompt, password = "", False
+        prompt = prompt.encode("utf-8", "backslashreplace").decode()
+        self.log.append(pb.CallEvent(input_requested=pb.InputRequested(prompt=prompt, password=password)))
+        self._notify(now=True)
 
     async def text(self, told: str, description: str = "stderr") -> None:
         """Keep a text as content."""

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.call import Call, Outcome
 from sandmeshd.agent.inside import frames
-from sandmeshd.agent.kernels import Kernel, open_kernel
+from sandmeshd.agent.kernels import Kernel
 from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Ended, Processes
 
-if TYPE_CHECKING:
-    from sandmesh.tools import RunIpythonCell
+MakeKernel = Callable[[], Coroutine[Any, Any, Kernel]]
 
 _WHY: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
+
+
+class Code(Protocol):
+    """A cell: its code, and the seconds after which it is stopped."""
+
+    @property
+    def code(self) -> str:
+        """The code."""
+        ...
+
+    @property
+    def timeout(self) -> float | None:
+        """The seconds; None for no limit."""
+        ...
 
 
 class Turns:
@@ -48,20 +63,23 @@ class Turns:
 
 
 class Cells:
-    """The sandbox's kernel and the cells that wait for it."""
+    """A kernel, replaced when it dies, and the cells that wait for it; `make` makes one."""
 
-    def __init__(self, processes: Processes, cwd: str, memory: Memory | None = None) -> None:
+    def __init__(self, processes: Processes, make: MakeKernel, memory: Memory) -> None:
         self._processes = processes
-        self._memory = memory or Memory()
+        self._memory = memory
         self._kills = 0
-        self._cwd = cwd
+        self._make = make
+        self._running: Kernel | None = None
+        self._ending = ""
         self._turns = Turns()
         self._loop = asyncio.get_running_loop()
         self._kernel: asyncio.Task[Kernel] | None = None
 
     def renew(self) -> asyncio.Task[Kernel]:
         """Have a kernel made now, so that the next cell finds one."""
-        self._kernel = self._loop.create_task(open_kernel(self._processes, self._cwd))
+        self._ending = ""
+        self._kernel = self._loop.create_task(self._make())
         # One that fails is tried again by the cell that needs it, which then says why.
         self._kernel.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._kernel
@@ -75,7 +93,24 @@ class Cells:
                 if isinstance(kernel, Kernel):
                     kernel.close()
 
-    async def run(self, cell: RunIpythonCell, call: Call) -> Outcome:
+    @property
+    def busy(self) -> bool:
+        """Whether a cell runs."""
+        return self._running is not None
+
+    def interrupt(self) -> None:
+        """Interrupt the cell that runs, if one does."""
+        if self._running is not None:
+            self._running.process.signal(signal.SIGINT)
+
+    async def end(self, how: str) -> None:
+        """End the kernel's process; a cell that runs ends with that in words."""
+        self._ending = how
+        kernel = await self._current()
+        kernel.process.kill()
+        await asyncio.shield(kernel.process.ended)
+
+    async def run(self, cell: Code, call: Call) -> Outcome:
         """Run a cell when its turn comes."""
         if not await self._turns.take(call):
             return await _stopped(call, "before it ran")
@@ -84,7 +119,7 @@ class Cells:
         finally:
             self._turns.give()
 
-    async def _run(self, cell: RunIpythonCell, call: Call) -> Outcome:
+    async def _run(self, cell: Code, call: Call) -> Outcome:
         kernel = await self._living(call)
         call.started(kernel.pid)
         alarm = None
@@ -93,7 +128,11 @@ class Cells:
         watch = _Watch(kernel, call)
         with call.stopping(watch.stop, kernel.process.signal):
             _send(kernel, cell.code.encode("utf-8", "surrogatepass"), call)
-            end = await kernel.follow(call)
+            self._running = kernel
+            try:
+                end = await kernel.follow(call)
+            finally:
+                self._running = None
         for timer in (alarm, watch.timer):
             if timer is not None:
                 timer.cancel()
@@ -102,8 +141,9 @@ class Cells:
     async def _living(self, call: Call) -> Kernel:
         kernel = await self._current()
         if kernel.process.ended.done():
+            told = self._ending
             ended = await self._bury(kernel)
-            if kernel.used:
+            if kernel.used and not told:
                 how = "it ran out of memory" if self._is_victim(ended) else _how(ended)
                 await call.text(f"The kernel had died since the last cell ({how}): this one is fresh.\n")
             kernel = await self._current()
@@ -128,7 +168,10 @@ class Cells:
 
     async def _ended(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
         if end is None or end[0] & frames.LEAVES:
+            how = self._ending
             ended = await self._bury(kernel)
+            if end is None and how and call.stop_reason is None:
+                return await _ended_by_order(call, how)
             if end is None and call.stop_reason is None and self._is_victim(ended):
                 return await self._out_of_memory(call)
             return await (_dead(call, ended) if end is None else _left(call))
@@ -136,7 +179,10 @@ class Cells:
             # A late interrupt must not hit the next cell.
             await self._processes.settled()
             return await _stopped(call, "and was interrupted; the kernel and its variables were kept")
-        return Outcome(is_error=bool(end[0] & frames.FAILED), message=end[1:].decode("utf-8", "replace"))
+        line, _, raised = end[1:].partition(b"\0")
+        failed = bool(end[0] & frames.FAILED)
+        message = line.decode("utf-8", "replace")
+        return Outcome(is_error=failed, message=message, structured=_error(raised) if failed else b"")
 
     async def _out_of_memory(self, call: Call) -> Outcome:
         lost = "The kernel was ended: its variables are lost, and the next cell gets a fresh one."
@@ -158,6 +204,16 @@ class _Watch:
         self.timer = asyncio.get_running_loop().call_later(self._patience, self._kernel.process.kill)
 
 
+def _error(raised: bytes) -> bytes:
+    """Write what was raised as a structured result, if the kernel told it in the form that it should have."""
+    try:
+        error = json.loads(raised)
+        told = {"name": str(error["name"]), "value": str(error["value"]), "traceback": list(error["traceback"])}
+        return json.dumps({"error": told}).encode() if len(raised) <= frames.MAX_ERROR else b""
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return b""
+
+
 def _send(kernel: Kernel, code: bytes, call: Call) -> None:
     if call.input is None:
         kernel.send(frames.RUN, code)
@@ -170,6 +226,12 @@ async def _stopped(call: Call, how: str) -> Outcome:
     message = f"The cell {_WHY[call.stop_reason or pb.END_REASON_CANCELLED]} {how}."
     await call.text(message + "\n")
     return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED, message=message)
+
+
+async def _ended_by_order(call: Call, how: str) -> Outcome:
+    message = f"The kernel was {how} while the cell ran: its variables are gone."
+    await call.text(message + "\n")
+    return Outcome(is_error=True, reason=pb.END_REASON_CANCELLED, message=message)
 
 
 async def _left(call: Call) -> Outcome:

@@ -7,10 +7,24 @@ from contextlib import suppress
 from functools import partial
 
 from sandmesh.errors import InvalidArgument
-from sandmesh.tools import ListProcesses, RunIpythonCell, RunShellCommand, StartProcess, Tool, WaitForPort, parse
+from sandmesh.tools import (
+    CreateKernel,
+    DeleteKernel,
+    InterruptKernel,
+    ListKernels,
+    ListProcesses,
+    RestartKernel,
+    RunCell,
+    RunIpythonCell,
+    RunShellCommand,
+    StartProcess,
+    Tool,
+    WaitForPort,
+    parse,
+)
 from sandmeshd.agent import files
-from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.confine import Workspace
+from sandmeshd.agent.kernelset import Kernels
 from sandmeshd.agent.ports import wait_for_port
 from sandmeshd.agent.shell import Shell, check_user
 from sandmeshd.agent.threads import in_thread
@@ -18,15 +32,16 @@ from sandmeshd.agent.toolbox import Handler, Service, Toolbox
 
 
 def make_toolbox(
-    cells: Cells, shell: Shell, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service]
+    kernels: Kernels, shell: Shell, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service]
 ) -> Toolbox:
     """Give the tools of these groups, ready for their first call, and the services."""
     handlers: dict[type[Tool], Handler] = {
-        RunIpythonCell: cells.run,
+        RunIpythonCell: kernels.default.run,
         RunShellCommand: shell.run,
         StartProcess: shell.start,
         ListProcesses: shell.list,
         WaitForPort: wait_for_port,
+        **_kernel_handlers(kernels),
     }
     if "filesystem" in groups:
         handlers.update(_file_handlers(workspace))
@@ -34,6 +49,17 @@ def make_toolbox(
         with suppress(InvalidArgument):
             parse(cls, b"{}")
     return Toolbox(handlers, groups, {StartProcess: check_user}, services)
+
+
+def _kernel_handlers(kernels: Kernels) -> dict[type[Tool], Handler]:
+    return {
+        CreateKernel: kernels.create,
+        ListKernels: kernels.list,
+        RunCell: kernels.run,
+        InterruptKernel: kernels.interrupt,
+        RestartKernel: kernels.restart,
+        DeleteKernel: kernels.delete,
+    }
 
 
 def _file_handlers(workspace: Workspace) -> Mapping[type[Tool], Handler]:

@@ -6,17 +6,21 @@ import asyncio
 import json
 import socket
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import Call
 from sandmeshd.agent.inside import frames
 from sandmeshd.agent.pipes import OutputPipe
 from sandmeshd.agent.processes import Ended, Process, Processes
 
-_WAITING: Final = frozenset({frames.BLOCK_WAITS, frames.SYNC})
-_KNOWN: Final = frozenset({frames.BLOCK, frames.BLOCK_WAITS, frames.SYNC, frames.END})
+_WAITING: Final = frozenset({frames.BLOCK_WAITS, frames.SYNC, frames.ASK})
+_KNOWN: Final = frozenset({frames.BLOCK, frames.BLOCK_WAITS, frames.SYNC, frames.END, frames.ASK})
+_INSIDE: Final = str(Path(__file__).parent / "inside" / "__main__.py")
 _MOST_UNREAD: Final = 4 << 20
 _OWN_END_SECONDS: Final = 0.25
 """How long a kernel without a channel may take to end by itself: how it does is then told, not that it was killed."""
@@ -128,7 +132,9 @@ class Kernel:
                 pipe.give_to(None)
 
     async def _place(self, call: Call, kind: int, payload: bytes) -> None:
-        if kind != frames.SYNC and is_block(payload):
+        if kind == frames.ASK:
+            call.ask_input(payload)
+        elif kind != frames.SYNC and is_block(payload):
             await call.content(payload)
         if kind in _WAITING:
             self.send(frames.GO_ON)
@@ -141,6 +147,18 @@ class Kernel:
             channel.news = asyncio.get_running_loop().create_future()
             await channel.news
         return channel.next()
+
+    async def greet(self) -> None:
+        """Wait until the kernel takes cells.
+
+        Raises:
+            ToolFailure: It does not; the message is its own.
+        """
+        frame = await self._frame()
+        if frame is None or frame[0] != frames.SYNC:
+            said = frame[1][1:].decode("utf-8", "replace") if frame else "its process ended"
+            raise ToolFailure(f"The kernel did not start: {said}.")
+        self.send(frames.GO_ON)
 
     async def gone(self) -> Ended:
         """Wait for the process's end, and let go of all that it had."""
@@ -170,15 +188,38 @@ def is_block(payload: bytes) -> bool:
 
 
 async def open_kernel(processes: Processes, cwd: str) -> Kernel:
-    """Have the zygote fork a kernel.
+    """Have the zygote fork a Python kernel.
 
     Raises:
         ToolFailure: No process could be made.
     """
+    return await _open(lambda fds: processes.fork_kernel(fds, cwd))
+
+
+async def open_jupyter(
+    processes: Processes, python: str, environment: Mapping[str, str], name: str, cwd: str
+) -> Kernel:
+    """Start a Jupyter kernel that the template, or what was installed in the sandbox, has.
+
+    Raises:
+        ToolFailure: There is none of that name, or it does not start.
+    """
+    argv = [python, "-P", _INSIDE, "jupyter", "0", name]
+    kernel = await _open(lambda fds: processes.spawn(argv, fds, cwd=cwd, env=environment))
+    try:
+        await kernel.greet()
+    except BaseException:
+        kernel.process.kill()
+        kernel.close()
+        raise
+    return kernel
+
+
+async def _open(start: Callable[[list[int]], Process]) -> Kernel:
     ours, theirs = socket.socketpair()
     out, err = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
     with theirs:
-        process = processes.fork_kernel([theirs.fileno(), out.writer, err.writer], cwd)
+        process = start([theirs.fileno(), out.writer, err.writer])
     out.close_writer()
     err.close_writer()
     loop = asyncio.get_running_loop()

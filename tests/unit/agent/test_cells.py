@@ -126,7 +126,10 @@ async def test_input_is_refused_in_words(client: Client) -> None:
 async def test_input_reaches_a_cell_that_takes_it(client: Client) -> None:
     call = start(client, "print(input('name? '))", takes_input=True)
     call.send(input=pb.Input(sequence=1, data=b"Ada\n", end=True))
-    assert (await call.end()).stdout == b"name? Ada\n"
+    ended = await call.end()
+    assert ended.stdout == b"Ada\n"
+    asked = [event.input_requested.prompt for event in ended.events if event.HasField("input_requested")]
+    assert asked == ["name? "]
     assert "takes no input" in (await run(client, "input()")).result.message
 
 

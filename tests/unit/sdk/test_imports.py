@@ -11,9 +11,10 @@ import sandmesh
 
 PUBLIC = [
     "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "FilesystemSandbox",
-    "FilesystemSandboxAsync", "Limits", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
-    "Processes", "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync",
-    "SandboxService", "SandboxType", "SandmeshError", "Started", "ToolResult", "__version__", "errors", "tools",
+    "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
+    "Limits", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo", "Processes", "ProcessesAsync",
+    "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxService", "SandboxType", "SandmeshError", "Started",
+    "ToolResult", "__version__", "errors", "tools",
 ]  # fmt: skip
 
 

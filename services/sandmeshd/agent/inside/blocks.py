@@ -10,7 +10,7 @@ from typing import Any, Final
 from sandmeshd.agent.inside import frames
 
 IMAGES: Final = ("image/png", "image/jpeg")
-SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "image/svg+xml", *IMAGES)
+SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "application/json", "image/svg+xml", *IMAGES)
 """The types that objects are asked for."""
 
 _OPAQUE: Final = "<IPython.core.display."

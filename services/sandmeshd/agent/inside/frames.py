@@ -26,7 +26,12 @@ BLOCK_WAITS: Final = 17
 SYNC: Final = 18
 """The kernel waits until what it wrote before has its place among the output. No payload."""
 END: Final = 19
-"""The cell ended: one byte of flags, then one line about what went wrong, in UTF-8."""
+"""The cell ended: one byte of flags, then one line about what went wrong, in UTF-8.
+
+A zero byte and JSON may follow: what was raised, as `name`, `value` and the lines of `traceback`.
+"""
+ASK: Final = 20
+"""The code waits for a line of its input: JSON with `prompt` and `password`; the kernel waits until that was told."""
 
 FAILED: Final = 1
 """Flag of END: the code raised."""
@@ -35,6 +40,8 @@ LEAVES: Final = 2
 
 MAX_PAYLOAD: Final = 1_835_008
 """The most bytes of a payload from the kernel. A block must fit a frame of the agent's link, which holds 2 MiB."""
+MAX_ERROR: Final = 65_536
+"""The most bytes of what was raised; of more the traceback goes."""
 MAX_TEXT: Final = 262_144
 """A text block with more characters than this is split."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import getpass
 import io
 import os
 import signal
@@ -11,6 +13,8 @@ import warnings
 from typing import Any, NoReturn
 
 from sandmeshd.agent.inside import frames, launch, layer, output, shell
+
+_INPUT, _GETPASS = input, getpass.getpass
 
 
 class Kernel:
@@ -51,7 +55,7 @@ class Kernel:
             streams.take(given)
             flags, message = self._run(payload.decode())
             output.flush()
-            channel.end(flags, message)
+            channel.end(flags, message, self._shell.take_error())
             if flags & frames.LEAVES:
                 os._exit(0)
             # After the answer, which need not wait for it.
@@ -133,6 +137,14 @@ class _Streams:
         os.dup2(source, 0)
         os.close(source)
         self._input = output.NoInput() if given is None else io.TextIOWrapper(io.FileIO(0, "r", closefd=False))
+        builtins.input = _INPUT if given is None else self._ask
+        getpass.getpass = _GETPASS if given is None else self._ask_password
+
+    def _ask(self, prompt: object = "", /) -> str:
+        return self._channel.ask(str(prompt), password=False)
+
+    def _ask_password(self, prompt: object = "Password: ", *_: object, **__: object) -> str:
+        return self._channel.ask(str(prompt), password=True)
 
 
 def _identity(fd: int) -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ changes from one of stdout, stderr and blocks to another, it waits until the age
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 import sys
@@ -64,12 +65,33 @@ class Channel:
                 self._wait(frames.pack(frames.SYNC))
             self._last = fd
 
-    def end(self, flags: int, message: str) -> None:
+    def ready(self) -> None:
+        """Say that cells may come."""
+        self._wait(frames.pack(frames.SYNC))
+
+    def ask(self, prompt: str, *, password: bool) -> str:
+        """Say that a line of input is awaited, and read it.
+
+        Raises:
+            EOFError: No more comes.
+        """
+        if self._mine():
+            flush()
+            told = json.dumps({"prompt": prompt[: frames.MAX_ERROR], "password": password})
+            self._wait(frames.pack(frames.ASK, told.encode()))
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError("the input has ended")
+        return line.removesuffix("\n")
+
+    def end(self, flags: int, message: str, error: bytes = b"") -> None:
         """Say how the cell ended. A process that the cell forked and let come back here ends instead."""
         if not self._mine():
             flush()
             os._exit(0)
-        told = message.encode("utf-8", "backslashreplace")[:2000]
+        told = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
+        if error:
+            told += b"\0" + error
         self._unsent.append(frames.pack(frames.END, bytes([flags]) + told))
         self._send()
         self._last = 0

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sandmeshd.agent.inside import blocks, output
+from sandmeshd.agent.inside import blocks, output, raised, tables
 
 if TYPE_CHECKING:
     # IPython is the template's, not the mesh's: type checkers see these in its place.
@@ -28,10 +28,13 @@ if TYPE_CHECKING:
     class TransformerManager(_Anything):
         def do_token_transforms(self, lines: list[str]) -> list[str]: ...
 
+    class JSONFormatter(_Anything): ...
+
     class Config(_Anything): ...
 else:
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.formatters import JSONFormatter
     from IPython.core.inputtransformer2 import TransformerManager
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
@@ -110,9 +113,17 @@ class Shell(InteractiveShell):
         self.leaves = False
         super().__init__(config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
         self.display_formatter.active_types = list(blocks.SHOWN)
+        tables.register(self.display_formatter, JSONFormatter)
+        self._raised = b""
         self.input_transformer_manager = _Transformers()
 
+    def take_error(self) -> bytes:
+        """Give what the last cell raised, as `raised` writes it, once; empty where it raised nothing."""
+        error, self._raised = self._raised, b""
+        return error
+
     def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
+        self._raised = raised.write(etype, evalue, stb)
         self.sink.show(blocks.texts("\n".join(stb) + "\n", "stderr"))
 
     def ask_exit(self) -> None:

@@ -1,0 +1,30 @@
+"""Data frames as records, in the form of a tabular data resource: https://specs.frictionlessdata.io/table-schema/."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+KIND: Final = "application/vnd.dataresource+json"
+MOST_ROWS: Final = 500
+
+
+def register(display_formatter: Any, formatter_class: type[Any]) -> None:
+    """Have pandas' data frames and series shown in this form too, beside their text."""
+    formatter = formatter_class(parent=display_formatter)
+    formatter.format_type = KIND
+    # The modules' names until pandas 2, and from 3 on.
+    for module in ("pandas.core.frame", "pandas"):
+        formatter.for_type_by_name(module, "DataFrame", records)
+    for module in ("pandas.core.series", "pandas"):
+        formatter.for_type_by_name(module, "Series", lambda series: records(series.to_frame()))
+    display_formatter.formatters[KIND] = formatter
+
+
+def records(frame: Any) -> dict[str, Any] | None:
+    """Give a frame's first rows with its schema; None where it has a shape that records have not."""
+    try:
+        told: dict[str, Any] = json.loads(frame.head(MOST_ROWS).to_json(orient="table"))
+    except Exception:
+        return None
+    return {**told, "rows": len(frame)}
