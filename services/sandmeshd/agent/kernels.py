@@ -204,8 +204,9 @@ async def open_jupyter(
     Raises:
         ToolFailure: There is none of that name, or it does not start.
     """
-    argv = [python, "-P", _INSIDE, "jupyter", "0", name]
-    kernel = await _open(lambda fds: processes.spawn(argv, fds, cwd=cwd, env=environment))
+    argv = [python, "-P", _INSIDE, "jupyter", "0"]
+    env = {**environment, "SANDMESH_KERNEL": name}
+    kernel = await _open(lambda fds: processes.spawn(argv, fds, cwd=cwd, env=env))
     try:
         await kernel.greet()
     except BaseException:

@@ -1,7 +1,8 @@
 """A Jupyter kernel as a kernel of the sandbox: the program between the agent's frames and jupyter_client.
 
-`python -P __main__.py jupyter FD NAME`: FD is the kernel's channel, NAME a kernel specification of the template or of
-what was installed in the sandbox. The kernel is a process of its own; when it ends, this one does.
+`python -P __main__.py jupyter FD`: FD is the kernel's channel, and the variable SANDMESH_KERNEL names a kernel
+specification of the template or of what was installed in the sandbox. The kernel is a process of its own; when it ends,
+this one does.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ _START_SECONDS: Final = 60
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def run(fd: int, site: str) -> None:
+def run(fds: list[int], site: str) -> None:
     """Serve cells until the agent goes; what keeps the kernel from starting is told as the end of no cell."""
     sys.path.remove(site)
-    channel = output.Channel(socket.socket(fileno=os.dup(fd)))
+    channel = output.Channel(socket.socket(fileno=os.dup(fds[0])))
     try:
-        bridge = _Bridge(channel, *_start(sys.argv[3]))
+        bridge = _Bridge(channel, *_start(os.environ.pop("SANDMESH_KERNEL")))
     except Exception as error:
         channel.end(frames.FAILED, str(error) or type(error).__name__)
         os._exit(1)
@@ -45,7 +46,8 @@ def _start(name: str) -> tuple[Any, Any]:
         listed = ", ".join(sorted({"python", *known}))
         raise RuntimeError(f"there is no Jupyter kernel {name!r} here: there are {listed}")
     nothing = os.open(os.devnull, os.O_RDWR)
-    started = manager.KernelManager(kernel_name=name)
+    # By sockets in the file system: for TCP, ZeroMQ asks for the machine's interfaces, which user code may not.
+    started = manager.KernelManager(kernel_name=name, transport="ipc")
     started.start_kernel(stdin=nothing, stdout=nothing, stderr=nothing)
     client = started.blocking_client()
     client.start_channels()
