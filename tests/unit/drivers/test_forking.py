@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.meshes import processes_below
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
@@ -147,12 +148,15 @@ async def test_user_code_has_no_descriptor_of_another(paths: MeshPaths) -> None:
         await _delete(driver, "one", "two")
 
 
-def _opened(pid: int) -> set[str]:
-    found: set[str] = set()
+def _opened(pid: int) -> set[tuple[int, int]]:
+    """Give what a process has open, by device and inode: devices and what has no inode of its own aside."""
+    found: set[tuple[int, int]] = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            found.add(str(path.readlink()))
-    return {target for target in found if target != "/dev/null" and not target.startswith("anon_inode:")}
+            target = str(path.readlink())
+            if not target.startswith(("/dev/", "anon_inode:")):
+                found.add((path.stat().st_dev, path.stat().st_ino))
+    return found
 
 
 @pytest.mark.needs("root")
@@ -167,6 +171,20 @@ async def test_agents_of_one_zygote_have_no_open_file_in_common(paths: MeshPaths
         assert one & two == set()
         # It keeps the files into which it notes how its sandboxes end, and those it keeps to itself.
         assert zygote & (one | two) == set()
+        await _delete(driver, "one", "two")
+
+
+def _zygotes() -> int:
+    """Count the zygotes that descend from this process."""
+    return sum(_name(pid) == "sandmesh-zygote" for pid in processes_below(os.getpid()))
+
+
+async def test_the_first_create_uses_what_stands_by(paths: MeshPaths) -> None:
+    settings = _fork(paths, stands_by=True)
+    async with open_driver(settings) as driver:
+        await asyncio.gather(*(_make(driver, settings, name) for name in ("one", "two")))
+        assert _parent(_init(paths, "one")) == _parent(_init(paths, "two"))
+        assert _zygotes() == 1
         await _delete(driver, "one", "two")
 
 

@@ -113,6 +113,8 @@ class BubblewrapDriver:
             raise
 
     async def _remove(self, folder: Folder) -> None:
+        if not folder.is_there():
+            return
         await end(folder)
         await self._tracker.settled(folder)
         await remove_groups(folder)
