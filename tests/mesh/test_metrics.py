@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Generator
 from pathlib import Path
@@ -14,8 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandmesh import SandboxAsync, errors
+from sandmesh.api.driver.v1 import driver_pb2, driver_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
-from tests.mesh.commands import Commands, running_mesh
+from tests.mesh.commands import Commands, own_mesh_id, running_mesh
 from tests.mesh.conftest import run_mesh
 
 
@@ -36,7 +39,7 @@ async def scrape(address: str) -> dict[str, float]:
 
 def fetch(address: str) -> dict[str, float]:
     """Read a page in this thread."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
         assert answer.headers["Content-Type"].startswith("text/plain")
         return read(answer.read().decode())
 
@@ -54,6 +57,7 @@ async def test_calls_creates_and_pools_are_counted_as_they_happen() -> None:
             while not (seen := await scrape(page)).get("sandmesh_open_calls"):
                 pass
             waiting.cancel()
+            await asyncio.wait([waiting])
         shell = "sandmesh_calls_total{reason=EXITED,tool=run_shell_command}"
         assert seen[shell] == 2
         assert seen["sandmesh_calls_total{reason=TIMED_OUT,tool=run_shell_command}"] == 1
@@ -110,3 +114,25 @@ def test_every_line_of_the_log_is_json_and_one_request_has_one_id(sandmesh: Comm
     assert {line["reason"] for line in ended} == {"SANDBOX_NOT_FOUND"}
     assert ended[0]["request_id"] == "r-42"
     assert re.fullmatch("[0-9a-f]{16}", ended[1]["request_id"])
+
+
+def test_a_service_apart_has_a_page_of_its_own(tmp_path: Path) -> None:
+    with own_mesh_id() as commands:
+        command = ("driver", "bubblewrap", "--listen", f"unix://{tmp_path}/d", "--metrics", "127.0.0.1:0")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sandmeshd.cli.service", *command],
+            env=commands.variables,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            said = [process.stdout.readline().decode().split()[-1] for _ in range(2)]
+            with grpc.insecure_channel(f"unix:{tmp_path}/d") as channel, pytest.raises(grpc.RpcError):
+                driver_pb2_grpc.DriverServiceStub(channel).GetInfo(driver_pb2.GetInfoRequest())
+            seen = fetch(said[0])
+            refused = "sandmesh_rpcs_total{method=sandmesh.api.driver.v1.DriverService/GetInfo,reason=UNAUTHENTICATED}"
+            assert seen[refused] == 1
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+        assert process.returncode == 0

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Coroutine
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from sandmesh.errors import Denied, InvalidArgument, NotFound, SandmeshError, Unavailable
+from sandmeshd.cli.lifetime import run_to_end
 
 DONE, FAILED, USAGE, NOT_FOUND, UNAVAILABLE, DENIED = range(6)
 TIMED_OUT, NOT_RUN = 124, 125
@@ -31,6 +33,7 @@ MEANINGS: dict[int, str] = {
     DENIED: "no token, one that is not valid, or one that does not allow it",
     TIMED_OUT: "what ran in the sandbox was ended by its time limit",
     NOT_RUN: "the mesh could not run it (run, exec, python and shell only, where other codes are the inner command's)",
+    127: "the sandbox has no such program, or it cannot be run (run and exec)",
 }
 """Exit codes; besides these, 128 and a signal's number say that the signal ended the command."""
 
@@ -52,6 +55,15 @@ def finish(app: typer.Typer, name: str) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
     sys.exit(DONE)
+
+
+def exit_of(work: Coroutine[Any, Any, int]) -> int:
+    """Run something in a sandbox and give its exit code; what the mesh refuses is said, with a code of its own."""
+    try:
+        return run_to_end(work)
+    except SandmeshError as error:
+        explain(error)
+        return NOT_RUN
 
 
 def explain(error: SandmeshError) -> None:

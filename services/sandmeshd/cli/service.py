@@ -7,7 +7,7 @@ SANDMESH_MESH_ID and the store: SANDMESH_REDIS_URL, or on one machine the embedd
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -25,12 +25,16 @@ from sandmeshd.drivers.registry import find_driver
 from sandmeshd.drivers.remote import RemoteDriver
 from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
+from sandmeshd.gateway.http.metrics import metrics_page
+from sandmeshd.gateway.http.serving import open_http
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import allocator_settings, driver_settings, gateway_settings, identities, store_settings
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel, open_channels
 from sandmeshd.runtime.identity import identity_required, read_secret
 from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.metrics import Observed
+from sandmeshd.runtime.observing import observed
 from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
 from sandmeshd.runtime.serving import Registration, open_server
 from sandmeshd.store import open_store
@@ -51,15 +55,23 @@ SecretFile = Annotated[
 Allocators = Annotated[
     list[str], typer.Option(help="An allocator's address; repeatable: where one does not answer, the next is asked.")
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(help="Serve /metrics for Prometheus here, to whoever reaches the address.", metavar="HOST:PORT"),
+]
 Brokers = Annotated[list[str], typer.Option(help="A broker's address; repeatable, as --allocator.")]
 
 
 @app.command(epilog="Example: sandmeshd driver bubblewrap --listen unix:///run/sandmesh/driver")
 def driver(
-    name: Annotated[str, typer.Argument(help="The driver.")], listen: Listen, secret_file: SecretFile = None
+    name: Annotated[str, typer.Argument(help="The driver.")],
+    listen: Listen,
+    secret_file: SecretFile = None,
+    metrics: Metrics = None,
 ) -> None:
     """Serve a driver: the one place that knows a runtime."""
-    run_until_told(_driver(_settings(secret_file), name, listen))
+    settings = _settings(secret_file)
+    run_until_told(_with_metrics(metrics, lambda measured: _driver(settings, name, listen, measured)))
 
 
 @app.command(
@@ -69,15 +81,18 @@ def allocator(
     listen: Listen,
     driver: Annotated[list[str], typer.Option(help="NAME=ADDRESS of a driver; repeatable.")],
     secret_file: SecretFile = None,
+    metrics: Metrics = None,
 ) -> None:
     """Serve the allocator: the owner of sandboxes, pools, leases and ports."""
-    run_until_told(_allocator(_settings(secret_file), listen, dict(_named(entry) for entry in driver)))
+    settings, drivers = _settings(secret_file), dict(_named(entry) for entry in driver)
+    run_until_told(_with_metrics(metrics, lambda measured: _allocator(settings, listen, drivers, measured)))
 
 
 @app.command(epilog="Example: sandmeshd broker --listen 127.0.0.1:8572 --allocator 127.0.0.1:8571")
-def broker(listen: Listen, allocator: Allocators, secret_file: SecretFile = None) -> None:
+def broker(listen: Listen, allocator: Allocators, secret_file: SecretFile = None, metrics: Metrics = None) -> None:
     """Serve the broker: the owner of sessions."""
-    run_until_told(_broker(_settings(secret_file), listen, allocator))
+    settings = _settings(secret_file)
+    run_until_told(_with_metrics(metrics, lambda measured: _broker(settings, listen, allocator, measured)))
 
 
 @app.command(
@@ -88,20 +103,32 @@ def gateway(
     allocator: Allocators,
     broker: Brokers,
     secret_file: SecretFile = None,
+    metrics: Metrics = None,
 ) -> None:
     """Serve the gateway: the one public address."""
-    run_until_told(_gateway(_settings(secret_file), tuple(listen), allocator, broker))
+    settings = _settings(secret_file)
+    run_until_told(_with_metrics(metrics, lambda measured: _gateway(settings, listen, (allocator, broker), measured)))
 
 
-async def _driver(settings: MeshSettings, name: str, listen: str) -> None:
+async def _with_metrics(address: str | None, serve: Callable[[Observed], Awaitable[None]]) -> None:
+    measured = Observed()
+    async with AsyncExitStack() as stack:
+        if address is not None:
+            pages = [metrics_page(measured, to_all=True)]
+            bound = await stack.enter_async_context(open_http([address], pages, None))
+            typer.echo("metrics at " + " ".join(bound))
+        await serve(measured)
+
+
+async def _driver(settings: MeshSettings, name: str, listen: str, measured: Observed) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
         local = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
-        await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))]))
+        await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))
         await asyncio.Event().wait()
 
 
-async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, str]) -> None:
+async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, str], measured: Observed) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(store_settings(settings)))
@@ -110,12 +137,14 @@ async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, s
             name: RemoteDriver(await stack.enter_async_context(open_channel(address, proof)))
             for name, address in addresses.items()
         }
-        servicer = await stack.enter_async_context(open_allocator(allocator_settings(settings), store, drivers))
-        await stack.enter_async_context(_serving(settings, listen, [sandbox_service(servicer)]))
+        servicer = await stack.enter_async_context(
+            open_allocator(allocator_settings(settings), store, drivers, measured)
+        )
+        await stack.enter_async_context(_serving(settings, listen, [sandbox_service(servicer)], measured))
         await asyncio.Event().wait()
 
 
-async def _broker(settings: MeshSettings, listen: str, allocators: Sequence[str]) -> None:
+async def _broker(settings: MeshSettings, listen: str, allocators: Sequence[str], measured: Observed) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(store_settings(settings)))
@@ -123,19 +152,20 @@ async def _broker(settings: MeshSettings, listen: str, allocators: Sequence[str]
         stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
         servicer = await stack.enter_async_context(open_broker(BrokerSettings(), store, stub))
         services = [session_service(servicer), token_service(TokenServicer(TokenRecords(store)))]
-        await stack.enter_async_context(_serving(settings, listen, services))
+        await stack.enter_async_context(_serving(settings, listen, services, measured))
         await asyncio.Event().wait()
 
 
 async def _gateway(
-    settings: MeshSettings, listen: tuple[str, ...], allocators: Sequence[str], brokers: Sequence[str]
+    settings: MeshSettings, listen: Sequence[str], behind: tuple[Sequence[str], Sequence[str]], measured: Observed
 ) -> None:
+    allocators, brokers = behind
     settings.paths.make()
     proof = identities(settings)
     async with (
         open_channels(allocators, proof) as to_allocator,
         open_channels(brokers, proof) as to_broker,
-        open_gateway(gateway_settings(settings, listen), to_allocator, to_broker) as listening,
+        open_gateway(gateway_settings(settings, tuple(listen)), to_allocator, to_broker, measured) as listening,
     ):
         http = await listening.http.open()
         _announce(listening.addresses)
@@ -144,9 +174,12 @@ async def _gateway(
 
 
 @asynccontextmanager
-async def _serving(settings: MeshSettings, address: str, services: Sequence[Registration]) -> AsyncGenerator[None]:
+async def _serving(
+    settings: MeshSettings, address: str, services: Sequence[Registration], measured: Observed
+) -> AsyncGenerator[None]:
     check_private(address, stated=settings.mesh_secret is not None)
-    async with open_server([address], services, [identity_required(identities(settings))]) as listening:
+    arounds = [observed(measured.rpcs), identity_required(identities(settings))]
+    async with open_server([address], services, arounds) as listening:
         _announce(listening.addresses)
         yield
 

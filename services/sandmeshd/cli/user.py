@@ -6,7 +6,22 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import about, building, certificates, doctor, events, files, fleet, logs, running, sweep, tokens, up
+from sandmeshd.cli import (
+    about,
+    building,
+    certificates,
+    configuring,
+    doctor,
+    events,
+    files,
+    fleet,
+    launching,
+    logs,
+    running,
+    sweep,
+    tokens,
+    up,
+)
 from sandmeshd.cli.endings import finish
 
 app = typer.Typer(
@@ -17,6 +32,7 @@ app = typer.Typer(
 )
 
 app.add_typer(up.commands)
+app.add_typer(launching.commands)
 app.add_typer(running.commands)
 app.add_typer(files.commands)
 app.add_typer(fleet.commands)
@@ -27,6 +43,7 @@ app.add_typer(tokens.commands, name="token")
 app.add_typer(certificates.commands)
 app.add_typer(building.commands)
 app.add_typer(doctor.commands)
+app.add_typer(configuring.commands, name="config")
 app.add_typer(about.commands)
 
 
