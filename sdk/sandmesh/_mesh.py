@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -21,11 +21,6 @@ from sandmesh._private import PrivateMesh, find_program
 from sandmesh._process import process
 from sandmesh._status import from_rpc_error
 from sandmesh.errors import MeshUnavailable, SandmeshError
-
-if TYPE_CHECKING:
-    from sandmesh.api.call.v1 import call_pb2
-
-    CallStream = grpc.aio.StreamStreamCall[call_pb2.OpenCallRequest, call_pb2.OpenCallResponse]
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -82,8 +77,10 @@ class Connection:
         """Whether its channel is open."""
         return self._usable.is_set()
 
-    async def open_call(self) -> CallStream:
-        """Open a stream that carries one call by itself.
+    async def open_bulk(self, busy: Callable[[], bool]) -> Stream:
+        """Open a stream as that of all calls, for one call of much data that must not be before the others.
+
+        `busy` says whether an answer is waited for now.
 
         Raises:
             MeshUnavailable: The connection was closed.
@@ -91,7 +88,7 @@ class Connection:
         if self._closed:
             raise _closed()
         await self._usable.wait()
-        return self._stubs.calls.OpenCall(metadata=self._metadata)
+        return await self._stream_over(self._stubs, busy)
 
     def follow(self, choose: ChooseStream[Q, A], request: Q) -> AsyncIterable[A]:
         """Send an RPC that is answered by a stream, and give its responses until the caller lets go.
@@ -145,12 +142,14 @@ class Connection:
         if self._streamed is not None:
             self._move_on(self._streamed)
         self._streamed = self._stubs
+        return await self._stream_over(self._streamed, self.mux.is_busy)
+
+    async def _stream_over(self, stubs: Stubs, busy: Callable[[], bool]) -> Stream:
         path = self._targets[0].path
         found = None if path is None else await call_socket.connect(path, self._metadata)
         if found is not None:
             return found
-        stream = self._streamed.calls.Multiplex(metadata=self._metadata)
-        return WatchedStream(stream, self.mux.is_busy, self._renew)
+        return WatchedStream(stubs.calls.Multiplex(metadata=self._metadata), busy, self._renew)
 
     def _renew(self) -> None:
         """Make a new channel where the old one is silent, to the next gateway if there is one."""

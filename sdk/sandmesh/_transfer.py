@@ -9,20 +9,17 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from sandmesh._calls import Order
 from sandmesh._channel import back_off
 from sandmesh._mesh import Connection
-from sandmesh._multiplex import BROKEN
+from sandmesh._multiplex import BROKEN, Stream
 from sandmesh._status import from_rpc_error
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable, SandmeshError, from_detail
-
-if TYPE_CHECKING:
-    Stream = grpc.aio.StreamStreamCall[pb.OpenCallRequest, pb.OpenCallResponse]
 
 # How much may be under way in a call, each way.
 WINDOW = 4 * 1024 * 1024
@@ -49,6 +46,7 @@ class Transfer:
         self._inputs: deque[pb.Input] = deque()
         self._input_bytes = 0
         self._numbered = 0
+        self._reading = False
         self._input_error: BaseException | None = None
         self._work = asyncio.Event()
         self._room = asyncio.Event()
@@ -147,10 +145,10 @@ class Transfer:
 
     async def _follow(self) -> AsyncGenerator[pb.CallEventBatch]:
         """Carry the call over one stream, to its end or the stream's."""
-        stream = await self._connection.open_call()
+        stream = await self._connection.open_bulk(lambda: self._reading)
         writing = asyncio.create_task(self._write(stream))
         try:
-            while self.result is None and isinstance(response := await stream.read(), pb.OpenCallResponse):
+            while self.result is None and isinstance(response := await self._next(stream), pb.MultiplexResponse):
                 batch = response.batch
                 if batch.HasField("error"):
                     raise from_detail(batch.error)
@@ -165,6 +163,14 @@ class Transfer:
             writing.cancel()
             stream.cancel()
             await asyncio.wait([writing])
+
+    async def _next(self, stream: Stream) -> object:
+        self._reading = True
+        try:
+            return await stream.read()
+        finally:
+            # Who takes long over what came does not make the mesh seem silent.
+            self._reading = False
 
     def _free(self, sequence: int) -> None:
         while self._inputs and self._inputs[0].sequence <= sequence:
@@ -189,7 +195,7 @@ class Transfer:
 
     async def _send(self, stream: Stream, frame: pb.CallFrame) -> None:
         frame.call_id = self._call_id
-        await stream.write(pb.OpenCallRequest(frame=frame))
+        await stream.write(pb.MultiplexRequest(frames=[frame]))
 
     def _first_frame(self) -> pb.CallFrame:
         order = self._order
