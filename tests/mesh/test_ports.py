@@ -14,6 +14,8 @@ from yarl import URL
 from sandmesh import BaseSandbox, BaseSandboxAsync, errors
 from sandmeshd.mesh import Mesh
 
+from .conftest import MeshMaker
+
 SERVER = (Path(__file__).parent / "port_server.py").read_text()
 
 
@@ -150,3 +152,26 @@ async def test_the_sync_box_exposes_too(mesh: Mesh) -> None:
             assert box.list_exposed() == []
 
     await asyncio.to_thread(use)
+
+
+async def test_with_a_domain_every_port_is_a_name_of_its_own(
+    make_mesh: MeshMaker, client: aiohttp.ClientSession
+) -> None:
+    async with (
+        asyncio.timeout(60),
+        make_mesh(ports_domain="ports.test") as mesh,
+        BaseSandboxAsync(base_url=mesh.addresses[0]) as box,
+    ):
+        await box.fs.write("server.py", SERVER)
+        server = await box.processes.start("python3 server.py")
+        await server.wait_for_port(8000)
+        url = URL((await box.expose(8000)).url)
+        assert str(url.host).endswith(".ports.test")
+        here = {"Host": url.authority}
+        async with client.get(url.with_host("127.0.0.1") / "redirect", headers=here, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (302, "/echo")
+            assert answer.headers["Set-Cookie"] == "a=b; Path=/"
+        async with client.get(url.with_host("127.0.0.1"), headers={"Host": f"x{url.authority}"}) as answer:
+            assert answer.status == 404
+        async with client.get(url.with_host("127.0.0.1") / "healthz") as answer:
+            assert await answer.text() == "ok\n"
