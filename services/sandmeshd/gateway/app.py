@@ -83,7 +83,7 @@ async def open_gateway(
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
         door = await stack.enter_async_context(open_door(settings.http_listen, _certificate(settings)))
         door.add(metrics_page(measured))
-        services.append(await stack.enter_async_context(open_ports(settings, routes, door)))
+        services.append(await stack.enter_async_context(open_ports(settings, routes, door, activity.holding)))
         serving = open_server(settings.listen, services, arounds, tls=_tls(settings))
         listening = await stack.enter_async_context(serving)
         await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))

@@ -14,6 +14,7 @@ from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmeshd.gateway.http import HttpDoor
 from sandmeshd.gateway.ports.servicer import PortServicer
 from sandmeshd.gateway.ports.tokens import Signer
+from sandmeshd.gateway.ports.tunnel import Holding
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.serving import Registration
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_ports(settings: GatewaySettings, routes: Routes, door: HttpDoor) -> AsyncGenerator[Registration]:
-    """Carry what comes at the door to ports of sandboxes until the block ends, and give the service that makes URLs."""
+async def open_ports(
+    settings: GatewaySettings, routes: Routes, door: HttpDoor, holding: Holding
+) -> AsyncGenerator[Registration]:
+    """Carry what comes at the door to ports of sandboxes until the block ends, and give the service that makes URLs.
+
+    `holding` counts a sandbox as in use while a connection into it is open.
+    """
     signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
     servicer = PortServicer(settings, routes, signer, door)
     name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
@@ -33,7 +39,7 @@ async def open_ports(settings: GatewaySettings, routes: Routes, door: HttpDoor) 
         def add(application: web.Application) -> None:
             # aiohttp is imported when the door opens.
             proxying = import_module("sandmeshd.gateway.ports.proxy")
-            proxy = proxying.open_proxy(signer, routes, settings)
+            proxy = proxying.open_proxy(signer, routes, settings, holding)
             proxy.add(application)
             stack.push_async_callback(proxy.close)
 

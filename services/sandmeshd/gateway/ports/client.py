@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from contextlib import ExitStack
 from typing import Any, Final
 
 import aiohttp
@@ -13,7 +11,7 @@ from aiohttp.client_proto import ResponseHandler
 from sandmesh.errors import SandmeshError
 from sandmeshd.gateway.ports.asking import Refused
 from sandmeshd.gateway.ports.tokens import Target
-from sandmeshd.gateway.ports.tunnel import Tunnel
+from sandmeshd.gateway.ports.tunnel import Holding, Tunnel
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.runtime.callers import ADMIN
 
@@ -33,12 +31,12 @@ class Unreachable(aiohttp.ClientConnectionError):
 class Tunnels(aiohttp.BaseConnector):
     """Opens connections to exposed ports; the host of a URL is the exposure's name."""
 
-    def __init__(self, routes: Routes, grace: float) -> None:
+    def __init__(self, routes: Routes, grace: float, holding: Holding) -> None:
         super().__init__(limit=MOST_CONNECTIONS, limit_per_host=MOST_PER_PORT)
         self._routes = routes
         self._grace = grace
         self._targets: dict[str, Target] = {}
-        self._tunnels: Counter[str] = Counter()
+        self._holding = holding
 
     def host(self, target: Target) -> str:
         """Give the host that stands for a target."""
@@ -48,10 +46,6 @@ class Tunnels(aiohttp.BaseConnector):
     def forget(self, exposure_id: str) -> None:
         """Let go of a target."""
         self._targets.pop(exposure_id, None)
-
-    def count(self, sandbox_id: str) -> int:
-        """Say how many connections into a sandbox are open: one that has some is in use."""
-        return self._tunnels[sandbox_id]
 
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
@@ -63,7 +57,9 @@ class Tunnels(aiohttp.BaseConnector):
         """
         target = self._targets[req.url.host or ""]
         protocol: ResponseHandler = self._factory()
-        tunnel = Tunnel(protocol, self._counted(target.sandbox_id))
+        in_use = ExitStack()
+        in_use.enter_context(self._holding(target.sandbox_id))
+        tunnel = Tunnel(protocol, in_use.close)
         protocol.connection_made(tunnel)
         try:
             tunnel.open(self._routes.of(ADMIN), target, self._grace)
@@ -75,15 +71,6 @@ class Tunnels(aiohttp.BaseConnector):
             tunnel.close()
             raise
         return protocol
-
-    def _counted(self, sandbox_id: str) -> Callable[[], None]:
-        self._tunnels[sandbox_id] += 1
-        return partial(self._one_less, sandbox_id)
-
-    def _one_less(self, sandbox_id: str) -> None:
-        self._tunnels[sandbox_id] -= 1
-        if not self._tunnels[sandbox_id]:
-            del self._tunnels[sandbox_id]
 
 
 def open_session(tunnels: Tunnels) -> aiohttp.ClientSession:

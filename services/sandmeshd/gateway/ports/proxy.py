@@ -16,7 +16,7 @@ from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels, Unreachable, open_session
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.tokens import Signer
-from sandmeshd.gateway.ports.tunnel import Tunnel
+from sandmeshd.gateway.ports.tunnel import Holding, Tunnel
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
@@ -155,6 +155,6 @@ def _told(code: int | None) -> int:
     return code if code is not None and 1000 <= code < 5000 and code not in {1005, 1006} else 1001
 
 
-def open_proxy(signer: Signer, routes: Routes, settings: GatewaySettings) -> Proxy:
+def open_proxy(signer: Signer, routes: Routes, settings: GatewaySettings, holding: Holding) -> Proxy:
     """Give a proxy; `close` ends it."""
-    return Proxy(signer, Tunnels(routes, settings.connect_timeout_seconds), settings.ports_domain)
+    return Proxy(signer, Tunnels(routes, settings.connect_timeout_seconds, holding), settings.ports_domain)

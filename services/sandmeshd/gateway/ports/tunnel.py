@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, cast
+from contextlib import AbstractContextManager
+from typing import Any, Final, TypeAlias, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, from_detail
@@ -18,6 +19,8 @@ from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.routes import OwnedRoutes
 
 WINDOW: Final = 256 << 10
+Holding: TypeAlias = Callable[[str], AbstractContextManager[None]]
+"""Counts a sandbox as in use for the time of a block."""
 _LARGEST_INPUT: Final = 256 << 10
 
 
