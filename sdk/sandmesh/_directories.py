@@ -20,15 +20,17 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 async def upload(calls: FileCalls, local: str, path: FilePath, progress: Progressed | None) -> None:
     """Copy a directory of this machine into a sandbox."""
+    os.close(os.open(local, _DIRECTORY))  # what is no directory is refused before a call begins
+    await calls.send("fs.unpack", {"path": path}, counted(pieces(_packed(local)), progress, 0))
+
+
+def _packed(local: str) -> Iterator[bytes]:
+    # A thread may be in here when the transfer has ended: the descriptor is its own.
     fd = os.open(local, _DIRECTORY)
     try:
-        await calls.send("fs.unpack", {"path": path}, counted(pieces(_packed(fd)), progress, 0))
+        yield from pack(fd)
     finally:
         os.close(fd)
-
-
-def _packed(fd: int) -> Iterator[bytes]:
-    yield from pack(fd)
 
 
 async def download(calls: FileCalls, path: FilePath, local: str, progress: Progressed | None) -> None:

@@ -171,3 +171,30 @@ async def test_the_sync_box_has_files_too(mesh: Mesh, tmp_path: Path) -> None:
             assert box.fs.read("t") == "text"
 
     await asyncio.to_thread(use)
+
+
+async def unsized(size: int) -> AsyncIterator[bytes]:
+    """Give so many bytes, without saying so before."""
+    for _ in range(0, size, 65536):
+        yield bytes(65536)
+
+
+async def test_a_file_larger_than_files_may_be_is_refused_and_nothing_is_kept(mesh: Mesh) -> None:
+    async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0], limits={"file_size": 1 << 20}) as box:
+        await box.fs.write("fits", bytes(1 << 20))
+        for data in (bytes(3 << 20), unsized(3 << 20)):
+            with pytest.raises(OSError, match="nothing was kept") as caught:
+                await box.fs.write("large", data)
+            assert caught.value.errno == errno.EFBIG
+        assert (await box.run_shell_command("ls -A")).stdout == "fits\n"
+
+
+@pytest.mark.needs("control groups")
+async def test_a_file_larger_than_the_disk_is_refused_and_nothing_is_kept(mesh: Mesh) -> None:
+    async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0], limits={"disk": 8 << 20}) as box:
+        for data in (bytes(16 << 20), unsized(16 << 20)):
+            with pytest.raises(OSError, match="nothing was kept") as caught:
+                await box.fs.write("large", data)
+            assert caught.value.errno == errno.ENOSPC
+        assert (await box.run_shell_command("ls -A")).stdout == ""
+        await box.fs.write("fits", bytes(4 << 20))

@@ -17,6 +17,7 @@ from sandmesh import (
     SandboxService,
     ToolResult,
 )
+from sandmesh.files import FileChange, FileInfo
 from sandmesh.tools import RunIpythonCell
 
 
@@ -57,3 +58,14 @@ async def sessions(service: SandboxService) -> None:
     """A service gives lists of boxes."""
     assert_type(service.connect("s", "u", ["base"]), list[BaseSandbox])
     assert_type(await service.connect_async("s", user_id="u"), list[BaseSandboxAsync])
+
+
+def own_files(box: Sandbox) -> None:
+    """Reading gives what `fmt` says."""
+    assert_type(box.fs.read("a"), str)
+    assert_type(box.fs.read("a", "bytes", offset=3), bytes)
+    assert_type(box.fs.list("a", depth=2), list[FileInfo])
+    assert_type(box.fs.write("a", [b"x"], mode=0o600), FileInfo)
+    assert_type(box.expose(80, ttl=5).url, str)
+    changes: Iterator[FileChange] = box.fs.watch("a")
+    assert_type(next(changes), FileChange)
