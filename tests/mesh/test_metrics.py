@@ -53,16 +53,19 @@ async def test_calls_creates_and_pools_are_counted_as_they_happen() -> None:
             await box.call_tool("run_shell_command", {"command": "sleep 60", "timeout": 0.2})
             with pytest.raises(errors.ToolNotFound):
                 await box.call_tool("no_such_tool")
+            await box.call_tool("run_shell_command", {"command": "curl -s -m 5 --noproxy '' http://10.0.0.1/; true"})
+            while not (await scrape(page))["sandmesh_egress_refusals_total"]:
+                pass
             waiting = asyncio.create_task(box.call_tool("run_shell_command", {"command": "sleep 60"}))
             while not (seen := await scrape(page)).get("sandmesh_open_calls"):
                 pass
             waiting.cancel()
             await asyncio.wait([waiting])
         shell = "sandmesh_calls_total{reason=EXITED,tool=run_shell_command}"
-        assert seen[shell] == 2
+        assert seen[shell] == 3
         assert seen["sandmesh_calls_total{reason=TIMED_OUT,tool=run_shell_command}"] == 1
-        assert seen["sandmesh_calls_started_total{tool=run_shell_command}"] == 4
-        assert seen["sandmesh_call_seconds_count{tool=run_shell_command}"] == 3
+        assert seen["sandmesh_calls_started_total{tool=run_shell_command}"] == 5
+        assert seen["sandmesh_call_seconds_count{tool=run_shell_command}"] == 4
         assert seen["sandmesh_call_seconds_sum{tool=run_shell_command}"] >= 0.2
         assert seen["sandmesh_call_output_bytes_total"] > 0
         assert seen["sandmesh_call_input_bytes_total"] > len('{"command": "echo hi"}')

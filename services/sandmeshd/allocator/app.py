@@ -63,7 +63,9 @@ async def open_allocator(
     await nodes.greet()
     if await recovery.run(patient=False):
         await _sweep_once(upkeep, nodes)
-    Watch(settings, store.mesh_id, nodes, reconciler, journal).open(background)
+    watch = Watch(settings, store.mesh_id, nodes, reconciler, journal)
+    watch.count_refusals(metrics.egress_refusals)
+    watch.open(background)
     Deletions(settings, store, upkeep, nodes, starts).open(background)
     Pools(settings, store, ledger, nodes, starts).open(filling)
     background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, recovery))

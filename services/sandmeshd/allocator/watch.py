@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 
 import structlog
+from prometheus_client import Counter
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
@@ -32,6 +33,11 @@ class Watch:
         self._nodes = nodes
         self._reconciler = reconciler
         self._journal = journal
+        self._refusals: Counter | None = None
+
+    def count_refusals(self, counter: Counter) -> None:
+        """Have refused connections of sandboxes counted."""
+        self._refusals = counter
 
     def open(self, background: Background) -> None:
         """Follow until the background ends."""
@@ -83,6 +89,8 @@ class Watch:
                     await self._observe(node, change.sandbox, before)
 
     async def _refused(self, refusal: pb.EgressRefusal) -> None:
+        if self._refusals is not None:
+            self._refusals.inc(max(1, refusal.count))
         times = f", {refusal.count} times" if refusal.count > 1 else ""
         reason = f"{refusal.host}:{refusal.port}{times}: {refusal.reason}"
         await self._journal.append(refusal.sandbox_id, "egress_refused", reason, "driver")

@@ -31,20 +31,30 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(up.commands)
-app.add_typer(launching.commands)
-app.add_typer(running.commands)
-app.add_typer(files.commands)
-app.add_typer(fleet.commands)
-app.add_typer(logs.commands)
-app.add_typer(events.commands)
-app.add_typer(sweep.commands)
-app.add_typer(tokens.commands, name="token")
-app.add_typer(certificates.commands)
-app.add_typer(building.commands)
-app.add_typer(doctor.commands)
-app.add_typer(configuring.commands, name="config")
-app.add_typer(about.commands)
+MESH, SANDBOXES, MACHINE = "A mesh", "Sandboxes", "This machine"
+
+
+def add(family: typer.Typer, panel: str, name: str | None = None) -> None:
+    """Add a family's commands, shown under a heading in the help."""
+    for command in family.registered_commands:
+        command.rich_help_panel = panel
+    app.add_typer(family, name=name, rich_help_panel=panel)
+
+
+add(up.commands, MESH)
+add(launching.commands, SANDBOXES)
+add(running.commands, SANDBOXES)
+add(files.commands, SANDBOXES)
+add(fleet.commands, SANDBOXES)
+add(logs.commands, SANDBOXES)
+add(events.commands, SANDBOXES)
+add(sweep.commands, MESH)
+add(tokens.commands, MESH, "token")
+add(certificates.commands, MESH)
+add(building.commands, MACHINE)
+add(doctor.commands, MACHINE)
+add(configuring.commands, MACHINE, "config")
+add(about.commands, MACHINE)
 
 
 def main() -> NoReturn:

@@ -133,6 +133,9 @@ class AllocatorMetrics:
         self.deleted = Counter("sandmesh_deletes_total", "Sandboxes that are gone.", registry=registry)
         self.reaped = Counter("sandmesh_reaps_total", "Sandboxes whose lease or idle time ran out.", registry=registry)
         self.lost = Counter("sandmesh_lost_total", "Sandboxes that ended by themselves.", registry=registry)
+        self.egress_refusals = Counter(
+            "sandmesh_egress_refusals_total", "Connections of sandboxes that were refused.", registry=registry
+        )
         self.sandboxes = Gauge("sandmesh_sandboxes", "Sandboxes that exist or are being made.", registry=registry)
         self.capacity = Gauge("sandmesh_sandboxes_limit", "The most sandboxes there may be.", registry=registry)
         self.leases = Gauge("sandmesh_leases", "Leases in force.", registry=registry)

@@ -23,6 +23,7 @@ from sandmeshd.drivers.bubblewrap.processes import end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders
 from sandmeshd.drivers.bubblewrap.seccomp import build_filters
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.shortening import keep_logs_short
 from sandmeshd.drivers.bubblewrap.starting import Starter
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.system import show_system
@@ -53,10 +54,12 @@ async def open_driver(settings: BubblewrapSettings, resolver: Resolver | None = 
     ways = Ways(settings.way, Starter(settings, view, filters.agent, groups), forking)
     driver = BubblewrapDriver(settings, supplies, ways, Probe(view, filters.agent), filters.user)
     await driver.adopt()
+    shortening = asyncio.create_task(keep_logs_short(Folders(settings.paths)))
     try:
         async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
             yield guarded
     finally:
+        shortening.cancel()
         await driver.close()
 
 

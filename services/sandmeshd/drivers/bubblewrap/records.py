@@ -99,10 +99,14 @@ class Folder:
         return f"signal {code - 128}" if code > 128 else f"exit code {code}"
 
     def tail(self, size: int, after: int = 0) -> tuple[bytes, int]:
-        """Give the end of the log after so many bytes of it, at most `size` bytes, and where that ends."""
+        """Give the end of the log after so many bytes of it, at most `size` bytes, and where that ends.
+
+        One that is shorter than `after` was shortened meanwhile, and is read from its begin.
+        """
         try:
             with self.log.open("rb") as log:
-                begin = log.seek(max(after, log.seek(0, os.SEEK_END) - size))
+                whole = log.seek(0, os.SEEK_END)
+                begin = log.seek(max(after if after <= whole else 0, whole - size))
                 data = log.read(size)
         except FileNotFoundError:
             return b"", after
