@@ -13,10 +13,13 @@ from google.protobuf.duration_pb2 import Duration
 from sandmesh import BaseSandboxAsync
 from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import Unauthenticated
+from sandmeshd.runtime.channels import open_channel
 
 from .access_world import World, begin, open_world
+from .test_apart import apart  # noqa: F401 - a fixture
 
 
 @pytest.fixture
@@ -102,3 +105,18 @@ async def test_a_box_says_that_its_token_was_revoked(world: World) -> None:
         with pytest.raises(Unauthenticated, match="revoked"):
             await box.get_info()
         await box.close()
+
+
+async def test_a_token_is_revoked_in_mid_use_where_services_run_apart(apart: str) -> None:  # noqa: F811 - the fixture
+    async with asyncio.timeout(60), open_channel(apart) as channel:
+        world = World(channel, f"grpc://{apart}")
+        token = await world.token("ada", "ada")
+        owned = await world.own("ada")
+        streams = await open_streams(world, "ada", owned.sandbox_id)
+        await revoke(world, token.token.token_id)
+        for stream in streams:
+            with pytest.raises(Unauthenticated, match="revoked"):
+                await read_to_end(stream)
+        del world.secrets["ada"]
+        release = session_pb2.ReleaseSessionRequest(user_id="ada", session_id=owned.session_id)
+        await session_pb2_grpc.SessionServiceStub(channel).ReleaseSession(release)

@@ -9,7 +9,9 @@ from importlib import resources
 # In this order: each may use what is before it.
 LIBRARY = ("base", "events", "capacity", "queue", "states")
 # What may run while records are being rebuilt: it rebuilds them, or says nothing of what is not there.
-UNGUARDED = frozenset({"adopt", "capacity", "farewell", "generation", "open", "session_open"})
+# Tokens are in no sandbox's labels: nothing of them is rebuilt, and they can be made meanwhile.
+_TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
+UNGUARDED = frozenset({"adopt", "capacity", "farewell", "generation", "open", "session_open", *_TOKENS})
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 
