@@ -164,6 +164,7 @@ def allocator_settings(settings: MeshSettings) -> AllocatorSettings:
     return AllocatorSettings(
         capacity=settings.max_sandboxes,
         node_capacity=settings.max_sandboxes,
+        caller_capacity=settings.max_sandboxes_per_user,
         pools=settings.pools,
         default_ttl_seconds=settings.lease_seconds,
         queue_timeout_seconds=settings.queue_seconds,

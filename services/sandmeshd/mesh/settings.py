@@ -83,6 +83,9 @@ class MeshSettings(BaseSettings):
     max_sandboxes: int = Field(default=100, ge=1, le=100_000)
     """The most sandboxes that exist at once, pools included."""
 
+    max_sandboxes_per_user: int = Field(default=0, ge=0)
+    """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
+
     pools: dict[str, int] = Field(default_factory=dict)
     """How many sandboxes of a template are kept ready and unused."""
 
