@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,21 +16,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandboxStartFailed
-from sandmeshd.allocator.ledger import Claim, Ledger, NodeWant, Want
+from sandmeshd.allocator.ledger import Claim, Ledger
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.upkeep import Upkeep
-from sandmeshd.store import Store, StoreSettings, open_store
+from sandmeshd.store import StoreSettings, open_store
 from tests.unit.allocator.invariants import Caps, check, dump
+from tests.unit.allocator.states_world import CAPS, NODES, Allocator, World, want
 from tests.unit.store.waiting import commands
 
 T = TypeVar("T")
 Step = Callable[["Steps"], bool]
 
-CAPS = Caps(mesh=6, node=4, template=5, caller=3)
 ALLOCATORS, HOUR_US, GRACE_SECONDS = 3, 3600 * 10**6, 1000.0
 SETTINGS = AllocatorSettings(owner_grace_seconds=GRACE_SECONDS, node_grace_seconds=GRACE_SECONDS)
-NODES = ("n1", "n2")
 
 
 def there_are(*states: str) -> Step:
@@ -46,33 +44,6 @@ def anybody(what: str) -> Step:
 
 allocators = st.integers(0, ALLOCATORS - 1)
 picks = st.integers(0, 999)
-
-
-def want(template: str, ports: int, caller: str) -> Want:
-    nodes = [NodeWant(name, "process", CAPS.node, 20000, 20007) for name in NODES]
-    limits = (CAPS.mesh, CAPS.template)
-    return Want(template, f"key-{template}-{ports}", ports, *limits, nodes, caller, CAPS.caller if caller else 0)
-
-
-@dataclass
-class Allocator:
-    """One allocator's view: what it is starting, and who waits for it."""
-
-    ledger: Ledger
-    upkeep: Upkeep
-    starting: list[Record]
-    claims: list[tuple[Claim, str]]
-
-
-class World:
-    """A server that all examples share, emptied before each."""
-
-    def __init__(self, store: Store, runner: asyncio.Runner) -> None:
-        self.store = store
-        self.runner = runner
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(work)
 
 
 class Steps(RuleBasedStateMachine):
