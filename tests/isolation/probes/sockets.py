@@ -9,7 +9,8 @@ from typing import Any
 
 from .attempts import PROBES, Probe, probe
 
-REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
+# EINVAL: what socket(2) says of a family that is not there.
+REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL)
 
 
 def _family(family: int, kind: int = socket.SOCK_RAW, protocol: int = 0) -> Probe:

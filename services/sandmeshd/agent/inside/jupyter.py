@@ -78,10 +78,12 @@ class _Bridge:
             output_hook=self._show,
             stdin_hook=self._ask,
         )["content"]
-        failed = reply.get("status") != "ok"
-        line = f"{reply.get('ename', 'error')}: {reply.get('evalue', '')}".partition("\n")[0] if failed else ""
-        error = raised.write(reply.get("ename", "error"), reply.get("evalue", ""), _lines(reply)) if failed else b""
-        self._channel.end(frames.FAILED if failed else 0, line, error)
+        if reply.get("status") == "ok":
+            self._channel.end(0, "")
+            return
+        name, value = str(reply.get("ename") or "error"), str(reply.get("evalue") or "")
+        line = f"{name}: {value}".partition("\n")[0]
+        self._channel.end(frames.FAILED, line, raised.write(name, value, _lines(reply)))
 
     def _show(self, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
@@ -90,7 +92,7 @@ class _Bridge:
         elif kind in {"display_data", "execute_result"}:
             for block in blocks.bundle(content["data"]):
                 self._channel.place(block)
-        elif kind == "error":
+        elif kind == "error" and any(_lines(content)):
             for block in blocks.texts("\n".join(_lines(content)) + "\n", "stderr"):
                 self._channel.place(block)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.conformance import files, isolation, lifecycle, limits, networks, refusals, watching
+from sandmeshd.drivers.conformance import calls, files, isolation, lifecycle, limits, networks, refusals, watching
 from sandmeshd.drivers.conformance.subject import Requirement
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -41,6 +41,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     limits.a_fork_bomb_stays_in_its_sandbox,
     limits.busy_code_gets_no_more_than_its_share_of_a_processor,
     limits.the_workspace_holds_no_more_than_its_limit,
+    calls.a_process_reads_its_input_to_the_end,
+    calls.a_process_has_a_terminal_of_its_own,
+    calls.a_broken_link_loses_nothing_of_a_stream,
+    calls.kernels_of_a_sandbox_are_apart,
     files.large_files_come_back_byte_by_byte,
     files.an_upload_that_is_cut_short_leaves_nothing,
     files.names_of_files_are_bytes,

@@ -1,0 +1,136 @@
+"""Processes, terminals, kernels and streams, as the agent of every driver's sandboxes must have them."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import from_detail
+from sandmeshd.drivers.agent_link import AgentLink, open_link
+from sandmeshd.drivers.conformance.expecting import expect, expect_equal
+from sandmeshd.drivers.conformance.inside import PATIENCE_SECONDS, call
+from sandmeshd.drivers.conformance.subject import Subject
+
+MEGABYTES = 3
+PRINTS = f"import sys\nfor n in range({MEGABYTES}000000 // 10): sys.stdout.write('%09d\\n' % n)\nsys.exit(7)"
+
+
+class Stream:
+    """One call on a link: what was read of it, acknowledged as it came."""
+
+    def __init__(self, link: AgentLink, call_id: str) -> None:
+        self.events: list[call_pb2.CallEvent] = []
+        self._link = link
+        self.call_id = call_id
+
+    async def send(self, **body: object) -> None:
+        """Send a frame about the call."""
+        frame = call_pb2.CallFrame(call_id=self.call_id, **body)  # type: ignore[arg-type]  # frames by name
+        await self._link.send(agent_pb2.ToAgent(channel=1, call=agent_pb2.Fenced(frame=frame)))
+
+    async def read(self) -> bool:
+        """Read the next events; say whether they were the last."""
+        answer = await self._link.receive()
+        batch = call_pb2.CallEventBatch.FromString(answer.batch)
+        if batch.HasField("error"):
+            raise from_detail(batch.error)
+        self.events += batch.events
+        if batch.events:
+            await self.send(acknowledge=call_pb2.Acknowledge(sequence=batch.events[-1].sequence))
+        return answer.final
+
+    @property
+    def output(self) -> bytes:
+        """What was written."""
+        return b"".join(event.output.data for event in self.events)
+
+
+async def _started(
+    sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], inputs: Sequence[bytes], link: AgentLink
+) -> Stream:
+    stream = Stream(link, secrets.token_hex(8))
+    start = call_pb2.CallStart(
+        sandbox_id=sandbox.sandbox_id,
+        call_id=stream.call_id,
+        tool="start_process",
+        arguments=json.dumps(arguments).encode(),
+        takes_input=True,
+    )
+    await stream.send(start=start)
+    for number, data in enumerate(inputs, 1):
+        await stream.send(input=call_pb2.Input(sequence=number, data=data, end=number == len(inputs)))
+    return stream
+
+
+async def _run(sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], *inputs: bytes) -> Stream:
+    async with open_link(sandbox, PATIENCE_SECONDS) as link:
+        stream = await _started(sandbox, arguments, inputs, link)
+        while not await stream.read():
+            pass
+        return stream
+
+
+async def a_process_reads_its_input_to_the_end(subject: Subject) -> None:
+    """Bytes arrive as they are, in order, and their end is told."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        data = bytes(range(256)) * 1000
+        found = await _run(sandbox, {"command": ["cat"]}, data[:1000], data[1000:])
+        expect_equal(found.output, data, "what came back")
+        expect_equal(found.events[-1].result.exit_code, 0, "the exit code")
+
+
+async def a_process_has_a_terminal_of_its_own(subject: Subject) -> None:
+    """It is one of the sandbox, of the size that was asked for, and keys are signals there."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        size = {"rows": 33, "columns": 111}
+        found = await _run(sandbox, {"command": "tty; stty size", "terminal": size})
+        lines = found.output.decode().split()
+        expect(lines[0].startswith("/dev/pts/"), f"tty said {lines}")
+        expect_equal(lines[1:], ["33", "111"], "the size")
+        async with open_link(sandbox, PATIENCE_SECONDS) as link:
+            asleep = await _started(sandbox, {"command": "echo up; exec sleep 1000", "terminal": size}, (), link)
+            while b"up" not in asleep.output:
+                await asleep.read()
+            await asleep.send(input=call_pb2.Input(sequence=1, data=b"\x03"))
+            while not await asleep.read():
+                pass
+        expect_equal(asleep.events[-1].result.signal, 2, "the signal of Ctrl-C")
+
+
+async def a_broken_link_loses_nothing_of_a_stream(subject: Subject) -> None:
+    """A call that was attached to again goes on after the last event that came."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        async with open_link(sandbox, PATIENCE_SECONDS) as link:
+            first = await _started(sandbox, {"command": ["python3", "-c", PRINTS]}, (b"",), link)
+            while len(first.output) < 500_000:
+                await first.read()
+        async with open_link(sandbox, PATIENCE_SECONDS) as link:
+            rest = Stream(link, first.call_id)
+            last = first.events[-1].sequence
+            attach = call_pb2.Attach(sandbox_id=sandbox.sandbox_id, call_id=first.call_id, after_sequence=last)
+            await rest.send(attach=attach)
+            while not await rest.read():
+                pass
+        numbers = [event.sequence for event in (*first.events, *rest.events)]
+        expect_equal(numbers, list(range(1, len(numbers) + 1)), "the events' numbers")
+        wanted = b"".join(b"%09d\n" % number for number in range(MEGABYTES * 100_000))
+        expect(first.output + rest.output == wanted, "the output is not what was written")
+        expect_equal(rest.events[-1].result.exit_code, 7, "the exit code")
+
+
+async def kernels_of_a_sandbox_are_apart(subject: Subject) -> None:
+    """Each has variables of its own; what one raises is told in parts."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        for name in ("one", "two"):
+            await call(sandbox, "create_kernel", {"kernel_id": name})
+            await call(sandbox, "run_cell", {"kernel_id": name, "code": f"x = '{name}'"})
+        for name in ("one", "two"):
+            found = await call(sandbox, "run_cell", {"kernel_id": name, "code": "print(x)"})
+            expect_equal(found.stdout, f"{name}\n", "the variable")
+        await call(sandbox, "delete_kernel", {"kernel_id": "one"})
+        gone = await call(sandbox, "run_cell", {"kernel_id": "one", "code": "x"})
+        expect("no kernel" in gone.message, f"a deleted kernel said {gone.message!r}")
