@@ -14,6 +14,7 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.errors import InvalidArgument
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import MeshMaker
+from tests.mesh.test_metrics import scrape
 from tests.unit.egress.harness import host
 
 CURL = "curl -sS -m 20 --noproxy '' -w ' %{http_code}'"
@@ -33,6 +34,14 @@ async def test_a_sandbox_reaches_what_it_was_granted(mesh: Mesh) -> None:
     assert told[0]["reason"] == "10.0.0.1:80: 10.0.0.1 is private, not public"
     assert info["spec"]["network"] == {"mode": "public", "hosts": [grant]}
     assert info["enforced"]["network"] == f"public, {grant}: own namespace, egress proxy"
+
+
+async def test_refusals_are_counted(mesh: Mesh) -> None:
+    [page] = await mesh.http.open()
+    async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0], network=["example.org"]) as box:
+        await box.run_shell_command(f"for i in 1 2 3; do {CURL} http://10.0.0.1/; done")
+        while (await scrape(page)).get("sandmesh_egress_refusals_total", 0) < 3:
+            pass
 
 
 async def test_what_a_template_may_reach_by_default_is_shown_and_is_public(mesh: Mesh) -> None:
