@@ -155,7 +155,7 @@ async def a_cancelled_create_leaves_nothing(subject: Subject) -> None:
             task.cancel()
             await asyncio.wait([task])
             if task.cancelled():
-                await _gone(driver, request.sandbox_id)
+                await _settled(driver, request.sandbox_id)
             await driver.delete_sandbox(_delete(request.sandbox_id))
         expect_equal(sorted(subject.leftovers() - before), [], "what is left")
 
@@ -164,13 +164,16 @@ async def _create(driver: Driver, request: pb.CreateSandboxRequest) -> None:
     await driver.create_sandbox(request)
 
 
-async def _gone(driver: Driver, sandbox_id: str) -> None:
-    # Over gRPC the cancellation itself is not waited for: the sandbox goes within the time of a deletion.
+async def _settled(driver: Driver, sandbox_id: str) -> None:
+    # Over gRPC the cancellation itself is not waited for: the sandbox goes within the time of a deletion, or is whole
+    # because it was made when the cancellation came; then it is its caller's to delete.
     async with asyncio.timeout(DELETION_SECONDS):
         while True:
             try:
-                await driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=sandbox_id))
+                found = await driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=sandbox_id))
             except SandboxNotFound:
+                return
+            if found.sandbox.state == pb.RUNTIME_STATE_RUNNING:
                 return
             await asyncio.sleep(0.01)
 
