@@ -81,7 +81,7 @@ class AllocatorSettings(BaseModel):
     recovery_seconds: float = Field(default=10.0, gt=0)
     """How long nodes that do not answer are waited for when records are rebuilt after the store came back empty."""
 
-    event_seconds: PositiveInt = 86400
+    event_seconds: PositiveInt = 3600
     """How long the events of a deleted sandbox are kept."""
 
     event_poll_seconds: float = Field(default=0.25, gt=0)

@@ -25,6 +25,8 @@ class Runtime:
     deleted: list[str] = field(default_factory=list[str])
     prepared: set[str] = field(default_factory=lambda: {"base"})
     prepare_count: int = 0
+    generation: str = "1"
+    """What its templates are made of."""
     failures: list[SandmeshError] = field(default_factory=list[SandmeshError])
     """Raised by the next creates, one each."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,7 +72,10 @@ class ProcessDriver:
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         first, last = self.runtime.ports
-        templates = [pb.TemplateInfo(name=n, prepared=n in self.runtime.prepared, generation="1") for n in NAMES]
+        templates = [
+            pb.TemplateInfo(name=n, prepared=n in self.runtime.prepared, generation=self.runtime.generation)
+            for n in NAMES
+        ]
         return pb.GetInfoResponse(
             name="process",
             node_id=self.runtime.node_id,

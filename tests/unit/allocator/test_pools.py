@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmeshd.allocator.spec import normalized, spec_key
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import start_failure
 from tests.unit.store.waiting import commands, until
@@ -136,3 +141,47 @@ async def test_a_claim_after_a_crash_before_the_token_was_installed_installs_it(
         await allocator.claim("one")
         assert mesh.runtime.tokens[sandbox_id] == answer.sandbox.lease.fencing_token
         assert mesh.runtime.sandboxes[sandbox_id].state == driver_pb2.RUNTIME_STATE_RUNNING
+
+
+async def test_a_template_that_changes_while_the_mesh_runs_gets_a_new_pool_and_the_old_one_goes(mesh: Mesh) -> None:
+    async with mesh.allocator(pools={"base": 2}, health_seconds=0.02) as allocator:
+        await allocator.until_pooled("base", 2)
+        old = set(mesh.runtime.processes)
+        mesh.runtime.generation = "2"
+        await until(lambda: len(mesh.runtime.processes) == 2 and not old & set(mesh.runtime.processes))
+        taken = await allocator.claim("one")
+        assert taken.pooled
+        assert taken.sandbox.sandbox_id not in old
+
+
+async def test_what_a_pool_has_above_its_most_is_deleted(mesh: Mesh) -> None:
+    async with mesh.allocator(pools={"base": 3}) as allocator:
+        await allocator.until_pooled("base", 3)
+    async with mesh.allocator("b", pools={"base": 1}, pool_maxima={"base": 2}) as allocator:
+        await allocator.until_pooled("base", 2)
+        await until(lambda: len(mesh.runtime.processes) == 2)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"template": "other"},
+        {"environment": {"A": "2"}},
+        {"environment": {"A": "1", "B": ""}},
+        {"driver": "docker"},
+        {"limits": pb.Limits(pids=5)},
+        {"network": pb.NetworkGrant(mode=pb.NETWORK_MODE_NONE)},
+        {"network": pb.NetworkGrant(mode=pb.NETWORK_MODE_HOSTS, hosts=["b.example", "a.example"])},
+        {"port_count": 1},
+    ],
+)
+def test_a_request_that_differs_in_anything_but_labels_is_never_served_from_a_pool(told: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"template": "base", "environment": {"A": "1"}, "driver": "process"}
+
+    def key(generation: str = "1", **more: Any) -> str:
+        spec = pb.SandboxSpec(**{**fields, **more})
+        return spec_key(normalized(spec, spec.driver), generation)
+
+    assert key(**told) != key()
+    assert key("2") != key()
+    assert key(labels={"team": "red"}) == key()

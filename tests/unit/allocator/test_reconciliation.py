@@ -12,7 +12,8 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, StoreUnavailable
-from sandmeshd.allocator.ledger import Ledger
+from sandmeshd.allocator.ledger import Claim, Ledger, NodeWant, Want
+from sandmeshd.allocator.spec import normalized, spec_key
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
 from tests.unit.store.waiting import commands, until
@@ -120,6 +121,22 @@ async def test_what_a_dead_allocator_was_starting_fails_and_its_slot_is_free(mes
         failed = await allocator.until_state(sandbox.sandbox_id, pb.SANDBOX_STATE_FAILED)
         assert "allocator" in failed.state_reason
         assert (await allocator.claim("one")).sandbox.sandbox_id != sandbox.sandbox_id
+
+
+async def test_a_request_sent_again_goes_on_with_what_a_dead_allocator_had_begun(mesh: Mesh) -> None:
+    async with mesh.allocator("b", owner_grace_seconds=1, sweep_seconds=3600) as allocator:
+        # An allocator that died right after it had recorded what it was about to make.
+        node = NodeWant("node-1", "process", 10, 20000, 20199)
+        spec = normalized(pb.SandboxSpec(template="base", port_count=2), "process")
+        wanted = Want("base", spec_key(spec, "1"), 2, 10, 0, [node])
+        begun = await Ledger(mesh.store, 1).claim(Claim("one", "base", "t", "sb_begun", 10**9, spec, wanted), "")
+        assert begun.kind == "create"
+        assert begun.record is not None
+        again = await allocator.claim("one", ports=2)
+        assert again.sandbox.sandbox_id == "sb_begun"
+        assert again.sandbox.lease.fencing_token == begun.record.token
+        assert list(again.sandbox.ports) == begun.record.ports
+        assert [event.kind for event in await allocator.events("sb_begun")] == ["created", "retried", "leased"]
 
 
 async def test_a_deletion_that_fails_is_tried_again_until_it_is_done(mesh: Mesh) -> None:
