@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import figures, transfers
+from benchmarks import figures, streams, transfers
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from sandmesh import SandmeshError
@@ -26,6 +26,7 @@ PLAIN: Mapping[str, Bench] = {
     "neighbour": figures.neighbour,
     "output": figures.output,
     "files": transfers.files,
+    "streams": streams.streams,
     "memory": figures.memory,
     "at_once": figures.at_once,
 }

@@ -29,7 +29,7 @@ async def files(mesh: RunningMesh) -> list[Figure]:
             found.append(Figure("  peak memory: client", f"{told['peak'] / 1e6:.0f} MB", "flat"))
             found.append(Figure("  mesh process", _peak(mesh.pid), "flat"))
             # The agent is the largest of the sandbox's: its kernel did nothing.
-            below = max(processes_below(mesh.pid), key=_peak_bytes, default=mesh.pid)
+            below = max(processes_below(mesh.pid), key=peak_bytes, default=mesh.pid)
             found.append(Figure("  largest process below it", _peak(below), "flat"))
     return found
 
@@ -43,7 +43,8 @@ async def _client(address: str, sandbox_id: str, way: str) -> dict[str, float]:
     return told
 
 
-def _peak_bytes(pid: int) -> int:
+def peak_bytes(pid: int) -> int:
+    """Give the most memory that a process ever had resident; 0 of one that is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -52,7 +53,7 @@ def _peak_bytes(pid: int) -> int:
 
 
 def _peak(pid: int) -> str:
-    return f"{_peak_bytes(pid) / 1e6:.0f} MB"
+    return f"{peak_bytes(pid) / 1e6:.0f} MB"
 
 
 async def _carry(address: str, sandbox_id: str, way: str) -> float:
