@@ -11,7 +11,6 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.errors import InvalidArgument, MeshUnavailable, Unauthenticated
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.gateway.addresses import check_addresses, token_required
-from sandmeshd.runtime.tls import ServerTls
 
 from .conftest import run_mesh
 from .test_up import run
@@ -84,7 +83,8 @@ async def test_a_renewed_certificate_is_used_without_a_restart(files: Path, tmp_
 async def test_a_file_that_is_no_certificate_or_key_is_named(files: Path, what: str) -> None:
     (files / what).write_text("hello")
     with pytest.raises(InvalidArgument, match=what):
-        ServerTls(files / "cert.pem", files / "key.pem").credentials()
+        async with run_mesh(**told(files)):
+            pass
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:80", "[::]:80", "10.1.2.3:80", "example.org:80"])
@@ -107,7 +107,10 @@ def test_tokens_are_asked_for_wherever_others_can_come() -> None:
     assert token_required(GatewaySettings(listen=("127.0.0.1:80",), require_token=True))
 
 
-def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+async def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="--tls-key"):
+        async with run_mesh(tls_cert=tmp_path):
+            pass
     with pytest.raises(ValidationError, match="tls_cert and tls_key"):
         GatewaySettings(listen=(), tls_cert=tmp_path)
 

@@ -41,6 +41,18 @@ class Gateway:
     activity: Activity
 
 
+def check_settings(settings: GatewaySettings) -> None:
+    """Check what can be checked before anything is opened.
+
+    Raises:
+        InvalidArgument: An address is open to others without what protects it, or a certificate cannot be used.
+    """
+    check_addresses(settings)
+    tls = _tls(settings)
+    if tls is not None:
+        tls.credentials()
+
+
 @asynccontextmanager
 async def open_gateway(
     settings: GatewaySettings,

@@ -11,12 +11,13 @@ from pydantic import SecretStr
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
+from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.servicer import DriverServicer
-from sandmeshd.gateway import GatewaySettings, HttpDoor, open_gateway
+from sandmeshd.gateway import GatewaySettings, HttpDoor, check_settings, open_gateway
 from sandmeshd.mesh.ending import Ending
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweeping import remove, sweep_private
@@ -48,6 +49,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
 
     Raises:
         AlreadyExists: A mesh of that id runs already.
+        InvalidArgument: An address is open to others without what protects it, or a certificate cannot be used.
         RuntimeUnavailable: The driver cannot work on this machine; the facts say what to do.
         TemplateBuildFailed: The templates' environment could not be built.
     """
@@ -58,6 +60,8 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         if settings.ephemeral:
             stack.callback(remove, paths)
         await stack.enter_async_context(held(paths.lock))
+        gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
+        check_settings(gateway)
         store = await stack.enter_async_context(open_store(store_settings(settings)))
         driver = await stack.enter_async_context(open_driver(driver_settings(settings)))
         await _prepare(driver, progress)
@@ -65,7 +69,6 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, _Parts(store, driver, ending, measured), internal)
-        gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))
         yield Mesh(listening.addresses, listening.http, ending)
 
@@ -120,7 +123,13 @@ def mesh_secret(settings: MeshSettings) -> str:
 
 
 def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> GatewaySettings:
-    """Give the gateway's own settings."""
+    """Give the gateway's own settings.
+
+    Raises:
+        InvalidArgument: There is a certificate without a key, or a key without a certificate.
+    """
+    if (settings.tls_cert is None) != (settings.tls_key is None):
+        raise InvalidArgument("a certificate needs its key: give --tls-cert and --tls-key, or neither")
     return GatewaySettings(
         listen=listen,
         http_listen=settings.http_listen,
