@@ -45,6 +45,8 @@ def files(box: FilesystemSandbox) -> None:
 
 async def with_a_loop() -> None:
     """Async twins await the same names."""
+    FilesystemSandboxAsync(network="packages")
+    FilesystemSandboxAsync(network=["public", "nas.local:5000"])
     async with FilesystemSandboxAsync(network=NetworkGrant("hosts", ("pypi.org",))) as box:
         assert_type(await box.run_ipython_cell("1+1"), ToolResult)
         assert_type(await box.read_file("a"), ToolResult)

@@ -141,10 +141,8 @@ async def open_gate(
         InvalidArgument: The node's own proxy is no http:// URL.
     """
     warn_of_directories(settings.indexes)
-    system = SystemResolver()
-    gate = Gate(Ways(settings, resolver or system, outlet or outlet_of(settings)))
+    gate = Gate(Ways(settings, resolver or SystemResolver(), outlet or outlet_of(settings)))
     try:
         yield gate
     finally:
         await gate.close()
-        system.close()

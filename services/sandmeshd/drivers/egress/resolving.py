@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Thread
 from typing import Protocol
 
 from sandmesh._hosts import is_address
@@ -25,10 +26,13 @@ class Resolver(Protocol):
 
 
 class SystemResolver:
-    """Asks as every program of this machine does. Its threads are its own: slow answers hold up nobody else's work."""
+    """Asks as every program of this machine does. Its threads are its own: slow answers hold up nobody else's work.
+
+    They are daemons, which no end of the process waits for.
+    """
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "egress-resolver")
+        self._room = asyncio.Semaphore(_THREADS)
 
     async def addresses(self, host: str) -> list[str]:
         """Give the addresses of a name.
@@ -36,12 +40,32 @@ class SystemResolver:
         Raises:
             OSError: It has none, or nobody could be asked.
         """
+        await self._room.acquire()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _look_up, host)
+        answer: asyncio.Future[list[str]] = loop.create_future()
+        Thread(target=self._ask, args=(host, loop, answer), name="egress-resolver", daemon=True).start()
+        return await answer
 
-    def close(self) -> None:
-        """End its threads; who still waits for an answer is not waited for."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def _ask(self, host: str, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[list[str]]) -> None:
+        found: list[str] | OSError
+        try:
+            found = _look_up(host)
+        except OSError as error:
+            found = error
+        except UnicodeError:
+            found = OSError("it is no name")
+        # Where the loop has ended nobody waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._give, answer, found)
+
+    def _give(self, answer: asyncio.Future[list[str]], found: list[str] | OSError) -> None:
+        self._room.release()
+        if answer.done():
+            return
+        if isinstance(found, OSError):
+            answer.set_exception(found)
+        else:
+            answer.set_result(found)
 
 
 def _look_up(host: str) -> list[str]:
