@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from sandmesh._calls import Order
 from sandmesh._mesh import Connection
+from sandmesh._quick import SMALL, run_quick
 from sandmesh._refusals import check_result, is_interrupted
-from sandmesh._running import EventStream, run_call
+from sandmesh._running import EventStream
 from sandmesh._transfer import open_transfer
 from sandmesh.errors import InvalidArgument
 from sandmesh.events import Output, Result, Started, read_result
@@ -35,8 +36,7 @@ class FileCalls:
         Raises:
             OSError: It cannot be read.
         """
-        if offset < 0 or (length is not None and length < 0):
-            raise InvalidArgument("offset and length are 0 or more")
+        check_range(offset, length)
         told: dict[str, Any] = {}
         chunks = self._resumed(path, offset, length, told)
         try:
@@ -84,9 +84,24 @@ class FileCalls:
 
     async def ask(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Run a quick call, and give its facts."""
-        found = await run_call(self._connect().mux, self._order(tool, arguments))
-        meta = found["meta"]
-        return check_result(Result(meta["reason"], found.is_error, None, None, meta["message"], found.structured))
+        return await self.put(tool, arguments, None)
+
+    async def put(self, tool: str, arguments: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
+        """Run a quick call with at most SMALL bytes of input, and give its facts."""
+        quick = await run_quick(self._connect().mux, self._order(tool, arguments), data)
+        return check_result(read_result(quick.done.result()))
+
+    async def read_small(self, path: FilePath, offset: int, length: int | None) -> bytes | None:
+        """Read a file at once, None where that would be more than SMALL bytes.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        arguments = {"path": path, "offset": offset, "length": min(length or SMALL, SMALL)}
+        quick = await run_quick(self._connect().mux, self._order("fs.read", arguments))
+        check_result(read_result(quick.done.result()))
+        wanted = quick.facts["size"] - offset
+        return bytes(quick.data) if len(quick.data) >= min(wanted, wanted if length is None else length) else None
 
     async def receive(self, tool: str, arguments: Mapping[str, Any]) -> AsyncGenerator[bytes]:
         """Run a call with bulk output, and give what it writes."""
@@ -125,6 +140,16 @@ class FileCalls:
         plain = {name: _plain(value) for name, value in arguments.items()}
         # Bytes of names that are not UTF-8 travel as \udcXX, which only the ASCII form of JSON can hold.
         return self._make_order(tool, json.dumps(plain).encode())
+
+
+def check_range(offset: int, length: int | None) -> None:
+    """Refuse what is no part of a file.
+
+    Raises:
+        InvalidArgument: One is below 0.
+    """
+    if offset < 0 or (length is not None and length < 0):
+        raise InvalidArgument("offset and length are 0 or more")
 
 
 def _plain(value: Any) -> Any:

@@ -12,9 +12,10 @@ from typing import Any, Literal, TypeAlias, cast, overload
 
 from sandmesh._calls import Order
 from sandmesh._directories import download, upload
-from sandmesh._filecalls import FileCalls, counted
+from sandmesh._filecalls import FileCalls, check_range, counted
 from sandmesh._landing import landed
 from sandmesh._mesh import Connection
+from sandmesh._quick import SMALL
 from sandmesh._sources import known_size, pieces
 from sandmesh.errors import InvalidArgument
 from sandmesh.files import ByteStream, ChangeStream, FileChange, FileData, FileInfo, FilePath, Progressed, read_info
@@ -55,12 +56,18 @@ class FilesAsync:
         """
         if fmt not in ("text", "bytes", "stream"):
             raise InvalidArgument(f'fmt is "text", "bytes" or "stream", not {fmt!r}')
-        stream = await self._calls.open(path, offset, length)
         if fmt == "stream":
-            return stream
-        async with stream:
-            data = b"".join([chunk async for chunk in stream])
+            return await self._calls.open(path, offset, length)
+        data = await self._read(path, offset, length)
         return data.decode() if fmt == "text" else data
+
+    async def _read(self, path: FilePath, offset: int, length: int | None) -> bytes:
+        check_range(offset, length)
+        small = await self._calls.read_small(path, offset, length) if length != 0 else None
+        if small is not None:
+            return small
+        async with await self._calls.open(path, offset, length) as stream:
+            return b"".join([chunk async for chunk in stream])
 
     async def write(
         self,
@@ -83,6 +90,9 @@ class FilesAsync:
         stated = {"mode": mode, "size": size}
         arguments: dict[str, Any] = {"path": path, "make_parents": make_parents, "replace": replace}
         arguments |= {name: value for name, value in stated.items() if value is not None}
+        if isinstance(data, str | bytes | bytearray | memoryview) and size is not None and size <= SMALL:
+            whole = data.encode() if isinstance(data, str) else bytes(data)
+            return read_info(await self._calls.put("fs.write", arguments, whole))
         return read_info(await self._calls.send("fs.write", arguments, pieces(data)))
 
     async def write_many(

@@ -19,7 +19,8 @@ from sandmesh.results import ToolResult
 NO_LIMIT_SECONDS = 10.0 * 365 * 86400
 
 
-def _overdue(order: Order) -> DeadlineExceeded:
+def overdue(order: Order) -> DeadlineExceeded:
+    """Give the error of a call whose time passed without a word."""
     message = (
         f"{order.tool} gave no result within {order.timeout:g} s and the mesh said nothing more; "
         "it was told to cancel the call"
@@ -27,7 +28,8 @@ def _overdue(order: Order) -> DeadlineExceeded:
     return DeadlineExceeded(message, {"sandbox_id": order.sandbox_id}, changed=True)
 
 
-def _patience(order: Order) -> float:
+def patience(order: Order) -> float:
+    """Give for how many seconds a call is waited for."""
     return order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
 
 
@@ -70,7 +72,7 @@ async def run_call(mux: CallMux, order: Order, collector: Collector | None = Non
     """
     collector = collector or Collector(mux)
     call = mux.begin(order, collector)
-    late = mux.loop.call_later(_patience(order), lambda: collector.on_error(_overdue(order)))
+    late = mux.loop.call_later(patience(order), lambda: collector.on_error(overdue(order)))
     try:
         return await collector.done
     finally:
@@ -209,7 +211,7 @@ class EventStream(AsyncIterator[CallEvent]):
             self._buffer = buffer = _Buffer(mux.loop)
             self._call = mux.begin(self._order, buffer)
             order = self._order
-            self._late = mux.loop.call_later(_patience(order), lambda: buffer.on_error(_overdue(order)))
+            self._late = mux.loop.call_later(patience(order), lambda: buffer.on_error(overdue(order)))
         try:
             await self._buffer.wait()
         except asyncio.CancelledError:
