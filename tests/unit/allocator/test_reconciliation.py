@@ -123,6 +123,22 @@ async def test_what_a_dead_allocator_was_starting_fails_and_its_slot_is_free(mes
         assert (await allocator.claim("one")).sandbox.sandbox_id != sandbox.sandbox_id
 
 
+async def test_a_claim_that_is_sent_again_after_its_sandbox_was_given_back_makes_no_second_one_of_its_id(
+    mesh: Mesh,
+) -> None:
+    async with mesh.allocator(sweep_seconds=3600) as allocator:
+        spec = normalized(pb.SandboxSpec(template="base"), "process")
+        wanted = Want("base", spec_key(spec, "1"), 0, 10, 0, [NodeWant("node-1", "process", 10, 0, 0)])
+        claim, ledger = Claim("one", "base", "t", "sb_once", 10**9, spec, wanted), Ledger(mesh.store, 10**9)
+        begun = await ledger.claim(claim, "")
+        assert begun.record is not None
+        await ledger.release("sb_once", begun.record.token, "released")
+        # As a request that the connection to the store had repeated, before and after the sandbox is gone.
+        assert (await ledger.claim(claim, "")).kind == "left"
+        await allocator.until_used(0)
+        assert (await ledger.claim(claim, "")).kind == "left"
+
+
 async def test_a_request_sent_again_goes_on_with_what_a_dead_allocator_had_begun(mesh: Mesh) -> None:
     async with mesh.allocator("b", owner_grace_seconds=1, sweep_seconds=3600) as allocator:
         # An allocator that died right after it had recorded what it was about to make.
