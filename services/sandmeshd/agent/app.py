@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 VERSION: Final = "0.1.0.dev0"
 _PROCESSES: Final = 512
+_IDLE_SECONDS: Final = 0.1
 
 
 @asynccontextmanager
@@ -92,7 +93,7 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
 def _tools(
     stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell
 ) -> Callable[[], Toolbox]:
-    """Have the tools made by the first call that needs them; where they are still to be imported, in a thread."""
+    """Have the tools made by the first call, or soon; where they are still to be imported, in a thread."""
 
     def make() -> Any:
         handlers = import_module("sandmeshd.agent.handlers")
@@ -107,7 +108,10 @@ def _tools(
         return toolbox
 
     if "sandmeshd.agent.handlers" in sys.modules:
-        return cache(make)
+        made = cache(make)
+        # One that waits in a pool has its tools before its first call.
+        asyncio.get_running_loop().call_later(_IDLE_SECONDS, made)
+        return made
     executor = ThreadPoolExecutor(1)
     stack.callback(executor.shutdown)
     return executor.submit(make).result
