@@ -11,7 +11,7 @@ from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.allocator.breaker import Breaker
 from tests.unit.allocator.conftest import Allocator, Mesh
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime, start_failure
-from tests.unit.store.waiting import until
+from tests.unit.store.waiting import commands, until
 
 
 class FlakyDriver(ProcessDriver):
@@ -93,6 +93,11 @@ async def test_sandboxes_of_a_silent_node_are_lost_and_what_it_still_has_goes_wh
         for one in lost:
             await allocator.release(one)
         await allocator.until_used(5)
+
+        async def all_gone() -> bool:
+            return not await commands(mesh.store).zcard(mesh.store.key("stopping"))
+
+        await until(all_gone)
         assert len(first.runtime.processes) == len(lost)
         first.silent = False
         await until(lambda: not first.runtime.processes)

@@ -2,8 +2,8 @@
 -- `silent_us` only where its node was not seen for that long: what it may still have is an orphan when it comes back.
 local found = redis.call('HMGET', record(args.id), 'state', 'token', 'node')
 if args.silent_us then
-  local seen = tonumber(redis.call('ZSCORE', key('nodes_seen'), found[3] or '') or '0')
-  if seen > now - args.silent_us then return {0} end
+  local seen = redis.call('ZSCORE', key('nodes_seen'), found[3] or '')
+  if not seen or tonumber(seen) > now - args.silent_us then return {0} end
 end
 redis.call('ZREM', key('stopping'), args.id)
 if found[1] ~= 'STOPPING' then return {0} end

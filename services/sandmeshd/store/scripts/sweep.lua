@@ -48,8 +48,9 @@ for _, node in ipairs(redis.call('ZRANGEBYSCORE', key('nodes_seen'), '-inf', tex
       lost = lost + 1
     end
   end
-  if redis.call('SCARD', key('node', node)) == 0 then redis.call('ZREM', key('nodes_seen'), node) end
 end
+-- What is to be deleted on a silent node is given up by when it was seen last: that is remembered for a day.
+redis.call('ZREMRANGEBYSCORE', key('nodes_seen'), '-inf', text(now - args.node_grace_us - 86400000000))
 drop_unseen()
 wake_next()
 return {expired, idle, abandoned, lost}
