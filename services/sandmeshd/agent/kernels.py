@@ -204,7 +204,8 @@ async def open_jupyter(
     Raises:
         ToolFailure: There is none of that name, or it does not start.
     """
-    argv = [python, "-P", _INSIDE, "jupyter", "0"]
+    # Found by PATH, where the layer that a user's pip installs to comes before the template's own.
+    argv = [Path(python).name, "-P", _INSIDE, "jupyter", "0"]
     env = {**environment, "SANDMESH_KERNEL": name}
     kernel = await _open(lambda fds: processes.spawn(argv, fds, cwd=cwd, env=env))
     try:

@@ -23,12 +23,12 @@ class Channel:
         self._connection = connection
         self._pid = os.getpid()
         self._read = bytearray()
+        self._passed: list[int] = []
         self._unsent: list[bytes] = []
         self._last = 0
 
     def receive(self) -> tuple[int, bytes, int | None]:
         """Wait for a frame: kind, payload and the descriptor that came with it."""
-        passed: list[int] = []
         while True:
             if len(self._read) >= frames.HEADER.size:
                 length, kind = frames.HEADER.unpack_from(self._read)
@@ -36,9 +36,10 @@ class Channel:
                 if len(self._read) >= end:
                     payload = bytes(self._read[frames.HEADER.size : end])
                     del self._read[:end]
-                    return kind, payload, passed[0] if passed else None
+                    # It may have come along with the frame before, so it waits for the one that it belongs to.
+                    return kind, payload, self._passed.pop(0) if kind == frames.RUN_WITH_INPUT else None
             data, fds, _, _ = socket.recv_fds(self._connection, 1 << 16, 1)
-            passed += fds
+            self._passed += fds
             if not data:
                 os._exit(0)
             self._read += data
