@@ -17,7 +17,7 @@ async def test_conformance(requirement: Requirement, subject: Subject) -> None:
 
 
 @pytest.mark.needs("root")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_the_suite_passes_as_an_ordinary_user(prepared: None) -> None:
     with ordinary_home() as home:
         run_tests(home, __file__, "-k", SOME)
