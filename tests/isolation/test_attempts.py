@@ -55,7 +55,7 @@ def test_what_cannot_be_shown_is_an_attempt() -> None:
 
 
 @pytest.mark.needs("root")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_all_of_it_holds_for_an_ordinary_user(built: None) -> None:
     with ordinary_home() as home:
         run_tests(home, "tests/isolation", "-k", "not ordinary_user")
