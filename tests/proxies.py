@@ -47,7 +47,7 @@ class FaultProxy:
         self.faults = faults
         self._dial = dial
         self._random = random.Random(faults.seed)  # noqa: S311 - the same faults each time
-        self._pairs: set[_Pair] = set()
+        self.pairs: set[_Pair] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until it ends or is cut."""
@@ -58,7 +58,7 @@ class FaultProxy:
             return
         pair = _Pair((writer, there[1]))
         pair.passes.set()
-        self._pairs.add(pair)
+        self.pairs.add(pair)
         pumps = [self._pump(pair, reader, there[1]), self._pump(pair, there[0], writer)]
         try:
             await asyncio.gather(*pumps)
@@ -66,7 +66,7 @@ class FaultProxy:
             pass
         finally:
             pair.cut()
-            self._pairs.discard(pair)
+            self.pairs.discard(pair)
 
     async def _pump(self, pair: _Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
@@ -84,7 +84,7 @@ class FaultProxy:
         while True:
             await self.faults.go.wait()
             await asyncio.sleep(self.faults.period)
-            for pair in list(self._pairs):
+            for pair in list(self.pairs):
                 self._break(pair)
 
     def _break(self, pair: _Pair) -> None:
@@ -101,12 +101,12 @@ class FaultProxy:
     def heal(self) -> None:
         """Break nothing more, and let pass what is held up."""
         self.faults.go.clear()
-        for pair in self._pairs:
+        for pair in self.pairs:
             pair.passes.set()
 
     def die(self) -> None:
         """Hold up for good what is open; who connects anew gets through."""
-        for pair in self._pairs:
+        for pair in self.pairs:
             pair.passes.clear()
 
 
@@ -146,6 +146,6 @@ async def _breaking(proxy: FaultProxy, server: asyncio.Server, *, breaks: bool) 
         if task is not None:
             task.cancel()
         server.close()
-        for pair in list(proxy._pairs):
+        for pair in list(proxy.pairs):
             pair.cut()
         await asyncio.sleep(0)

@@ -19,7 +19,9 @@ from sandmesh.errors import Unauthenticated
 from sandmeshd.runtime.channels import open_channel
 
 from .access_world import World, begin, open_world
-from .test_apart import apart  # noqa: F401 - a fixture
+from .test_apart import apart
+
+__all__ = ["apart"]  # a fixture
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ async def test_a_box_says_that_its_token_was_revoked(world: World) -> None:
         await box.close()
 
 
-async def test_a_token_is_revoked_in_mid_use_where_services_run_apart(apart: str) -> None:  # noqa: F811 - the fixture
+async def test_a_token_is_revoked_in_mid_use_where_services_run_apart(apart: str) -> None:
     async with asyncio.timeout(60), open_channel(apart) as channel:
         world = World(channel, f"grpc://{apart}")
         token = await world.token("ada", "ada")

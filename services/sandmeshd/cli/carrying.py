@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import typer
 
-from sandmesh import Dropped, Output, ProcessAsync, Result, SandboxAsync
+from sandmesh import Output, ProcessAsync, Result, SandboxAsync
 from sandmesh.errors import CallFinished, SandmeshError
 from sandmeshd.cli.copying import STDERR, STDOUT, exit_code, write
 
@@ -32,7 +32,7 @@ async def carry(box: SandboxAsync, command: Sequence[str], timeout: float | None
             async for event in process:
                 if isinstance(event, Output):
                     write(STDOUT if event.stream == "stdout" else STDERR, event.data)
-                elif isinstance(event, Dropped):
+                else:
                     typer.echo(f"[{event.bytes} bytes of output were dropped]", err=True)
         return _code(await process.wait())
 

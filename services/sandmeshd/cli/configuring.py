@@ -45,6 +45,7 @@ def _rows() -> list[dict[str, Any]]:
 
 def _text(value: object) -> str:
     if isinstance(value, list | dict):
-        parts = cast("list[object]", list(value.items()) if isinstance(value, dict) else value)
-        return ", ".join("=".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in parts) or "-"
+        pairs = cast("dict[str, object]", value).items() if isinstance(value, dict) else ()
+        parts = [f"{name}={one}" for name, one in pairs] or [str(one) for one in cast("list[object]", value)]
+        return ", ".join(parts) or "-"
     return "-" if value in (None, "") else str(value)

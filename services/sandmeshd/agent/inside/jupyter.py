@@ -7,6 +7,7 @@ this one does.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import re
@@ -38,18 +39,20 @@ def run(fds: list[int], site: str) -> None:
 
 def _start(name: str) -> tuple[Any, Any]:
     try:
-        from jupyter_client import kernelspec, manager  # type: ignore[import-not-found]  # noqa: PLC0415 - the template's
+        # The template's or the user's own, so that it cannot be an import of ours.
+        kernelspec: Any = importlib.import_module("jupyter_client.kernelspec")
+        manager: Any = importlib.import_module("jupyter_client.manager")
     except ImportError:
         raise RuntimeError(f"kernels of {name!r} need jupyter_client in the template or sandbox: install it") from None
-    known = kernelspec.KernelSpecManager().find_kernel_specs()
+    known: dict[str, str] = kernelspec.KernelSpecManager().find_kernel_specs()
     if name not in known:
         listed = ", ".join(sorted({"python", *known}))
         raise RuntimeError(f"there is no Jupyter kernel {name!r} here: there are {listed}")
     nothing = os.open(os.devnull, os.O_RDWR)
     # By sockets in the file system: for TCP, ZeroMQ asks for the machine's interfaces, which user code may not.
-    started = manager.KernelManager(kernel_name=name, transport="ipc")
+    started: Any = manager.KernelManager(kernel_name=name, transport="ipc")
     started.start_kernel(stdin=nothing, stdout=nothing, stderr=nothing)
-    client = started.blocking_client()
+    client: Any = started.blocking_client()
     client.start_channels()
     client.wait_for_ready(timeout=_START_SECONDS)
     return started, client

@@ -17,8 +17,12 @@ def register(display_formatter: Any, formatter_class: type[Any]) -> None:
     for module in ("pandas.core.frame", "pandas"):
         formatter.for_type_by_name(module, "DataFrame", records)
     for module in ("pandas.core.series", "pandas"):
-        formatter.for_type_by_name(module, "Series", lambda series: records(series.to_frame()))
+        formatter.for_type_by_name(module, "Series", _records_of_series)
     display_formatter.formatters[KIND] = formatter
+
+
+def _records_of_series(series: Any) -> dict[str, Any] | None:
+    return records(series.to_frame())
 
 
 def records(frame: Any) -> dict[str, Any] | None:
