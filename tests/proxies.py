@@ -15,9 +15,13 @@ Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
 
 @dataclass
 class Faults:
-    """What the proxy does to every connection, every `period` seconds: cut it, or hold it up for as long."""
+    """What the proxy does to every connection, every `period` seconds: cut it, or hold it up for as long.
+
+    A connection that carries much in less time is broken after every `most` bytes.
+    """
 
     period: float = 0.1
+    most: int = 1 << 20
     seed: int = 1
     cuts: int = 0
     stalls: int = 0
@@ -34,6 +38,8 @@ class _Pair:
     passes: asyncio.Event = field(default_factory=asyncio.Event)
     left: int | None = None
     """How many bytes may pass before the cut; None: no cut was ordered."""
+    carried: int = 0
+    """How many bytes passed since it was last broken for them."""
 
     def cut(self) -> None:
         for writer in self.writers:
@@ -75,9 +81,16 @@ class FaultProxy:
                 writer.write(data[: pair.left])
                 raise ConnectionAbortedError
             writer.write(data)
-            self.faults.bytes += len(data)
+            self._count(pair, len(data))
             await writer.drain()
         raise ConnectionAbortedError
+
+    def _count(self, pair: _Pair, size: int) -> None:
+        self.faults.bytes += size
+        pair.carried += size
+        if self.faults.go.is_set() and pair.carried >= self.faults.most:
+            pair.carried = 0
+            self._break(pair)
 
     async def break_things(self) -> None:
         """Cut or stall every connection, again and again."""
