@@ -50,7 +50,10 @@ def _parent(pid: int) -> int:
 
 
 def _name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # it ended meanwhile
 
 
 def _init(paths: MeshPaths, name: str) -> int:
