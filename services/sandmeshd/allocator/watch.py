@@ -16,6 +16,7 @@ from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.nodes import Node, Nodes
 from sandmeshd.allocator.reconcile import Reconciler
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.runtime.iteration import ended
 
 log = structlog.get_logger()
 
@@ -64,7 +65,8 @@ class Watch:
         request = pb.WatchSandboxesRequest(mesh_id=self._mesh_id)
         try:
             async with asyncio.timeout(self._settings.reconcile_seconds):
-                await self._read(node, expected, node.client.watch_sandboxes(request))
+                async with ended(node.client.watch_sandboxes(request)) as changes:
+                    await self._read(node, expected, changes)
                 # A driver that ends its stream is asked again, but not without a pause.
                 await asyncio.sleep(_AGAIN_SECONDS)
         except TimeoutError:

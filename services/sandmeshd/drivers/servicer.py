@@ -10,6 +10,7 @@ import grpc
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
 from sandmeshd.drivers.interface import Driver
+from sandmeshd.runtime.iteration import ended
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -51,8 +52,9 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
         self, request: pb.WatchSandboxesRequest, context: Context
     ) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Send every sandbox, then `synced`, then each change."""
-        async for response in self._driver.watch_sandboxes(request):
-            yield response
+        async with ended(self._driver.watch_sandboxes(request)) as changes:
+            async for response in changes:
+                yield response
 
     async def InstallToken(self, request: pb.InstallTokenRequest, context: Context) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token."""
