@@ -64,10 +64,10 @@ async def test_jobs_are_stopped_continued_and_ended(box: BaseSandboxAsync) -> No
     await process.wait_for_log("^going")
     await process.write(CTRL_Z)
     await process.wait_for_log("Stopped")
-    await process.write("bg; jobs; kill %1; wait; exit\n")
+    await process.write("bg; jobs; kill %1; wait %1; echo code=$?; exit\n")
     text = await shown(process)
     assert "Running" in text
-    assert "Terminated" in text
+    assert "code=143" in text
 
 
 async def test_the_end_of_input_is_a_ctrl_d(box: BaseSandboxAsync) -> None:
