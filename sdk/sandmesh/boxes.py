@@ -34,10 +34,13 @@ from sandmesh.processes import ProcessesAsync
 from sandmesh.results import ToolResult
 from sandmesh.tools import (
     TOOLS,
+    CommitChanges,
     CreateDirectory,
     DirectoryTree,
     EditFile,
+    GenerateDiff,
     GetFileInfo,
+    GitLogs,
     ListAllowedDirectories,
     ListDirectory,
     MoveFile,
@@ -309,10 +312,13 @@ def tool_method(
 
 
 class BaseSandboxAsync(SandboxAsync):
-    """A sandbox with a Python kernel and a shell."""
+    """A sandbox with a Python kernel, a shell and the history of its workspace."""
 
     run_ipython_cell = tool_method(RunIpythonCell)
     run_shell_command = tool_method(RunShellCommand)
+    commit_changes = tool_method(CommitChanges)
+    generate_diff = tool_method(GenerateDiff)
+    git_logs = tool_method(GitLogs)
 
 
 class FilesystemSandboxAsync(BaseSandboxAsync):

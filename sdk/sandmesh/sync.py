@@ -126,12 +126,15 @@ class Sandbox(Facade):
 
 
 class BaseSandbox(Sandbox):
-    """A sandbox with a Python kernel and a shell."""
+    """A sandbox with a Python kernel, a shell and the history of its workspace."""
 
     twin_class: ClassVar[type[SandboxAsync]] = BaseSandboxAsync
 
     run_ipython_cell = blocking(BaseSandboxAsync.run_ipython_cell)
     run_shell_command = blocking(BaseSandboxAsync.run_shell_command)
+    commit_changes = blocking(BaseSandboxAsync.commit_changes)
+    generate_diff = blocking(BaseSandboxAsync.generate_diff)
+    git_logs = blocking(BaseSandboxAsync.git_logs)
 
 
 class FilesystemSandbox(BaseSandbox):

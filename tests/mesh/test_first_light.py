@@ -89,7 +89,7 @@ async def test_a_command_over_its_time_is_a_result(mesh: Mesh) -> None:
 async def test_tools_are_listed_with_schemas(mesh: Mesh) -> None:
     async with FilesystemSandboxAsync(base_url=mesh.addresses[0]) as box:
         tools = await box.list_tools()
-    assert set(tools) == {"generic", "filesystem"}
+    assert set(tools) == {"generic", "git", "filesystem"}
     assert len(tools["filesystem"]) == 11
     function = tools["generic"]["run_ipython_cell"]["json_schema"]["function"]
     assert function["parameters"]["required"] == ["code"]

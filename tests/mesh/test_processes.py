@@ -229,7 +229,7 @@ async def test_leaving_its_block_ends_a_process(box: BaseSandboxAsync) -> None:
 
 
 async def test_models_are_not_shown_what_handles_are_made_of(box: BaseSandboxAsync) -> None:
-    assert list(await box.list_tools()) == ["generic"]
+    assert list(await box.list_tools()) == ["generic", "git"]
     assert "start_process" in (await box.list_tools("process"))["process"]
 
 

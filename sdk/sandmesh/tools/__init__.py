@@ -16,19 +16,23 @@ from sandmesh.tools.filesystem import (
     WriteFile,
 )
 from sandmesh.tools.generic import RunIpythonCell, RunShellCommand
+from sandmesh.tools.git import CommitChanges, GenerateDiff, GitLogs
 from sandmesh.tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
 from sandmesh.tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
 
 __all__ = [
     "PLUMBING",
     "TOOLS",
+    "CommitChanges",
     "CreateDirectory",
     "CreateKernel",
     "DeleteKernel",
     "DirectoryTree",
     "Edit",
     "EditFile",
+    "GenerateDiff",
     "GetFileInfo",
+    "GitLogs",
     "InterruptKernel",
     "ListAllowedDirectories",
     "ListDirectory",

@@ -8,8 +8,11 @@ from functools import partial
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.tools import (
+    CommitChanges,
     CreateKernel,
     DeleteKernel,
+    GenerateDiff,
+    GitLogs,
     InterruptKernel,
     ListKernels,
     ListProcesses,
@@ -24,6 +27,7 @@ from sandmesh.tools import (
 )
 from sandmeshd.agent import files
 from sandmeshd.agent.confine import Workspace
+from sandmeshd.agent.git import Git
 from sandmeshd.agent.kernelset import Kernels
 from sandmeshd.agent.ports import wait_for_port
 from sandmeshd.agent.shell import Shell, check_user
@@ -42,6 +46,7 @@ def make_toolbox(
         ListProcesses: shell.list,
         WaitForPort: wait_for_port,
         **_kernel_handlers(kernels),
+        **_git_handlers(Git(shell.programs)),
     }
     if "filesystem" in groups:
         handlers.update(_file_handlers(workspace))
@@ -60,6 +65,10 @@ def _kernel_handlers(kernels: Kernels) -> dict[type[Tool], Handler]:
         RestartKernel: kernels.restart,
         DeleteKernel: kernels.delete,
     }
+
+
+def _git_handlers(git: Git) -> dict[type[Tool], Handler]:
+    return {CommitChanges: git.commit, GenerateDiff: git.diff, GitLogs: git.log}
 
 
 def _file_handlers(workspace: Workspace) -> Mapping[type[Tool], Handler]:

@@ -12,6 +12,7 @@ from typing import Final
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import Call, Outcome
+from sandmeshd.agent.captured import Captured, Command, capture
 from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.pipes import Drain
 from sandmeshd.agent.processes import Ended, Process, Processes
@@ -41,7 +42,7 @@ class Programs:
     ) -> None:
         self._processes = processes
         self._memory = memory or Memory()
-        self._workspace = workspace
+        self.workspace = workspace
         self._environment = dict(environment)
         self._drain = Drain()
         self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -66,6 +67,15 @@ class Programs:
             return await self._out_of_memory(call, ended)
         return await _outcome(call, ended)
 
+    async def capture(self, argv: Sequence[str], env: Mapping[str, str], call: Call) -> Captured:
+        """Run a program in the workspace for a tool that reads its output itself.
+
+        Raises:
+            ToolFailure: It wrote too much, or no process could be made.
+        """
+        command = Command(argv, self.workspace, {**self._environment, **env})
+        return await capture(self._processes, command, call)
+
     async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
         message = self._memory.ran_out()
         await call.text(message + "\n")
@@ -89,7 +99,7 @@ class Programs:
             raise ToolFailure(f"The sandbox has no terminal to give: {error.strerror}.") from None
 
     def _start(self, program: Program, call: Call, streams: Streams, env: Mapping[str, str]) -> Process:
-        cwd = os.path.join(self._workspace, program.cwd or "")  # noqa: PTH118 - pathlib would change what was asked for
+        cwd = os.path.join(self.workspace, program.cwd or "")  # noqa: PTH118 - pathlib would change what was asked for
         descriptors = streams.descriptors(call)
         process = self._processes.spawn(program.argv, descriptors, cwd=cwd, env=env, terminal=streams.terminal)
         streams.launched(call)

@@ -37,7 +37,7 @@ def _config() -> agent_pb2.AgentConfig:
         sandbox_id=_TOKEN,
         agent_token=_TOKEN,
         listen=f"unix://{_LISTEN}",
-        tool_groups=["generic", "filesystem"],
+        tool_groups=["generic", "git", "filesystem"],
         workspace="/tmp",  # noqa: S108 - as above
         ends_with_driver=True,
     )

@@ -26,14 +26,14 @@ class Shell:
     """Runs commands, and knows the processes that were started as such for as long as their calls are kept."""
 
     def __init__(self, programs: Programs) -> None:
-        self._programs = programs
+        self.programs = programs
         self._program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
         self._started: WeakKeyDictionary[Call, dict[str, Any]] = WeakKeyDictionary()
 
     async def run(self, command: RunShellCommand, call: Call) -> Outcome:
         """Run a command line to its end; what it left in the background goes on, its output unread."""
         argv = [self._program, "-c", command.command]
-        return await self._programs.run(Program(argv, command.cwd, command.env or {}, command.timeout), call)
+        return await self.programs.run(Program(argv, command.cwd, command.env or {}, command.timeout), call)
 
     async def start(self, asked: StartProcess, call: Call) -> Outcome:
         """Run a program, or a command line, to its end."""
@@ -48,7 +48,7 @@ class Shell:
             "terminal": bool(size),
         }
         self._started[call] = note
-        outcome = await self._programs.run(Program(argv, asked.cwd, asked.env or {}, asked.timeout, terminal), call)
+        outcome = await self.programs.run(Program(argv, asked.cwd, asked.env or {}, asked.timeout, terminal), call)
         note.update(exit_code=outcome.exit_code, signal=outcome.signal)
         note["reason"] = pb.EndReason.Name(outcome.reason).removeprefix(_REASON)  # type: ignore[arg-type]  # typeshed has no open enums
         return outcome

@@ -91,7 +91,7 @@ def config(ground: Ground, **changed: Any) -> bytes:
         "agent_token": TOKEN,
         "listen": "unix:///run/agent/agent.sock",
         "python": "/opt/env/bin/python",
-        "tool_groups": ["generic", "filesystem"],
+        "tool_groups": ["generic", "git", "filesystem"],
         "environment": ground.variables,
         "workspace": "/workspace",
         "hidden_directory": "/run/agent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -197,3 +198,14 @@ async def test_file_tools_write_no_larger_files_than_user_code_may(ground: Groun
         assert "larger than files may be" in result.message
         assert not (sandbox.workspace / "big").exists()
         assert not (await run(client, "echo goes on")).result.is_error
+
+
+async def test_where_git_is_absent_the_answer_says_so(ground: Ground) -> None:
+    async with (
+        asyncio.timeout(60),
+        talking(ground, environment={**ground.variables, "PATH": "/nowhere"}) as (_, client),
+    ):
+        result = (await client.start("commit_changes", b'{"message": "m"}').end()).result
+        assert result.is_error
+        assert "has no git that runs" in result.message
+        assert (await run(client, "exit 3")).result.exit_code == 3

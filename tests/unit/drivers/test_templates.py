@@ -25,8 +25,8 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 def test_base_and_filesystem_ship_and_share_one_environment() -> None:
     templates = load_templates()
     assert list(templates) == ["base", "filesystem"]
-    assert templates["base"].tool_groups == ("generic",)
-    assert templates["filesystem"].tool_groups == ("generic", "filesystem")
+    assert templates["base"].tool_groups == ("generic", "git")
+    assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python
 
 

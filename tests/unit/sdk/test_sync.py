@@ -108,7 +108,7 @@ def test_each_async_method_has_its_sync_one_with_name_signature_and_docstring(sy
 def test_every_declared_tool_is_a_method_of_the_right_group() -> None:
     shown = {name: cls for name, cls in tools.TOOLS.items() if cls.group not in tools.PLUMBING}
     for name, declaration in shown.items():
-        assert hasattr(BaseSandbox, name) == (declaration.group == "generic")
+        assert hasattr(BaseSandbox, name) == (declaration.group in ("generic", "git"))
         assert hasattr(FilesystemSandbox, name)
         parameters = list(inspect.signature(getattr(FilesystemSandbox, name)).parameters)[1:]
         assert parameters == list(inspect.signature(declaration).parameters)
