@@ -63,6 +63,24 @@ class Collector:
             self.done.set_exception(error)
 
 
+class HeardCollector(Collector):
+    """Collects a call whole and tells of its events as they come, in the loop and in their order."""
+
+    def __init__(self, mux: CallMux, hear: Callable[[CallEvent], None]) -> None:
+        super().__init__(mux)
+        self._hear = hear
+        self._reader = EventReader()
+
+    def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
+        """Tell of events and collect them."""
+        for event in events:
+            read = self._reader.read(event)
+            if read is not None:
+                # What the listener does wrong must not reach the stream that all calls share.
+                self._mux.loop.call_soon(self._hear, read)
+        super().on_events(call, events, size)
+
+
 async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
     """Run a call and give its result.
 

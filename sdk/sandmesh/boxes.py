@@ -23,11 +23,12 @@ from sandmesh._convert import (
 from sandmesh._fs import FilesAsync
 from sandmesh._multiplex import CallMux
 from sandmesh._ports import ExposedPortAsync, Where, expose, list_exposed
-from sandmesh._running import EventStream, run_call
+from sandmesh._running import EventStream, HeardCollector, run_call
 from sandmesh._sessions import Times
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import WrongState
+from sandmesh.events import CallEvent
 from sandmesh.inputs import Options
 from sandmesh.kernels import KernelsAsync
 from sandmesh.processes import ProcessesAsync
@@ -207,15 +208,23 @@ class SandboxAsync:
         timeout = self._wanted.timeout
         return read_tools(await attachment.usable().ask(lambda stubs: stubs.calls.ListTools, request, timeout))
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        on_event: Callable[[CallEvent], None] | None = None,
+    ) -> ToolResult:
         """Run any tool of the sandbox by name, those too that only the sandbox knows.
+
+        `on_event` hears each event as it happens, in the event loop that runs the call; it must not block.
 
         Raises:
             ToolNotFound: The sandbox has none of that name.
             InvalidArgument: The arguments do not fit the tool's schema.
         """
         order = self._order(name, arguments, OUTPUT_LIMIT)
-        return await run_call(self._mux(), order)
+        mux = self._mux()
+        return await run_call(mux, order, None if on_event is None else HeardCollector(mux, on_event))
 
     async def call(self, declaration: Tool) -> ToolResult:
         """Run a tool by its declaration: `await box.call(RunIpythonCell(code="1+1"))`."""

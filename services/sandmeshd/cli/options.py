@@ -32,7 +32,12 @@ Json = Annotated[bool, typer.Option("--json", hidden=True, help="The same as -o 
 Template = Annotated[
     str,
     typer.Option(
-        "--template", "-t", help="What the sandbox is made from.", autocompletion=complete_templates, metavar="NAME"
+        "--template",
+        "--type",
+        "-t",
+        help="What the sandbox is made from.",
+        autocompletion=complete_templates,
+        metavar="NAME",
     ),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds until what runs is ended.", metavar="SECONDS")]

@@ -17,6 +17,7 @@ from sandmeshd.cli import (
     fleet,
     launching,
     logs,
+    mcp,
     running,
     sweep,
     tokens,
@@ -48,6 +49,7 @@ add(files.commands, SANDBOXES)
 add(fleet.commands, SANDBOXES)
 add(logs.commands, SANDBOXES)
 add(events.commands, SANDBOXES)
+add(mcp.commands, SANDBOXES)
 add(sweep.commands, MESH)
 add(tokens.commands, MESH, "token")
 add(certificates.commands, MESH)

@@ -27,6 +27,7 @@ class Where:
         str | None,
         typer.Option(
             "--token",
+            "--bearer-token",
             envvar=["SANDMESH_TOKEN", "SANDMESH_BEARER_TOKEN"],
             help="The bearer token; better given by the environment than in the command line.",
             rich_help_panel=CONNECTION,

@@ -1,0 +1,73 @@
+"""Progress of a call, told to a client that asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from sandmesh import CallEvent, Output, Progress
+
+Tell = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Sends a progress, its total and a message."""
+
+# A client is told at most so often; what is printed in between is told together, the last of it.
+PAUSE_SECONDS = 0.1
+LONGEST_TEXT = 4096
+
+
+class Reporter:
+    """Hears a call's events and tells of them: what a tool says of its progress, else bytes and text of its output.
+
+    The number rises with every notification, as the protocol wants.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._heard = asyncio.Event()
+        self._own: Progress | None = None
+        self._bytes = 0
+        self._text = ""
+        self._last = 0.0
+
+    def hear(self, event: CallEvent) -> None:
+        """Take an event."""
+        if isinstance(event, Progress):
+            self._own = event
+        elif isinstance(event, Output):
+            self._bytes += len(event.data)
+            self._text = (self._text + event.text)[-LONGEST_TEXT:]
+        else:
+            return
+        self._heard.set()
+
+    async def tell_forever(self) -> None:
+        """Tell of what was heard until cancelled."""
+        while True:
+            await self._heard.wait()
+            await self.tell()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def tell(self) -> None:
+        """Tell of what was heard and not told."""
+        if not self._heard.is_set():
+            return
+        self._heard.clear()
+        own, self._own, text, self._text = self._own, None, self._text, ""
+        value = float(self._bytes) if own is None else own.progress
+        self._last = value if value > self._last else math.nextafter(self._last, math.inf)
+        await self._tell(self._last, own.total if own else None, (own.message if own else text) or None)
+
+
+@asynccontextmanager
+async def reporting(tell: Tell) -> AsyncGenerator[Callable[[CallEvent], None]]:
+    """Give what takes a call's events; what was heard last is told at the end."""
+    reporter = Reporter(tell)
+    telling = asyncio.create_task(reporter.tell_forever(), name="sandmesh-mcp-progress")
+    try:
+        yield reporter.hear
+    finally:
+        telling.cancel()
+        await asyncio.wait([telling])
+    await reporter.tell()
