@@ -33,6 +33,7 @@ from sandmesh.inputs import Options
 from sandmesh.kernels import KernelsAsync
 from sandmesh.processes import ProcessesAsync
 from sandmesh.results import ToolResult
+from sandmesh.toolkit import ToolkitAsync
 from sandmesh.tools import (
     TOOLS,
     CommitChanges,
@@ -207,6 +208,10 @@ class SandboxAsync:
         )
         timeout = self._wanted.timeout
         return read_tools(await attachment.usable().ask(lambda stubs: stubs.calls.ListTools, request, timeout))
+
+    async def as_tools(self, form: str = "openai") -> ToolkitAsync:
+        """Give all tools as a model is told of them, with what runs its calls: "openai", "anthropic" or "mcp"."""
+        return ToolkitAsync(self, form, await self.list_tools())
 
     async def call_tool(
         self,

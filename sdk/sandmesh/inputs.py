@@ -6,14 +6,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
+
+from sandmesh.errors import InvalidArgument
 
 
 class SandboxType(StrEnum):
-    """Types of sandboxes that every mesh has. A user's own template is named by its string."""
+    """Types of sandboxes: those that every mesh has, and those that this program added. Each is its name as a text."""
 
     BASE = "base"
     FILESYSTEM = "filesystem"
+    DUMMY = "dummy"
+
+    @classmethod
+    def add_member(cls, name: str, value: str | None = None) -> SandboxType:
+        """Add a member at run time; without a value it is the name in lower case. One that is there stays as it is.
+
+        Raises:
+            InvalidArgument: The name or the value is another member's.
+        """
+        value = name.lower() if value is None else value
+        found = cls._value2member_map_.get(value) or cls._member_map_.get(name)
+        if found is not None:
+            if (found.name, found.value) != (name, value):
+                message = f"SandboxType.{name} cannot be {value!r}: SandboxType.{found.name} is {found.value!r}"
+                raise InvalidArgument(message, {"sandbox_type": value})
+            return cast("SandboxType", found)
+        # What enum does for a member of its class's body; the standard library has no call for it.
+        member = str.__new__(cls, value)
+        member._name_, member._value_ = name, value
+        setattr(cls, name, member)
+        cls._member_map_[name] = cls._value2member_map_[value] = member
+        cls._member_names_.append(name)
+        return member
+
+    @classmethod
+    def known(cls, value: str) -> SandboxType | str:
+        """Give the member of a value, or the value itself where there is none."""
+        return cast("SandboxType | str", cls._value2member_map_.get(value, value))
 
 
 @dataclass(frozen=True)

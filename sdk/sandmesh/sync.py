@@ -11,6 +11,7 @@ from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsyn
 from sandmesh.inputs import Options
 from sandmesh.sync_kernels import Kernels
 from sandmesh.sync_processes import Processes
+from sandmesh.toolkit import Toolkit
 
 
 class ExposedPort(Facade):
@@ -113,6 +114,10 @@ class Sandbox(Facade):
     def list_exposed(self) -> list[ExposedPort]:
         """Give the URLs that lead to ports of the sandbox now."""
         return [ExposedPort(each) for each in run(type(self.twin).__name__, self.twin.list_exposed())]
+
+    def as_tools(self, form: str = "openai") -> Toolkit:
+        """Give all tools as a model is told of them, with what runs its calls: "openai", "anthropic" or "mcp"."""
+        return Toolkit(self, form, self.list_tools())
 
     _start = blocking(SandboxAsync.start)
     close = blocking(SandboxAsync.close)
