@@ -7,7 +7,7 @@ import functools
 import traceback
 from collections.abc import Callable
 from inspect import Parameter, cleandoc, getdoc, iscoroutinefunction, signature
-from typing import Annotated, Any, Self, cast, get_type_hints
+from typing import Annotated, Any, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -151,11 +151,17 @@ def arguments_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _bare(func: Callable[..., Any]) -> Callable[..., Any]:
-    return cast("functools.partial[Any]", func).func if isinstance(func, functools.partial) else func
+    partial = _as_partial(func)
+    return func if partial is None else partial.func
 
 
-def _given(func: object) -> dict[str, Any]:
-    return cast("functools.partial[Any]", func).keywords if isinstance(func, functools.partial) else {}
+def _given(func: Callable[..., Any]) -> dict[str, Any]:
+    partial = _as_partial(func)
+    return {} if partial is None else partial.keywords
+
+
+def _as_partial(func: object) -> functools.partial[Any] | None:
+    return func if isinstance(func, functools.partial) else None  # pyright: ignore[reportUnknownVariableType]  # of anything
 
 
 def _result(value: object) -> ToolResult:
