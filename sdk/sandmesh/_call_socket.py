@@ -71,12 +71,12 @@ class CallSocket(asyncio.Protocol):
             await self._news
         return self._responses.popleft()
 
-    async def write(self, request: pb.MultiplexRequest) -> None:
-        """Send a request, once there is room for it; on a connection that ended it goes nowhere, and `read` tells."""
+    async def write(self, request: pb.MultiplexRequest | bytes) -> None:
+        """Send a request, which may be serialized, once there is room; on an ended connection it goes nowhere."""
         if not self._room.is_set():
             await self._room.wait()
         if self._transport is not None and not self._ended:
-            self._transport.write(frame(request.SerializeToString()))
+            self._transport.write(frame(request if isinstance(request, bytes) else request.SerializeToString()))
 
     async def done_writing(self) -> None:
         """Say that no request follows."""

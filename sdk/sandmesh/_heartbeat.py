@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
-from sandmesh._multiplex import Stream
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable
 
@@ -14,10 +14,30 @@ BEAT_SECONDS = 2.0
 DEAD_SECONDS = 6.0
 
 
+class Carrier(Protocol):
+    """A gRPC stream of Multiplex."""
+
+    async def read(self) -> object:
+        """Give the next MultiplexResponse, anything else at the end."""
+        ...
+
+    async def write(self, request: pb.MultiplexRequest) -> None:
+        """Send a request once there is room for it."""
+        ...
+
+    async def done_writing(self) -> None:
+        """Say that no request follows."""
+        ...
+
+    def cancel(self) -> bool:
+        """End it at once."""
+        ...
+
+
 class WatchedStream:
     """A stream of Multiplex that ends when its other side is silent, as long as there are calls to hear of."""
 
-    def __init__(self, stream: Stream, busy: Callable[[], bool], on_dead: Callable[[], None]) -> None:
+    def __init__(self, stream: Carrier, busy: Callable[[], bool], on_dead: Callable[[], None]) -> None:
         self._stream = stream
         self._busy = busy
         self._on_dead = on_dead
@@ -43,8 +63,10 @@ class WatchedStream:
         self._heard = self._loop.time()
         return response
 
-    async def write(self, request: pb.MultiplexRequest) -> None:
+    async def write(self, request: pb.MultiplexRequest | bytes) -> None:
         """Send a request once there is room for it."""
+        if isinstance(request, bytes):
+            request = pb.MultiplexRequest.FromString(request)
         async with self._writing:
             await self._stream.write(request)
 

@@ -50,8 +50,8 @@ class Stream(Protocol):
         """Give the next MultiplexResponse, anything else at the end."""
         ...
 
-    async def write(self, request: pb.MultiplexRequest) -> None:
-        """Send a request once there is room for it."""
+    async def write(self, request: pb.MultiplexRequest | bytes) -> None:
+        """Send a request, which may be serialized, once there is room for it."""
         ...
 
     async def done_writing(self) -> None:

@@ -74,12 +74,15 @@ async def _regular(items: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for item in items:
         if not isinstance(item, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
             raise InvalidArgument(f"a file's content comes as bytes, not {type(item).__name__}")
-        if not rest and len(item) == PIECE:
-            yield bytes(item)
-            continue
-        rest += item
-        while len(rest) >= PIECE:
-            yield bytes(rest[:PIECE])
-            del rest[:PIECE]
+        view = memoryview(item).cast("B")
+        at = min(len(view), PIECE - len(rest)) if rest else 0
+        rest += view[:at]
+        if len(rest) == PIECE:
+            yield bytes(rest)
+            rest.clear()
+        while not rest and len(view) - at >= PIECE:
+            yield bytes(view[at : at + PIECE])
+            at += PIECE
+        rest += view[at:]
     if rest:
         yield bytes(rest)

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from sandmesh._bulk import write_input
 from sandmesh._calls import Order
 from sandmesh._channel import back_off
 from sandmesh._mesh import Connection
@@ -189,7 +190,7 @@ class Transfer:
                 item = next((one for one in self._inputs if one.sequence > sent), None)
                 if item is not None:
                     sent = item.sequence
-                    await self._send(stream, pb.CallFrame(input=item))
+                    await stream.write(write_input(self._call_id, item))
                 elif not self._work.is_set():
                     await self._work.wait()
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import random
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -94,6 +95,42 @@ async def test_input_arrives_whole_over_connections_that_are_cut_and_stalled() -
         proxy.heal()
     assert told.decode().split() == [str(len(data)), hashlib.sha256(data).hexdigest()]
     assert faults.cuts + faults.stalls > 0
+
+
+def made_up() -> AsyncIterator[bytes]:
+    """Give the bytes of a file, the same each time."""
+    return pieces_of(random.Random(7))  # noqa: S311 - the same file again, not a secret
+
+
+async def pieces_of(dice: random.Random) -> AsyncIterator[bytes]:
+    for _ in range(MEBIBYTES):
+        yield dice.randbytes(MIB)
+
+
+async def digest_of(chunks: AsyncIterator[bytes]) -> str:
+    """Read to the end: how many bytes came, and their checksum."""
+    seen, size = hashlib.sha256(), 0
+    async for chunk in chunks:
+        seen.update(chunk)
+        size += len(chunk)
+    return f"{size} {seen.hexdigest()}"
+
+
+@pytest.mark.timeout(60 + 8 * MEBIBYTES)
+async def test_files_arrive_whole_both_ways_over_connections_that_are_cut_and_stalled() -> None:
+    faults, expected = Faults(seed=4), await digest_of(made_up())
+    patience = 60.0 + 8 * MEBIBYTES
+    async with through(faults) as (address, proxy), BaseSandboxAsync(base_url=address, timeout=patience) as box:
+        faults.go.set()
+        await box.fs.write("big", made_up())
+        broken_up, faults.cuts, faults.stalls = faults.cuts * faults.stalls, 0, 0
+        async with await box.fs.read("big", "stream") as stream:
+            assert await digest_of(stream) == expected
+        proxy.heal()
+        inside = await box.run_shell_command("stat -c %s big; sha256sum < big; ls -A")
+    assert inside.stdout.split() == [*expected.split(), "-", "big"]
+    assert broken_up > 0
+    assert faults.cuts * faults.stalls > 0
 
 
 async def test_an_output_arrives_whole_when_the_links_to_the_agent_break(mesh: Mesh) -> None:

@@ -25,6 +25,8 @@ class Input:
         """The process's end of the pipe, until `close_reader`."""
         self._writer = -1
         self._terminal = False
+        self._taker: Callable[[bytes], None] | None = None
+        self._handed: deque[tuple[int, int]] = deque()
         self._on_written = on_written
         self._loop = asyncio.get_running_loop()
         self._unwritten: deque[tuple[int, bytes]] = deque()
@@ -55,6 +57,18 @@ class Input:
         os.set_blocking(self._writer, False)
         self._write()
 
+    def give_to(self, taker: Callable[[bytes], None]) -> None:
+        """Give each piece to a function from now on, nothing at the end; `mark_written` follows each but that."""
+        self._taker = taker
+        self._write()
+
+    def mark_written(self) -> None:
+        """Note that the next piece which a function was given is where it should be."""
+        if self._handed:
+            self.written, size = self._handed.popleft()
+            self._size -= size
+            self._on_written()
+
     @property
     def ended(self) -> bool:
         """Whether the caller said that nothing follows."""
@@ -74,8 +88,7 @@ class Input:
         self._ends = item.end
         self._size += len(item.data)
         self._unwritten.append((item.sequence, item.data))
-        if self._writer >= 0:
-            self._write()
+        self._write()
 
     def _check(self, item: pb.Input) -> None:
         if item.sequence != self.taken + 1:
@@ -99,6 +112,8 @@ class Input:
         self.close_reader()
         self._close_writer()
         self._unwritten.clear()
+        if self._taker is not None:
+            self._taker(b"")
 
     def _close_writer(self) -> None:
         if self._writer >= 0:
@@ -107,6 +122,23 @@ class Input:
             self._writer = -1
 
     def _write(self) -> None:
+        if self._taker is not None:
+            self._hand(self._taker)
+        elif self._writer >= 0:
+            self._write_out()
+
+    def _hand(self, taker: Callable[[bytes], None]) -> None:
+        while self._unwritten:
+            sequence, data = self._unwritten.popleft()
+            self._handed.append((sequence, len(data)))
+            if data:
+                taker(data)
+            else:
+                self.mark_written()
+        if self._ends:
+            taker(b"")
+
+    def _write_out(self) -> None:
         before = self.written
         while self._unwritten and self._writer >= 0:
             sequence, data = self._unwritten[0]

@@ -20,6 +20,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.lifetime import until
 from sandmeshd.mesh import MeshSettings, open_mesh
+from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 
 
@@ -42,6 +43,7 @@ async def _run(owner: int, ready: int) -> None:
     try:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
+        keep_freed_memory()
         await until(ended, _serve(settings, ready))
     except SandmeshError as error:
         facts = {"reason": error.reason, "message": error.message, "metadata": error.facts}

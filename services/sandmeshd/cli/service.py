@@ -31,6 +31,7 @@ from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import allocator_settings, driver_settings, gateway_settings, identities, store_settings
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel, open_channels
+from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.identity import identity_required, read_secret
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.metrics import Observed
@@ -191,6 +192,7 @@ def _announce(addresses: Sequence[str]) -> None:
 def _settings(secret_file: Path | None) -> MeshSettings:
     settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None)
     configure_logging(settings.log_level, settings.log_format)
+    keep_freed_memory()
     return settings
 
 

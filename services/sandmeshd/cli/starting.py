@@ -17,6 +17,7 @@ from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.hosting import host
 from sandmeshd.cli.lifetime import run_to_end, run_until_told
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 
 LAST_WORDS = 2_000
@@ -40,6 +41,7 @@ def start_here(given: dict[str, object], ready_fd: int | None, *, as_json: bool)
 async def _host(given: dict[str, object], announcer: Announcer) -> None:
     settings = read_settings(**given)
     configure_logging(settings.log_level, settings.log_format)
+    keep_freed_memory()
     await host(settings, announcer)
 
 

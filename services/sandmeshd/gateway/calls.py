@@ -234,6 +234,12 @@ class Client:
         elif frame.HasField("start") or frame.HasField("attach"):
             self._open(frame, relay)
 
+    def take_input(self, call_id: str, frame: bytes) -> None:
+        """Route a serialized frame with input, as `take` does."""
+        relay = self._relays.get(call_id)
+        if relay is not None:
+            relay.push_input(frame)
+
     def _open(self, frame: pb.CallFrame, before: Relay | None) -> None:
         if before is not None:
             before.detach()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from sandmesh.api.agent.v1 import agent_pb2 as pb
@@ -131,10 +131,12 @@ class AgentLink(asyncio.Protocol):
 
     def send(self, frame: pb.ToAgent) -> None:
         """Write a frame; on a broken link it goes nowhere, and `on_lost` tells."""
-        if self._transport is None or self._transport.is_closing():
-            return
-        data = frame.SerializeToString()
-        self._transport.write(_LENGTH.pack(len(data)) + data)
+        self.send_parts([frame.SerializeToString()])
+
+    def send_parts(self, parts: Sequence[bytes]) -> None:
+        """Write a serialized ToAgent, whose parts are copied once."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join([_LENGTH.pack(sum(map(len, parts))), *parts]))
 
     @property
     def unsent(self) -> int:

@@ -35,10 +35,9 @@ class CallMeter:
         """Count events from the agent."""
         self._metrics.sent.inc(size)
 
-    def gave(self, frame: pb.CallFrame) -> None:
+    def gave(self, size: int) -> None:
         """Count input for the agent."""
-        if frame.HasField("input"):
-            self._metrics.received.inc(len(frame.input.data))
+        self._metrics.received.inc(size)
 
     def ended(self, reason: int) -> None:
         """Count the result."""

@@ -13,7 +13,7 @@ from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, To
 from sandmeshd.gateway.link import AgentLink
 from sandmeshd.gateway.meter import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
-from sandmeshd.gateway.wire import refusal, wrap
+from sandmeshd.gateway.wire import fence, refusal, wrap
 
 log = structlog.get_logger()
 
@@ -91,11 +91,23 @@ class Relay:
             if frame.HasField("acknowledge"):
                 self._send(frame)
             return
-        self._meter.gave(frame)
+        if frame.HasField("input"):
+            self._meter.gave(len(frame.input.data))
         if self._link is None:
             self._backlog.append(frame)
         else:
             self._forward(frame)
+
+    def push_input(self, frame: bytes) -> None:
+        """Send a serialized frame with input, which is not parsed here."""
+        link = self._link
+        if self.over:
+            return
+        if link is None or link.unsent > MAX_UNSENT:
+            self.push(pb.CallFrame.FromString(frame))
+            return
+        self._meter.gave(len(frame))
+        link.send_parts(fence(self._channel, self._token, frame))
 
     def acknowledge(self, sequence: int) -> None:
         """Tell the agent that all events up to one have arrived."""

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from google.protobuf.message import DecodeError
 
+from sandmesh._bulk import LEAST, read_input
 from sandmesh._framing import Cutter, FrameTooLarge, frame
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, SandmeshError
@@ -99,7 +100,11 @@ class CallSocket(asyncio.Protocol):
 
     def _take(self, message: bytes) -> None:
         if self._client is not None:
-            self._client.take_all(pb.MultiplexRequest.FromString(message))
+            found = read_input(message) if len(message) >= LEAST else None
+            if found is not None:
+                self._client.take_input(*found)
+            else:
+                self._client.take_all(pb.MultiplexRequest.FromString(message))
         elif self.serving is None:
             hello = pb.SocketHello.FromString(message)
             self.serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")

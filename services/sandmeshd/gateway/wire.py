@@ -7,10 +7,14 @@ https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
+from sandmesh._bulk import field, tag, varint
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import SandmeshError, to_detail
 
 _BATCH_TAG = b"\x0a"
+_CALL = tag(agent_pb2.ToAgent.DESCRIPTOR, "call")
+_FRAME = tag(agent_pb2.Fenced.DESCRIPTOR, "frame")
 
 
 def wrap(batch: bytes) -> bytes:
@@ -18,14 +22,10 @@ def wrap(batch: bytes) -> bytes:
     return _BATCH_TAG + varint(len(batch)) + batch
 
 
-def varint(number: int) -> bytes:
-    """Encode a length."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def fence(channel: int, token: int, frame: bytes) -> list[bytes]:
+    """Make a ToAgent of a serialized CallFrame, in parts."""
+    fenced = [agent_pb2.Fenced(fencing_token=token).SerializeToString(), *field(_FRAME, [frame])]
+    return [agent_pb2.ToAgent(channel=channel).SerializeToString(), *field(_CALL, fenced)]
 
 
 def refusal(call_id: str, error: SandmeshError) -> bytes:

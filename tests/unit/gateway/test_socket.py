@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
+from sandmesh._bulk import write_input
 from sandmesh._call_socket import connect
 from sandmesh._framing import LARGEST, frame
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
@@ -25,7 +27,7 @@ from sandmeshd.runtime.channels import open_channel
 from sandmeshd.runtime.interception import Around, Context
 from sandmeshd.runtime.serving import open_server
 
-from .stand_in import Allocator, Peer, agent, output, result
+from .stand_in import Allocator, Peer, Script, agent, output, result
 
 HELLO = pb.SocketHello(protocol=1)
 
@@ -71,9 +73,16 @@ async def dial(path: Path) -> AsyncGenerator[Wire]:
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Path]:
     """A gateway's unix socket; the agent of sb_one echoes arguments."""
+    async with serving_agent(tmp_path, echo) as path:
+        yield path
+
+
+@asynccontextmanager
+async def serving_agent(tmp_path: Path, script: Script) -> AsyncGenerator[Path]:
+    """Run a gateway before an agent of sb_one."""
     async with AsyncExitStack() as stack, asyncio.timeout(20):
         enter = stack.enter_async_context
-        await enter(agent(tmp_path / "agent", echo))
+        await enter(agent(tmp_path / "agent", script))
         registration = Allocator(tmp_path / "agent").registration()
         upstream = await enter(open_server([f"unix://{tmp_path}/i"], [registration]))
         channel = await enter(open_channel(upstream.addresses[0]))
@@ -93,6 +102,24 @@ async def test_calls_pass_and_what_came_with_the_hello_is_not_lost(gateway: Path
         batches = {batch.call_id: batch for batch in [await wire.receive(), await wire.receive()]}
     assert [event.WhichOneof("event") for event in batches["one"].events] == ["output", "result"]
     assert batches["two"].error.reason == errors_pb2.ERROR_REASON_SANDBOX_NOT_FOUND
+
+
+async def test_large_input_reaches_the_agent_as_it_was_written(tmp_path: Path) -> None:
+    got: asyncio.Queue[agent_pb2.ToAgent] = asyncio.Queue()
+
+    async def keep(peer: Peer) -> None:
+        while True:
+            got.put_nowait(await peer.receive())
+
+    async with serving_agent(tmp_path, keep) as gateway, dial(gateway) as wire:
+        wire.send(HELLO, starting("one"))
+        # The first waits until the link to the agent is open, the second does not.
+        for number in (1, 2):
+            item = pb.Input(sequence=number, data=bytes([number]) * 100_000, end=number == 2)
+            wire.writer.write(frame(write_input("one", item)))
+            received = await got.get() if number == 2 else [await got.get(), await got.get()][1]
+            assert received.call.frame == pb.CallFrame(call_id="one", input=item)
+            assert received.call.fencing_token == 7
 
 
 async def test_messages_may_arrive_a_byte_at_a_time(gateway: Path) -> None:

@@ -21,8 +21,8 @@ def packed(workspace: Workspace, asked: Pack) -> Iterator[bytes]:
         os.close(fd)
 
 
-def unpacked(workspace: Workspace, asked: Unpack, inlet: Inlet) -> None:
-    """Make a directory of the tar stream that comes as input; one that is there gets its entries.
+def unpacked(workspace: Workspace, asked: Unpack, reader: int, inlet: Inlet) -> None:
+    """Make a directory of the tar stream that comes out of a pipe; one that is there gets its entries.
 
     Raises:
         Cut: The input was cut off; nothing is kept.
@@ -30,7 +30,7 @@ def unpacked(workspace: Workspace, asked: Unpack, inlet: Inlet) -> None:
     """
 
     def fill(fd: int) -> None:
-        with os.fdopen(os.dup(inlet.reader), "rb", buffering=0) as source:
+        with os.fdopen(os.dup(reader), "rb", buffering=0) as source:
             try:
                 unpack(source, fd)
             except OSError:

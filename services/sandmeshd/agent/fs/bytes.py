@@ -64,7 +64,7 @@ class Reading:
 
 
 class Writing:
-    """A file that comes through a pipe."""
+    """A file that comes as a call's input."""
 
     def __init__(self, workspace: Workspace, asked: Write, most: int) -> None:
         self._workspace = workspace
@@ -72,7 +72,7 @@ class Writing:
         self._most = most
 
     def take(self, inlet: Inlet) -> dict[str, Any]:
-        """Write what comes out of the pipe, and give what is known of the file that it became.
+        """Write what comes, and give what is known of the file that it became.
 
         Raises:
             Cut: It was not of the stated size, or the input was cut off.
@@ -81,7 +81,7 @@ class Writing:
         asked = self._asked
         with landing(self._workspace, asked.path, make_parents=asked.make_parents) as (made, mode):
             self._check_size(made)
-            count = self._fill(inlet.reader, made)
+            count = self._fill(inlet, made)
             if not inlet.whole or (asked.size is not None and count != asked.size):
                 raise Cut
             found = made.commit(replace=asked.replace, mode=mode if asked.mode is None else asked.mode)
@@ -96,11 +96,12 @@ class Writing:
             if room.f_blocks and room.f_bavail * room.f_frsize < size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._asked.path)
 
-    def _fill(self, reader: int, made: Landing) -> int:
-        count = 0
-        while moved := _move(reader, made.fd):
-            count += moved
+    def _fill(self, inlet: Inlet, made: Landing) -> int:
+        count, piece = 0, b""
+        while piece := inlet.take(piece):
+            count += len(piece)
             self._check(count)
+            write_all(made.fd, piece)
         return count
 
     def _check(self, size: int) -> None:
@@ -110,15 +111,8 @@ class Writing:
             )
 
 
-def _move(source: int, destination: int) -> int:
-    """Move what is in a pipe to a file; by the kernel alone where the file system can."""
-    try:
-        return os.splice(source, destination, _PIECE)
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOSYS}:
-            raise
-    data = os.read(source, _PIECE)
-    written = 0
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of some data."""
+    written = os.write(descriptor, data)
     while written < len(data):
-        written += os.write(destination, data[written:])
-    return written
+        written += os.write(descriptor, data[written:])

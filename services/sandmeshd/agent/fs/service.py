@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
@@ -72,6 +73,7 @@ class FileService:
 
     async def _write(self, asked: Write, call: Call) -> Outcome:
         inlet = Inlet(call)
+        inlet.open_queue()
         call.started()
         writing = Writing(self._workspace, asked, self._most)
         return _told(await inlet.feed(self._threads, writing.take))
@@ -83,8 +85,12 @@ class FileService:
 
     async def _unpack(self, asked: Unpack, call: Call) -> Outcome:
         inlet = Inlet(call)
+        reader = inlet.open_pipe()
         call.started()
-        await inlet.feed(self._threads, partial(archives.unpacked, self._workspace, asked))
+        try:
+            await inlet.feed(self._threads, partial(archives.unpacked, self._workspace, asked, reader))
+        finally:
+            os.close(reader)
         return Outcome()
 
     async def _watch(self, asked: Watch, call: Call) -> Outcome:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -99,22 +100,38 @@ def _close(chunks: Iterator[bytes]) -> None:
 
 
 class Inlet:
-    """A call's input as a pipe for a thread, closed early when the call is stopped or nobody will send the rest."""
+    """A call's input for a thread, ended early when the call is stopped or nobody will send the rest."""
 
     def __init__(self, call: Call) -> None:
-        """Take the reading end.
+        """Take the input.
 
         Raises:
-            InvalidArgument: The call has no input.
+            InvalidArgument: The call has none.
         """
         if call.input is None:
             raise InvalidArgument("the file's content comes as input: start the call with takes_input")
         self._call = call
         self._input = call.input
-        self.reader = os.dup(call.input.open_pipe())
-        call.input.close_reader()
+        self._loop = asyncio.get_running_loop()
+        self._pieces: SimpleQueue[bytes] = SimpleQueue()
+
+    def open_pipe(self) -> int:
+        """Have it come through a pipe, and give the reading end, which is the caller's to close."""
+        reader = os.dup(self._input.open_pipe())
+        self._input.close_reader()
         with suppress(OSError):  # beyond what a user may have in pipes, a smaller one does
-            fcntl.fcntl(self.reader, fcntl.F_SETPIPE_SZ, _PIPE)
+            fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE)
+        return reader
+
+    def open_queue(self) -> None:
+        """Have it come through `take`: a thread that writes to a disk then holds up no pipe that the loop writes to."""
+        self._input.give_to(self._pieces.put)
+
+    def take(self, written: bytes) -> bytes:
+        """Say in a thread that a piece is written (none at first), and wait for the next; none is the end."""
+        if written:
+            self._loop.call_soon_threadsafe(self._input.mark_written)
+        return self._pieces.get()
 
     @property
     def whole(self) -> bool:
@@ -134,7 +151,6 @@ class Inlet:
                 return await threads.run(function, self)
         finally:
             forsaken.cancel()
-            os.close(self.reader)
 
     async def _until_forsaken(self) -> None:
         await _until_cut(self._call)
