@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import SecretStr, ValidationError
 
-from sandmesh.errors import InvalidArgument, RuntimeUnavailable
+from sandmesh.errors import InvalidArgument, MeshUnavailable, RuntimeUnavailable
 from sandmeshd.cli.finding import find_address
 from sandmeshd.cli.grouping import grouped
-from sandmeshd.cli.lifetime import run_to_end
+from sandmeshd.cli.lifetime import run_to_end, run_until_told
 from sandmeshd.cli.making import Making
 from sandmeshd.cli.options import Timeout, limits, pairs
 from sandmeshd.cli.where import Where
 from sandmeshd.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
-    from sandmeshd.mcp_adapter import AdapterSettings
+    from sandmeshd.mcp_adapter import AdapterSettings, HttpSettings
 
 INSTALL = 'pip install "sandmesh[mcp]"'
 
 commands = typer.Typer(rich_markup_mode=None)
+service_commands = typer.Typer(rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,79 @@ def mcp(where: Where, making: Making, offering: Offering, timeout: Timeout = 300
     run_to_end(serve_stdio(settings))
 
 
+@dataclass(frozen=True)
+class Doors:
+    """Where to listen for HTTP, and who may come."""
+
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(help="A host:port, beyond loopback only with TLS; repeatable.", metavar="HOST:PORT"),
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option(help="The certificate, with its chain.", metavar="PEM")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.", metavar="PEM")] = None
+    require_token: Annotated[
+        bool | None, typer.Option(help="Ask clients for a token of the mesh.", show_default="as TLS says")
+    ] = None
+    allow_insecure: Annotated[
+        bool, typer.Option("--allow-insecure", help="Listen beyond loopback without TLS, all the same.")
+    ] = False
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that clients may call it by beside its addresses; repeatable.", metavar="HOST"),
+    ] = None
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin of web pages that may use it; repeatable.", metavar="https://HOST"),
+    ] = None
+    idle_timeout: Annotated[
+        float, typer.Option(help="How long a client may be away until its sandbox ends.", metavar="SECONDS")
+    ] = 600.0
+    max_sessions: Annotated[int, typer.Option(help="The most clients at once.", metavar="COUNT")] = 1000
+
+    def settings(self) -> HttpSettings:
+        """Give it as settings."""
+        from sandmeshd.mcp_adapter import HttpSettings  # noqa: PLC0415 - not where no adapter runs
+
+        return HttpSettings(
+            listen=tuple(self.listen or ("127.0.0.1:8580",)),
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            require_token=self.require_token,
+            allow_insecure=self.allow_insecure,
+            allowed_hosts=tuple(self.allowed_host or ()),
+            allowed_origins=tuple(self.allowed_origin or ()),
+            idle_timeout=self.idle_timeout,
+            max_sessions=self.max_sessions,
+        )
+
+
+@service_commands.command(
+    name="mcp", epilog="Example: sandmeshd mcp --base-url grpc://127.0.0.1:8570 --listen 127.0.0.1:8580"
+)
+@grouped
+def serve(where: Where, making: Making, offering: Offering, doors: Doors, timeout: Timeout = 3000) -> None:
+    """Serve MCP clients over streamable HTTP at /mcp: to each a sandbox of its own.
+
+    A client shows a token of the mesh as `Authorization: Bearer ...` where one is asked for; what it does is done as
+    that token's user.
+    """
+    adapter = adapter_settings(where, making, offering, timeout)
+    if adapter.base_url is None:
+        fix = "start one with `sandmesh up -d`, or name one by --base-url or SANDMESH_ADDRESS"
+        raise MeshUnavailable(f"no mesh of this user runs here: {fix}", {"fix": fix})
+    with _explained():
+        http = doors.settings()
+    run_until_told(_served(adapter, http))
+
+
+async def _served(adapter: AdapterSettings, http: HttpSettings) -> None:
+    from sandmeshd.mcp_adapter.http import open_http_adapter  # noqa: PLC0415 - as above
+
+    async with open_http_adapter(adapter, http) as urls:
+        typer.echo("serving at " + " ".join(urls))
+        await asyncio.Event().wait()
+
+
 def adapter_settings(where: Where, making: Making, offering: Offering, timeout: float) -> AdapterSettings:
     """Give what was stated as settings, with logs that go to standard error.
 
@@ -73,9 +151,9 @@ def adapter_settings(where: Where, making: Making, offering: Offering, timeout: 
     configure_logging(offering.log_level)
     if find_spec("mcp") is None:
         raise RuntimeUnavailable(f"the MCP adapter is not installed: {INSTALL}", {"fix": INSTALL})
-    try:
-        from sandmeshd.mcp_adapter import AdapterSettings  # noqa: PLC0415 - as above
+    from sandmeshd.mcp_adapter import AdapterSettings  # noqa: PLC0415 - as above
 
+    with _explained():
         return AdapterSettings(
             sandbox_type=making.template,
             base_url=find_address(where.base_url),
@@ -89,6 +167,12 @@ def adapter_settings(where: Where, making: Making, offering: Offering, timeout: 
             eager=offering.eager,
             timeout=timeout,
         )
+
+
+@contextmanager
+def _explained() -> Generator[None]:
+    try:
+        yield
     except ValidationError as error:
         problems = "; ".join(str(one["msg"]) for one in error.errors(include_url=False, include_input=False))
         raise InvalidArgument(problems) from None

@@ -18,6 +18,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import open_allocator
 from sandmeshd.broker import BrokerSettings, open_broker
+from sandmeshd.cli import mcp
 from sandmeshd.cli.endings import finish
 from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.lifetime import run_until_told
@@ -109,6 +110,9 @@ def gateway(
     """Serve the gateway: the one public address."""
     settings = _settings(secret_file)
     run_until_told(_with_metrics(metrics, lambda measured: _gateway(settings, listen, (allocator, broker), measured)))
+
+
+app.add_typer(mcp.service_commands)
 
 
 async def _with_metrics(address: str | None, serve: Callable[[Observed], Awaitable[None]]) -> None:

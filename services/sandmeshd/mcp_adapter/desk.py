@@ -13,7 +13,7 @@ from sandmeshd.mcp_adapter.settings import AdapterSettings
 
 log = structlog.get_logger()
 
-# The mesh takes a token's own user for any id that begins so; named sessions of administrators are this one's.
+# The mesh takes a token's own user for an id that begins so; named sessions of administrators' tokens are this one's.
 NOBODY = "anonymous-mcp"
 
 
@@ -28,6 +28,7 @@ class Desk:
         self.settings = settings
         self.changed: Callable[[], None] = lambda: None
         self._token = token or own
+        self._user = (settings.user if token is None else None) or NOBODY
         self._mesh = SandboxService(settings.base_url, self._token, settings.timeout, ttl=settings.ttl)
         self._lock = asyncio.Lock()
         self._boxes: dict[str, SandboxAsync] = {}
@@ -110,8 +111,7 @@ class Desk:
         if name is None:
             return await self._own(self.settings.sandbox_type)
         await self._mesh.start()
-        user = self.settings.user or NOBODY
-        [box] = await self._mesh.connect_async(name, user, [self.settings.sandbox_type])
+        [box] = await self._mesh.connect_async(name, self._user, [self.settings.sandbox_type])
         return box
 
     async def _own(self, sandbox_type: str) -> SandboxAsync:

@@ -18,9 +18,12 @@ from sandmesh import SandmeshError, __version__
 from sandmesh.errors import ToolNotFound
 from sandmeshd.mcp_adapter.desk import Desk
 from sandmeshd.mcp_adapter.failures import GONE, failed_result, mesh_error, unknown_tool
+from sandmeshd.mcp_adapter.managing import NAMES, manage
 from sandmeshd.mcp_adapter.offer import offered
 from sandmeshd.mcp_adapter.progress import reporting
 from sandmeshd.mcp_adapter.results import write_result
+from sandmeshd.mcp_adapter.subscriptions import Subscriptions
+from sandmeshd.mcp_adapter.workspace import Workspace, templates
 
 log = structlog.get_logger()
 
@@ -32,6 +35,8 @@ class Front:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._workspace = Workspace(desk)
+        self._subscriptions = Subscriptions(self._workspace)
         self._client: ServerSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         desk.changed = self._tools_changed
@@ -42,6 +47,11 @@ class Front:
             instructions=_instructions(desk),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_read_resource=self._read_resource,
+            on_list_resource_templates=self._list_templates,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
         )
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._connected)
 
@@ -55,6 +65,7 @@ class Front:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._subscriptions.close()
         await self._desk.close()
 
     async def _connected(self, asked: Asked, _: types.NotificationParams) -> None:
@@ -92,6 +103,8 @@ class Front:
             return failed_result(error)
 
     async def _run(self, asked: Asked, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        if self._desk.settings.manage and name in NAMES:
+            return await manage(self._desk, name, arguments)
         box = await self._desk.box()
         try:
             if "progress_token" not in (asked.meta or {}):
@@ -101,6 +114,25 @@ class Front:
         except GONE:
             await self._desk.lost(box)
             raise
+
+    async def _list_resources(self, _: Asked, asked: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return await self._workspace.list(asked.cursor if asked else None)
+
+    async def _list_templates(
+        self, _: Asked, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return templates()
+
+    async def _read_resource(self, _: Asked, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await self._workspace.read(str(asked.uri))
+
+    async def _subscribe(self, asked: Asked, wanted: types.SubscribeRequestParams) -> types.EmptyResult:
+        await self._subscriptions.add(str(wanted.uri), asked.session.send_resource_updated)
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, _: Asked, wanted: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        await self._subscriptions.remove(str(wanted.uri))
+        return types.EmptyResult()
 
 
 def _instructions(desk: Desk) -> str:

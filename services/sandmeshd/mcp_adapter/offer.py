@@ -12,6 +12,7 @@ from mcp import types
 from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.tools import TOOLS, Tool, description, input_schema
 from sandmeshd.mcp_adapter.desk import Desk
+from sandmeshd.mcp_adapter.managing import managing_tools
 
 _CLASSES: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
 
@@ -22,6 +23,11 @@ async def offered(desk: Desk) -> list[types.Tool]:
     Raises:
         SandmeshError: The sandbox cannot be asked.
     """
+    own = managing_tools() if desk.settings.manage else []
+    return [*own, *(one for one in await _of_sandbox(desk) if one.name not in {tool.name for tool in own})]
+
+
+async def _of_sandbox(desk: Desk) -> list[types.Tool]:
     known = _CLASSES.get(desk.settings.sandbox_type)
     if desk.current is None and known is not None and desk.settings.session is None:
         return [_declared(one) for name, one in sorted(TOOLS.items()) if hasattr(known, name)]

@@ -1,0 +1,101 @@
+"""An MCP adapter that serves HTTP here, and official clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, types
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from sandmesh import SandboxAsync, errors
+from sandmeshd.mcp_adapter import AdapterSettings, HttpSettings
+from sandmeshd.mcp_adapter.http import open_http_adapter
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "a test", "version": "1"},
+    },
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+@asynccontextmanager
+async def serving(address: str, http: dict[str, Any] | None = None, **adapter: Any) -> AsyncGenerator[str]:
+    """Serve MCP for a mesh at an address, and give the URL."""
+    settings = HttpSettings.model_validate({"listen": ("127.0.0.1:0",), **(http or {})})
+    async with open_http_adapter(AdapterSettings(base_url=address, **adapter), settings) as urls:
+        yield urls[0]
+
+
+@asynccontextmanager
+async def connected(url: str, token: str = "", **told: Any) -> AsyncGenerator[Client]:
+    """Connect as whom the token names."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        create_mcp_http_client(headers) as http,
+        Client(streamable_http_client(url, http_client=http), **told) as client,
+    ):
+        yield client
+
+
+async def post(url: str, headers: dict[str, str], message: dict[str, Any] = INITIALIZE) -> httpx2.Response:
+    """Send a message by hand."""
+    async with httpx2.AsyncClient() as client:
+        return await client.post(url, json=message, headers={**ACCEPT, **headers})
+
+
+@asynccontextmanager
+async def streaming(url: str, headers: dict[str, str]) -> AsyncGenerator[None]:
+    """Hold the stream of a session open on which a server tells of things unasked."""
+    async with (
+        httpx2.AsyncClient() as client,
+        client.stream("GET", url, headers={"Accept": "text/event-stream", **headers}) as answer,
+    ):
+        assert answer.status_code == 200
+        yield
+
+
+async def delete(url: str, headers: dict[str, str]) -> httpx2.Response:
+    """End a session by hand."""
+    async with httpx2.AsyncClient() as client:
+        return await client.delete(url, headers=headers)
+
+
+def named(answer: httpx2.Response) -> dict[str, str]:
+    """Give the header that names the session which an answer opened."""
+    return {"mcp-session-id": answer.headers["mcp-session-id"]}
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """Give a result's text."""
+    return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+async def sandbox_of(client: Client) -> str:
+    """Give the id of the sandbox in use, of a client that manages its sandboxes; a call makes one first."""
+    await client.call_tool("run_shell_command", {"command": "true"})
+    listed = (await client.call_tool("list_sandboxes", {})).structured_content
+    assert isinstance(listed, dict)
+    (found,) = [one["sandbox_id"] for one in listed["sandboxes"] if one["in_use"]]
+    return str(found)
+
+
+@asynccontextmanager
+async def ending(address: str, sandbox_id: str) -> AsyncGenerator[None]:
+    """Watch a sandbox by a call in it: after the block it must end by itself."""
+    async with SandboxAsync(sandbox_id, base_url=address) as box:
+        process = await box.processes.start("echo up; sleep 1000")
+        await process.wait_for_log("up")
+        yield
+        with pytest.raises(errors.SandboxLost):
+            await process.wait(30)
