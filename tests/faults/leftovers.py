@@ -1,45 +1,44 @@
-"""What a mesh still has when nobody uses it: records, folders, sockets, processes, groups."""
+"""What a mesh still has when nobody uses it: records, counts, leases, folders, sockets, processes, groups."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
-from tests.faults.storm import sandbox_processes
 from tests.faults.world import World
+
+KEPT = frozenset(
+    {
+        *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse"),
+        *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
+    }
+)
+"""Kinds of keys that a mesh without sandboxes may have: its clocks, who lives, and what runs out by itself."""
 
 
 async def records(world: World) -> list[str]:
-    """Give the records of sandboxes that are not over, and their states."""
+    """Give the records of sandboxes that are not over with their states, and every count, lease and index."""
     found: list[str] = []
+    prefix = f"sandmesh:{{{world.settings.mesh_id}}}:"
     async with world.store.client() as client:
-        async for key in client.scan_iter(match=f"*{{{world.settings.mesh_id}}}*"):
-            if await client.type(key) == "hash":
+        async for key in client.scan_iter(match=f"{prefix}*", count=1000):
+            kind = key.removeprefix(prefix).split(":")[0]
+            if kind == "sandbox":
                 state = await client.hget(key, "state")
                 if state is not None and state != "GONE":
                     found.append(f"record {key} is {state}")
+            elif kind not in KEPT:
+                found.append(f"key {key}")
+            elif kind in ("tomb", "left", "user_session") and await client.ttl(key) == -1:
+                found.append(f"key {key} is kept for good")
     return found
-
-
-def folders(world: World) -> list[str]:
-    """Give the sandboxes' folders and sockets."""
-    paths = world.settings.paths
-    return [f"folder {path}" for root in (paths.sandboxes, paths.agents) for path in root.glob("*")]
-
-
-def groups(world: World) -> list[str]:
-    """Give the control groups of the mesh."""
-    root = Path("/sys/fs/cgroup")
-    found = (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
-    return [f"cgroup {path}" for path in found if world.settings.mesh_id in str(path) and path.is_dir()]
 
 
 async def look(world: World, idle: int) -> list[str]:
     """Give all that is there beyond `idle` processes of zygotes, which are kept for the next sandbox."""
-    processes = sandbox_processes()
+    processes = world.runtime.inside()
     extra = [f"{len(processes)} processes in namespaces, idle there are {idle}"] if len(processes) > idle else []
-    return [*await records(world), *folders(world), *groups(world), *extra]
+    return [*await records(world), *world.runtime.left(world.settings.paths), *extra]
 
 
 async def wait_until_clean(world: World, idle: int, seconds: float = 60.0) -> list[str]:

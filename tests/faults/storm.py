@@ -7,73 +7,93 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from redis.exceptions import RedisError
 
 from tests.faults.world import World
-from tests.leaks import mark_process, marked_processes
 
 SETTLE_SECONDS = 1.5
 """How long after a service serves again its clients may still feel that it was away: their pauses between attempts."""
+SILENCE_SECONDS = 6.0
+"""How long the loss of a whole node is felt: until it has been silent twice."""
+AWAY_SECONDS = (2.0, 12.0)
+REBUILT_SECONDS = 30.0
+
+Window = tuple[float, float]
 
 
 @dataclass
 class Storm:
-    """Kills services, the store, agents and sandboxes of a world at random."""
+    """Kills services, the store, agents, sandboxes and whole nodes of a world at random."""
 
     world: World
     seed: int
     pause: tuple[float, float] = (0.3, 1.2)
-    windows: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    away: tuple[float, float] = AWAY_SECONDS
+    windows: list[Window] = field(default_factory=list[Window])
+    """When faults were felt: creates that meet none of these must succeed."""
     log: list[str] = field(default_factory=list[str])
+    struck: Counter[str] = field(default_factory=Counter[str])
 
-    async def rage(self, seconds: float) -> None:
-        """Kill for so long; everything runs again when this returns."""
+    async def rage(self, enough: Callable[[], bool]) -> None:
+        """Kill until it is enough; everything runs again when this returns."""
         dice = random.Random(self.seed)  # noqa: S311 - the same storm again, not a secret
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+        while not enough():
             await asyncio.sleep(dice.uniform(*self.pause))
             await self.strike(dice.choice(self.faults()), dice)
 
     def faults(self) -> list[str]:
-        """Name what may be struck."""
-        return [*self.world.programs, "store", "sandbox", "sandbox"]
+        """Name what may be struck, the likelier the oftener."""
+        nodes = ["node", "node"] if self.world.shape.nodes > 1 else []
+        return [*self.world.programs, "store", "store emptied", *["sandbox"] * 4, *nodes]
 
     async def strike(self, victim: str, dice: random.Random) -> None:
         """Kill one victim, and start it again where it is a service."""
         began = time.monotonic()
-        acts: dict[str, Callable[[random.Random], Awaitable[None]]] = {"store": self._store, "sandbox": self._sandbox}
-        act = acts.get(victim)
-        if act is not None:
-            await act(dice)
-        else:
-            program = self.world.programs[victim]
-            await program.kill()
-            await asyncio.sleep(dice.uniform(0.0, 0.5))
-            await program.start()
-        self.windows.append((began, time.monotonic() + SETTLE_SECONDS))
         self.log.append(f"{began:.1f} {victim}")
+        self.struck[victim.rstrip("0123456789")] += 1
+        if victim == "sandbox":
+            self._sandbox(dice)
+        elif victim == "node":
+            began = await self._node(dice)
+        elif victim.startswith("store"):
+            await self.world.store.restart(dice.uniform(0.0, 0.3), empty=victim != "store")
+            await self._rebuilt()
+        else:
+            await self.world.programs[victim].kill()
+            await asyncio.sleep(dice.uniform(0.0, 0.5))
+            await self.world.programs[victim].start()
+        self.windows.append((began, time.monotonic() + SETTLE_SECONDS))
 
-    async def _store(self, dice: random.Random) -> None:
-        await self.world.store.kill()
-        await asyncio.sleep(dice.uniform(0.0, 0.3))
-        await self.world.store.start()
-
-    async def _sandbox(self, dice: random.Random) -> None:
-        inside = sandbox_processes()
+    def _sandbox(self, dice: random.Random) -> None:
+        inside = self.world.runtime.inside()
         if inside:
             with suppress(ProcessLookupError):
                 os.kill(dice.choice(inside), signal.SIGKILL)
 
+    async def _node(self, dice: random.Random) -> float:
+        """Stop one node for a while; between its loss and its return creates go to the others. Give when it returns."""
+        number = dice.randint(1, self.world.shape.nodes)
+        began = time.monotonic()
+        await self.world.stop_node(number)
+        self.windows.append((began, began + SILENCE_SECONDS))
+        await asyncio.sleep(dice.uniform(*self.away))
+        returns = time.monotonic()
+        await self.world.programs[f"driver{number}"].start()
+        return returns
 
-def sandbox_processes() -> list[int]:
-    """Give the processes of this run that live in a pid namespace of their own: agents, kernels and zygotes."""
-    ours = Path("/proc/self/ns/pid").readlink()
-    found: list[int] = []
-    for pid in marked_processes(mark_process()):
-        with suppress(OSError):
-            if Path(f"/proc/{pid}/ns/pid").readlink() != ours:
-                found.append(pid)
-    return found
+    async def _rebuilt(self) -> None:
+        """Wait until the records are there again, which a mesh does by itself."""
+        prefix = f"sandmesh:{{{self.world.settings.mesh_id}}}"
+        ends = time.monotonic() + REBUILT_SECONDS
+        async with self.world.store.client() as client:
+            while time.monotonic() < ends:
+                with suppress(RedisError, OSError):
+                    name, generation = await client.mget(f"{prefix}:open", f"{prefix}:generation")
+                    if name is not None and name == generation:
+                        return
+                await asyncio.sleep(0.05)

@@ -42,7 +42,7 @@ def fill(path: Path) -> None:
 @pytest.mark.timeout(180)
 async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_path: Path) -> None:
     async with (
-        open_world(tmp_path, SANDMESH_STATE_DIRECTORY=str(small)) as world,
+        open_world(tmp_path, environment={"SANDMESH_STATE_DIRECTORY": str(small)}) as world,
         BaseSandboxAsync(base_url=world.addresses()) as box,
     ):
         await box.run_ipython_cell("kept = 1")

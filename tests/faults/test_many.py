@@ -12,7 +12,6 @@ import pytest
 from sandmesh import BaseSandboxAsync, Output
 from sandmesh.errors import MeshUnavailable
 from tests.faults.leftovers import wait_until_clean
-from tests.faults.storm import sandbox_processes
 from tests.faults.world import World, open_world
 
 LINES = 400
@@ -54,7 +53,7 @@ async def test_a_rolling_restart_of_everything_is_not_felt(world: World) -> None
             async with BaseSandboxAsync(base_url=world.addresses(1)) as other:
                 assert (await other.run_ipython_cell("print(6 * 7)")).stdout == "42\n"
         assert await following == "".join(f"line {number}\n" for number in range(1, LINES + 1))
-    assert not await wait_until_clean(world, len(sandbox_processes()))
+    assert not await wait_until_clean(world, len(world.runtime.inside()))
 
 
 @pytest.mark.timeout(120)

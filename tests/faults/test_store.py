@@ -31,9 +31,7 @@ async def test_a_store_that_comes_back_empty_is_filled_from_the_sandboxes_that_l
         boxes = [await open_box(world.addresses(number)) for number in range(3)]
         for number, box in enumerate(boxes):
             await box.run_ipython_cell(f"kept = {number}")
-        await world.store.kill()
-        world.store.forget()
-        await world.store.start()
+        await world.store.restart(empty=True)
         other = await open_box(world.addresses(), 60.0)
         assert (await other.run_ipython_cell("print('new')")).stdout == "new\n"
         for number, box in enumerate(boxes):
@@ -49,7 +47,7 @@ async def test_a_store_that_stalls_delays_and_breaks_nothing(tmp_path: Path) -> 
     proxied = tmp_path / "proxy"
     async with (
         stalling(proxied, tmp_path / "store" / "socket") as stall,
-        open_world(tmp_path, SANDMESH_REDIS_URL=f"unix://{proxied}") as world,
+        open_world(tmp_path, environment={"SANDMESH_REDIS_URL": f"unix://{proxied}"}) as world,
     ):
         box = await open_box(world.addresses())
         await box.run_ipython_cell("kept = 1")
@@ -72,10 +70,10 @@ async def test_a_store_that_stalls_delays_and_breaks_nothing(tmp_path: Path) -> 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("jump", ["-1h", "+30m"])
 async def test_a_jump_of_the_stores_clock_ends_no_sandbox_that_is_in_use(tmp_path: Path, jump: str) -> None:
-    async with open_world(tmp_path, count=1, **{CLOCK: "+0"}) as world:
+    async with open_world(tmp_path, environment={CLOCK: "+0"}) as world:
         box = await open_box(world.addresses())
         await box.run_ipython_cell("kept = 1")
-        world.store.set_clock(jump)
+        world.external.set_clock(jump)
         other = await open_box(world.addresses())
         for opened in (box, other):
             assert (await opened.run_ipython_cell("print(6 * 7)")).stdout == "42\n"

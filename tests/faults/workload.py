@@ -22,6 +22,7 @@ class Cycle:
     created: float | None
     ended: float
     error: str = ""
+    detail: str = ""
 
     @property
     def was_created(self) -> bool:
@@ -38,6 +39,8 @@ class Account:
     """Output that differs from what was printed, and errors that are not of the mesh's documented ones."""
     handed_out: Counter[str] = field(default_factory=Counter[str])
     """How many cycles had each sandbox: more than one is a sandbox that was handed out twice."""
+    checked: int = 0
+    """Outputs that came whole and were compared with what was printed."""
 
     def errors(self) -> Counter[str]:
         """Count the errors by class."""
@@ -45,8 +48,12 @@ class Account:
 
     def creates(self, windows: list[tuple[float, float]]) -> tuple[int, int]:
         """Count the creates that met no fault window, and how many of them succeeded."""
-        clear = [cycle for cycle in self.cycles if not _meets(cycle, windows)]
+        clear = self.in_the_clear(windows)
         return len(clear), sum(cycle.was_created for cycle in clear)
+
+    def in_the_clear(self, windows: list[tuple[float, float]]) -> list[Cycle]:
+        """Give the cycles whose create met no fault window."""
+        return [cycle for cycle in self.cycles if not _meets(cycle, windows)]
 
 
 def _meets(cycle: Cycle, windows: list[tuple[float, float]]) -> bool:
@@ -73,7 +80,7 @@ class Workload:
             await self._cycle(address)
 
     async def _cycle(self, address: str) -> None:
-        began, created, error = time.monotonic(), None, ""
+        began, created, error, detail = time.monotonic(), None, "", ""
         box = BaseSandboxAsync(base_url=address, timeout=30)
         try:
             await box.start()
@@ -81,13 +88,13 @@ class Workload:
             self.account.handed_out[box.sandbox_id] += 1
             await self._use(box)
         except SandmeshError as failed:
-            error = type(failed).__name__
+            error, detail = type(failed).__name__, str(failed)
         except Exception as failed:
             error = type(failed).__name__
             self.account.wrong.append(f"an undocumented error: {failed!r}")
         finally:
             error = await self._close(box) or error
-        self.account.cycles.append(Cycle(began, created, time.monotonic(), error))
+        self.account.cycles.append(Cycle(began, created, time.monotonic(), error, detail[:300]))
 
     async def _close(self, box: BaseSandboxAsync) -> str:
         try:
@@ -103,6 +110,7 @@ class Workload:
             self.account.wrong.append(f"a cell printed {said.stdout!r}, not {word}")
         told = await box.run_shell_command(f"for i in $(seq {self._lines}); do echo {word}-$i; done")
         expected = "".join(f"{word}-{number}\n" for number in range(1, self._lines + 1))
+        self.account.checked += not told.is_error
         if not told.is_error and _digest(told.stdout) != _digest(expected):
             self.account.wrong.append(f"{len(told.stdout)} characters came of {len(expected)}, or other ones")
         again = await box.run_ipython_cell("print(word)")

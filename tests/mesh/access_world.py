@@ -193,6 +193,7 @@ REQUESTS: dict[str, Make] = {
     "SandboxService.WatchSandboxes": lambda own: sandbox_pb2.WatchSandboxesRequest(
         sandbox_id=own.sandbox_id, after_event_id="0-0"
     ),
+    "SandboxService.GetMeshHealth": lambda own: sandbox_pb2.GetMeshHealthRequest(),
     "SandboxService.SweepMesh": lambda own: sandbox_pb2.SweepMeshRequest(dry_run=True),
     "PortService.ExposePort": lambda own: port_pb2.ExposePortRequest(sandbox_id=own.sandbox_id, port=8080),
     "PortService.ListExposedPorts": lambda own: port_pb2.ListExposedPortsRequest(sandbox_id=own.sandbox_id),

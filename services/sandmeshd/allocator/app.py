@@ -13,12 +13,14 @@ from sandmeshd.allocator.background import Background
 from sandmeshd.allocator.claims import Claims
 from sandmeshd.allocator.deletions import Deletions
 from sandmeshd.allocator.emptying import Emptying
+from sandmeshd.allocator.health import Health
 from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.metering import MeteredLedger, MeteredUpkeep
 from sandmeshd.allocator.nodes import DriverClient, Nodes
 from sandmeshd.allocator.pausing import Pausing
 from sandmeshd.allocator.pools import Pools
+from sandmeshd.allocator.pulse import Pulse
 from sandmeshd.allocator.reconcile import Reconciler
 from sandmeshd.allocator.recovery import Recovery
 from sandmeshd.allocator.servicer import SandboxServicer, Work
@@ -68,6 +70,8 @@ async def open_allocator(
     watch.open(background)
     Deletions(settings, store, upkeep, nodes, starts).open(background)
     Pools(settings, store, ledger, nodes, starts).open(filling)
+    pulse = Pulse(store)
+    background.forever("look at the store", pulse.look)
     background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, recovery))
     work = Work(
         claims=Claims(settings, store, ledger, nodes, starts, background),
@@ -76,6 +80,7 @@ async def open_allocator(
         sweeping=Sweeping(upkeep, nodes, reconciler, store.mesh_id),
         emptying=Emptying(store, ledger, filling),
         logs=Logs(nodes),
+        health=Health(store, pulse, nodes),
     )
     try:
         yield SandboxServicer(settings, ledger, work)

@@ -81,9 +81,13 @@ class Node:
     name: str
     client: DriverClient
     breaker: Breaker
+    owners: dict[str, str]
+    """Which driver each node id belongs to: whoever said it first."""
     info: pb.GetInfoResponse | None = None
     silences: int = 0
     """How many times in a row it did not answer."""
+    failure: str = ""
+    """Why it did not."""
 
     @property
     def node_id(self) -> str:
@@ -99,20 +103,35 @@ class Node:
         """Ask the driver what it is and can do.
 
         Raises:
-            SandmeshError: It cannot be reached, or its runtime does not work.
+            SandmeshError: It cannot be reached, its runtime does not work, or another driver has its node id.
         """
         try:
             async with asyncio.timeout(_INFO_SECONDS):
-                self.info = await self.client.get_info(pb.GetInfoRequest())
+                self.info = self._own(await self.client.get_info(pb.GetInfoRequest()))
         except TimeoutError:
-            self.silences += 1
             message = f"driver {self.name} does not answer within {_INFO_SECONDS:g} s"
+            self._silent(message)
             raise RuntimeUnavailable(message, {"fix": f"look at the log of driver {self.name}"}) from None
-        except SandmeshError:
-            self.silences += 1
+        except SandmeshError as error:
+            self._silent(error.message)
             raise
-        self.silences = 0
+        self.silences, self.failure = 0, ""
         return self.info
+
+    def _silent(self, failure: str) -> None:
+        self.silences += 1
+        self.failure = failure
+
+    def _own(self, info: pb.GetInfoResponse) -> pb.GetInfoResponse:
+        # Records name nodes: of two drivers of one name each would lose the sandboxes of the other.
+        first = self.owners.setdefault(info.node_id, self.name)
+        if first != self.name:
+            fix = "start one of them with another --node-id"
+            message = f"the drivers {first} and {self.name} both say that they are node {info.node_id}: {fix}"
+            raise RuntimeUnavailable(message, {"fix": fix})
+        if self.info is not None and self.info.node_id != info.node_id:
+            self.owners.pop(self.info.node_id, None)
+        return info
 
     def template(self, name: str) -> pb.TemplateInfo | None:
         """Give what is known of a template."""
@@ -135,8 +154,9 @@ class Nodes:
     def __init__(
         self, drivers: Mapping[str, DriverClient], settings: AllocatorSettings, background: Background
     ) -> None:
+        owners: dict[str, str] = {}
         self._nodes = [
-            Node(name, client, Breaker(settings.breaker_failures, settings.breaker_seconds))
+            Node(name, client, Breaker(settings.breaker_failures, settings.breaker_seconds), owners)
             for name, client in drivers.items()
         ]
         self._settings = settings
@@ -175,7 +195,7 @@ class Nodes:
         nodes = await self._of_driver(spec.driver)
         nodes = await self._knowing(nodes, spec.template)
         nodes = _with_ports(nodes, spec.port_count)
-        nodes = _in_rotation(await self._prepared(nodes, spec.template))
+        nodes = _alike(_in_rotation(await self._prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
         full = normalized(spec, driver, _default_network(nodes[0], template))
@@ -273,6 +293,12 @@ async def _prepare(node: Node, template: str) -> SandmeshError | None:
 def _in_rotation(nodes: Sequence[Node]) -> list[Node]:
     # A breaker chooses among nodes; where all failed, they are tried all the same, with the pauses of each start.
     return [node for node in nodes if not node.breaker.is_open] or list(nodes)
+
+
+def _alike(nodes: Sequence[Node], template: str) -> list[Node]:
+    # Nodes that have another version of the template, as in a rolling update, are no place for the same request.
+    of_each = {node.name: found.generation for node in nodes if (found := node.template(template))}
+    return [node for node in nodes if of_each.get(node.name) == of_each.get(nodes[0].name)]
 
 
 def _is_prepared(node: Node, template: str) -> bool:

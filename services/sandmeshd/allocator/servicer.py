@@ -14,6 +14,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims import Claims
 from sandmeshd.allocator.emptying import Emptying
+from sandmeshd.allocator.health import Health
 from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
@@ -41,6 +42,7 @@ class Work:
     sweeping: Sweeping
     emptying: Emptying
     logs: Logs
+    health: Health
 
 
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
@@ -191,6 +193,10 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         async for event in self._work.journal.follow(request.sandbox_id, request.after_event_id):
             if caller.owns(event.session_key):
                 yield pb.WatchSandboxesResponse(event=event)
+
+    async def GetMeshHealth(self, request: pb.GetMeshHealthRequest, context: Context) -> pb.GetMeshHealthResponse:
+        """Say what is not as it should be, asking nobody."""
+        return self._work.health.tell()
 
     async def SweepMesh(self, request: pb.SweepMeshRequest, context: Context) -> pb.SweepMeshResponse:
         """Compare records and runtimes now."""

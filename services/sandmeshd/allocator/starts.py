@@ -85,7 +85,7 @@ class Starts:
             except _PASSING as error:
                 tried.append(record.node_id)
                 if node is not None:
-                    node.breaker.failed()
+                    node.breaker.failed(error.message)
                 if len(tried) >= self._settings.create_attempts:
                     raise
                 record = await self._elsewhere(record, tried, error)

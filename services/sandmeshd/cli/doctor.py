@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -27,14 +28,20 @@ MARKS = {
 }
 
 
-@commands.command(epilog="Examples: sandmesh doctor | sandmesh doctor -o json | jq '.[] | select(.health != \"ok\")'")
+@commands.command(
+    epilog="Examples: sandmesh doctor | sandmesh doctor --mesh -o json | jq '.[] | select(.health != \"ok\")'"
+)
 @grouped
-def doctor(where: Where, output: Answer = Shape.TEXT) -> None:
+def doctor(
+    where: Where,
+    mesh: Annotated[bool, typer.Option("--mesh", help="Only the mesh: its store, nodes and records.")] = False,
+    output: Answer = Shape.TEXT,
+) -> None:
     """Say which drivers work here and why others do not, each with its fix, and how the mesh is.
 
     The exit code is 1 where something stands in the way.
     """
-    found: list[Finding] = run_to_end(_found(where, show=output is Shape.TEXT))
+    found: list[Finding] = run_to_end(_found(where, only_mesh=mesh, show=output is Shape.TEXT))
     if output is Shape.JSON:
         print_json([asdict(finding) for finding in found])
     problems = sum(finding.health is Health.BAD for finding in found)
@@ -44,7 +51,7 @@ def doctor(where: Where, output: Answer = Shape.TEXT) -> None:
         raise typer.Exit(FAILED)
 
 
-async def _found(where: Where, *, show: bool) -> list[Finding]:
+async def _found(where: Where, *, only_mesh: bool, show: bool) -> list[Finding]:
     # Drivers and services take a second to import, which other commands need not wait for.
     from sandmeshd.cli.environment import read_settings  # noqa: PLC0415
     from sandmeshd.cli.machine import look_at_machine  # noqa: PLC0415
@@ -61,10 +68,11 @@ async def _found(where: Where, *, show: bool) -> list[Finding]:
         if printer is not None:
             printer.show(finding)
 
-    for finding in await asyncio.to_thread(lambda: list(look_at_machine(settings))):
-        take(finding)
-    async for finding in look_at_drivers(settings):
-        take(finding)
+    if not only_mesh:
+        for finding in await asyncio.to_thread(lambda: list(look_at_machine(settings))):
+            take(finding)
+        async for finding in look_at_drivers(settings):
+            take(finding)
     async for finding in look_at_mesh(settings, where):
         take(finding)
     return found

@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Denied, SandmeshError
 from sandmeshd.cli.finding import find_address
-from sandmeshd.cli.findings import Finding, bad, good, unknown, warning
+from sandmeshd.cli.findings import Finding, Health, bad, good, unknown, warning
 from sandmeshd.cli.fleet import list_all
 from sandmeshd.cli.sweep import ask_for_sweep
 from sandmeshd.cli.where import Where
@@ -79,12 +79,40 @@ async def _ask(address: str, token: str | None) -> AsyncIterator[Finding]:
         mesh = await acquire(address, token, ASK_SECONDS)
         try:
             yield good(MESH, "gateway", f"answers at {address}")
-            async for finding in _contents(mesh):
+            blocked = False
+            async for finding in _troubles(mesh):
+                blocked = blocked or finding.health is Health.BAD
+                yield finding
+            async for finding in _contents(mesh) if not blocked else _nothing():
                 yield finding
         finally:
             await release(mesh)
     except SandmeshError as error:
         yield bad(MESH, "gateway", error.message, error.facts.get("fix", "see the mesh's log, or `sandmesh down`"))
+
+
+async def _nothing() -> AsyncIterator[Finding]:
+    yield unknown(MESH, "contents", "not asked for while the mesh cannot answer")
+
+
+async def _troubles(mesh: Connection) -> AsyncIterator[Finding]:
+    try:
+        seen = await mesh.ask(lambda stubs: stubs.sandboxes.GetMeshHealth, pb.GetMeshHealthRequest(), ASK_SECONDS)
+    except Denied:
+        yield unknown(MESH, "health", "only an administrator may see it")
+        return
+    for part in ("store", "clock", "records", "node"):
+        found = [one for one in seen.troubles if one.part == part]
+        for one in found:
+            make = bad if one.blocks else warning
+            yield make(MESH, f"node {one.node_id}" if part == "node" else part, one.detail, one.fix)
+        if not found and part == "store":
+            yield good(MESH, part, "answers")
+    rotation = [f"{node.node_id} ({node.driver})" for node in seen.nodes if node.in_rotation]
+    if rotation:
+        yield good(MESH, "nodes", f"in rotation: {', '.join(rotation)}")
+    else:
+        yield bad(MESH, "nodes", "none takes sandboxes", "start a driver, or see above what each lacks")
 
 
 async def _contents(mesh: Connection) -> AsyncIterator[Finding]:
@@ -95,8 +123,6 @@ async def _contents(mesh: Connection) -> AsyncIterator[Finding]:
     pools = ", ".join(f"{name}={count}" for name, count in sorted(capacity.pooled.items()))
     yield good(MESH, "pools", f"ready: {pools}" if pools else "none")
     found = await list_all(mesh, pb.ListSandboxesRequest(page_size=1000))
-    nodes = sorted({one.node_id for one in found if one.node_id})
-    yield good(MESH, "nodes", f"with sandboxes: {', '.join(nodes)}" if nodes else "no sandboxes now")
     yield await _agreement(mesh)
     wrong = [one for one in found if one.state in (pb.SANDBOX_STATE_FAILED, pb.SANDBOX_STATE_LOST)]
     if wrong:

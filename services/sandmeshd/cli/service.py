@@ -34,6 +34,7 @@ from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel, open_channels
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.identity import identity_required, read_secret
+from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.observing import observed
@@ -68,11 +69,14 @@ Brokers = Annotated[list[str], typer.Option(help="A broker's address; repeatable
 def driver(
     name: Annotated[str, typer.Argument(help="The driver.")],
     listen: Listen,
+    node_id: Annotated[
+        str | None, typer.Option(help="The node that this driver is; each of a mesh needs its own.", metavar="NAME")
+    ] = None,
     secret_file: SecretFile = None,
     metrics: Metrics = None,
 ) -> None:
     """Serve a driver: the one place that knows a runtime."""
-    settings = _settings(secret_file)
+    settings = _settings(secret_file, node_id=node_id)
     run_until_told(_with_metrics(metrics, lambda measured: _driver(settings, name, listen, measured)))
 
 
@@ -81,12 +85,14 @@ def driver(
 )
 def allocator(
     listen: Listen,
-    driver: Annotated[list[str], typer.Option(help="NAME=ADDRESS of a driver; repeatable.")],
+    driver: Annotated[
+        list[str], typer.Option(help="NAME=ADDRESS of a driver, each with a name of its own; repeatable.")
+    ],
     secret_file: SecretFile = None,
     metrics: Metrics = None,
 ) -> None:
     """Serve the allocator: the owner of sandboxes, pools, leases and ports."""
-    settings, drivers = _settings(secret_file), dict(_named(entry) for entry in driver)
+    settings, drivers = _settings(secret_file), _by_name(driver)
     run_until_told(_with_metrics(metrics, lambda measured: _allocator(settings, listen, drivers, measured)))
 
 
@@ -128,6 +134,8 @@ async def _with_metrics(address: str | None, serve: Callable[[Observed], Awaitab
 async def _driver(settings: MeshSettings, name: str, listen: str, measured: Observed) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
+        # Two drivers of one kind on one node would each take the other's sandboxes for their own.
+        await stack.enter_async_context(held(settings.paths.node_state / f"driver-{name}.lock", "driver of this node"))
         local = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
         await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))
         await asyncio.Event().wait()
@@ -193,11 +201,20 @@ def _announce(addresses: Sequence[str]) -> None:
     typer.echo("serving at " + " ".join(addresses))
 
 
-def _settings(secret_file: Path | None) -> MeshSettings:
-    settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None)
+def _settings(secret_file: Path | None, **given: object) -> MeshSettings:
+    settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None, **given)
     configure_logging(settings.log_level, settings.log_format)
     keep_freed_memory()
     return settings
+
+
+def _by_name(entries: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, address in map(_named, entries):
+        if name in found:
+            raise InvalidArgument(f"two drivers are called {name}: call one --driver {name}-2={address}")
+        found[name] = address
+    return found
 
 
 def _named(entry: str) -> tuple[str, str]:

@@ -158,7 +158,7 @@ def driver_settings(settings: MeshSettings) -> BubblewrapSettings:
     """Give the driver's own settings."""
     return BubblewrapSettings(
         paths=settings.paths,
-        node_id="local",
+        node_id=settings.node_id,
         sandbox_uid=settings.sandbox_uid,
         ends_with_driver=settings.ephemeral,
         python=settings.python,
@@ -172,10 +172,15 @@ def allocator_settings(settings: MeshSettings) -> AllocatorSettings:
     """Give the allocator's own settings."""
     return AllocatorSettings(
         capacity=settings.max_sandboxes,
-        node_capacity=settings.max_sandboxes,
+        node_capacity=settings.max_sandboxes_per_node or settings.max_sandboxes,
+        node_capacities=settings.node_capacities,
+        template_capacities=settings.template_capacities,
         caller_capacity=settings.max_sandboxes_per_user,
         pools=settings.pools,
         default_ttl_seconds=settings.lease_seconds,
         queue_timeout_seconds=settings.queue_seconds,
+        node_grace_seconds=settings.node_grace_seconds,
+        event_seconds=settings.event_seconds,
+        tomb_seconds=max(60, settings.event_seconds),
         ephemeral=settings.ephemeral,
     )

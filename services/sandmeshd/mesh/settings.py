@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
 from sandmeshd.runtime.identity import SHORTEST
-from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
 
 
 class MeshSettings(BaseSettings):
@@ -80,11 +80,29 @@ class MeshSettings(BaseSettings):
     redis_url: SecretStr | None = None
     """A Redis or Valkey server (redis://, rediss://, unix://); none: an embedded one."""
 
+    node_id: str = Field(default=LOCAL_NODE, pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
+    """The node that a driver is; each driver of a mesh is another."""
+
+    node_grace_seconds: float = Field(default=60.0, ge=5)
+    """After how long of silence the sandboxes of a node count as lost."""
+
+    event_seconds: int = Field(default=3600, ge=1)
+    """How long a deleted sandbox is remembered, with its events."""
+
     max_sandboxes: int = Field(default=100, ge=1, le=100_000)
     """The most sandboxes that exist at once, pools included."""
 
     max_sandboxes_per_user: int = Field(default=0, ge=0)
     """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
+
+    max_sandboxes_per_node: int = Field(default=0, ge=0)
+    """The most sandboxes on one node; 0: no bound of its own."""
+
+    node_capacities: dict[str, PositiveInt] = Field(default_factory=dict)
+    """The same for single nodes, by node id."""
+
+    template_capacities: dict[str, PositiveInt] = Field(default_factory=dict)
+    """The most sandboxes of a template, where it has a bound of its own."""
 
     pools: dict[str, int] = Field(default_factory=dict)
     """How many sandboxes of a template are kept ready and unused."""
@@ -144,4 +162,4 @@ class MeshSettings(BaseSettings):
     @property
     def paths(self) -> MeshPaths:
         """The mesh's directories."""
-        return MeshPaths(self.mesh_id, self.state_directory, self.runtime_directory)
+        return MeshPaths(self.mesh_id, self.state_directory, self.runtime_directory, self.node_id)

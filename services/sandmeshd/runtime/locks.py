@@ -14,7 +14,7 @@ FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 @asynccontextmanager
-async def held(path: Path) -> AsyncGenerator[None]:
+async def held(path: Path, what: str = "mesh") -> AsyncGenerator[None]:
     """Hold a file locked until the block ends or the process does.
 
     A file that this makes is locked before it has its name: one that is there and free is a dead process's.
@@ -29,7 +29,7 @@ async def held(path: Path) -> AsyncGenerator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        message = f"another mesh holds {path}: use it, stop it, or choose another mesh id"
+        message = f"another {what} holds {path}: use it, stop it, or choose another id"
         raise AlreadyExists(message, {"lock": str(path)}) from None
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)

@@ -8,24 +8,29 @@ above can then be passed through (0711) but not listed, and the services' socket
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandmesh._paths import default_runtime_directory, default_state_directory, gateway_socket, mesh_runtime
 from sandmesh.errors import RuntimeUnavailable
 
-__all__ = ["MeshPaths", "default_runtime_directory", "default_state_directory", "make_private"]
+__all__ = ["LOCAL_NODE", "MeshPaths", "default_runtime_directory", "default_state_directory", "make_private"]
+
+LOCAL_NODE = "local"
+"""The node that a driver is that was told no other."""
 
 
 @dataclass(frozen=True)
 class MeshPaths:
-    """The directories of one mesh."""
+    """The directories of one mesh, as one of its nodes sees them: what sandboxes have is each node's own."""
 
     mesh_id: str
     state_root: Path
     runtime_root: Path
+    node: str = LOCAL_NODE
 
     @property
     def cache(self) -> Path:
@@ -60,7 +65,21 @@ class MeshPaths:
     @property
     def sandboxes(self) -> Path:
         """One folder a sandbox, for drivers that keep files."""
-        return self.state / "sandboxes"
+        return self.node_state / "sandboxes"
+
+    @property
+    def node_state(self) -> Path:
+        """What the node's drivers keep."""
+        return self.state if self.node == LOCAL_NODE else self.state / "nodes" / self.node
+
+    def of_node(self, node: str) -> MeshPaths:
+        """Give the same mesh's directories as another node sees them."""
+        return replace(self, node=node)
+
+    def of_all_nodes(self) -> list[MeshPaths]:
+        """Give those of every node that has kept anything here."""
+        named = sorted(path.name for path in (self.state / "nodes").glob("*"))
+        return [self.of_node(node) for node in (LOCAL_NODE, *named)]
 
     @property
     def services(self) -> Path:
@@ -75,7 +94,8 @@ class MeshPaths:
     @property
     def agents(self) -> Path:
         """One folder a sandbox, with its agent's socket."""
-        return self.runtime / "a"
+        short = "" if self.node == LOCAL_NODE else hashlib.sha256(self.node.encode()).hexdigest()[:6]
+        return self.runtime / f"a{short}"
 
     def make(self) -> None:
         """Make the directories.
@@ -84,8 +104,12 @@ class MeshPaths:
             RuntimeUnavailable: One is another user's or open to others.
         """
         passable = 0o711 if os.geteuid() == 0 else 0o700
-        for path in (self.state_root, self.cache, self.state_root / "meshes", self.state, self.sandboxes):
+        for path in (self.state_root, self.cache, self.state_root / "meshes", self.state):
             make_private(path, passable)
+        if self.node_state != self.state:
+            make_private(self.node_state.parent, passable)
+            make_private(self.node_state, passable)
+        make_private(self.sandboxes, passable)
         for path in (self.runtime_root, self.runtime, self.agents):
             make_private(path, passable)
         make_private(self.store, 0o700)

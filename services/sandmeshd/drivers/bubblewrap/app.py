@@ -77,10 +77,11 @@ async def open_view(settings: BubblewrapSettings) -> View:
 
 
 async def sweep_state(paths: MeshPaths) -> None:
-    """End and remove every sandbox of a mesh that no driver serves any more."""
-    folders = Folders(paths)
-    await asyncio.gather(*(_sweep(folder) for folder in folders.all()))
-    await asyncio.to_thread(finish_removals, folders)
+    """End and remove every sandbox of a mesh, on all its nodes of this machine, that no driver serves any more."""
+    for of_node in paths.of_all_nodes():
+        folders = Folders(of_node)
+        await asyncio.gather(*(_sweep(folder) for folder in folders.all()))
+        await asyncio.to_thread(finish_removals, folders)
 
 
 async def _sweep(folder: Folder) -> None:

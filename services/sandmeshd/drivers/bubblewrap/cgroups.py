@@ -142,7 +142,7 @@ class Groups:
     def __init__(self, paths: MeshPaths, hierarchies: tuple[Hierarchy, ...], identity: Sequence[str] = ()) -> None:
         """Try what works; `identity` is the start of a command line that runs the rest as sandboxes' processes do."""
         self._identity = identity
-        key = hashlib.sha256(str(paths.state).encode()).hexdigest()[:10]
+        key = hashlib.sha256(str(paths.node_state).encode()).hexdigest()[:10]
         self._prefix = f"sandmesh-{paths.mesh_id[:40]}-{key}."
         self._hierarchy: Hierarchy | None = None
         self._bases: Mapping[str, Path] = {}

@@ -28,6 +28,7 @@ from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, observe, read_record
+from sandmeshd.drivers.bubblewrap.room import lacks_room
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.starting import Plan
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
@@ -62,6 +63,7 @@ class BubblewrapDriver:
             runtime_version=f"{await self._probe.version()} ({self._ways.describe()})",
             capabilities=capabilities(self._ways.groups.enforceable),
             templates=self._supplies.describe(),
+            troubles=lacks_room(self._settings.paths),
         )
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:

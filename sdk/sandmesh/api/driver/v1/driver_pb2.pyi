@@ -169,6 +169,7 @@ class GetInfoResponse(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     TEMPLATES_FIELD_NUMBER: _builtins.int
     PORT_RANGE_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name: "bubblewrap"."""
     node_id: _builtins.str
@@ -187,6 +188,10 @@ class GetInfoResponse(_message.Message):
     def port_range(self) -> Global___PortRange:
         """The range of ports that it may lease, first and last, both 0 where it has none."""
 
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What hinders it now, for a person: "1 MiB is left on the disk of /var/lib/sandmesh"; empty where all is well."""
+
     def __init__(
         self,
         *,
@@ -196,10 +201,11 @@ class GetInfoResponse(_message.Message):
         capabilities: Global___Capabilities | None = ...,
         templates: _abc.Iterable[Global___TemplateInfo] | None = ...,
         port_range: Global___PortRange | None = ...,
+        troubles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "port_range", b"port_range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "name", b"name", "node_id", b"node_id", "port_range", b"port_range", "runtime_version", b"runtime_version", "templates", b"templates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "name", b"name", "node_id", b"node_id", "port_range", b"port_range", "runtime_version", b"runtime_version", "templates", b"templates", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1345,3 +1345,122 @@ class SweepMeshResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SweepMeshResponse: _TypeAlias = SweepMeshResponse  # noqa: Y015
+
+@_typing.final
+class GetMeshHealthRequest(_message.Message):
+    """GetMeshHealthRequest is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMeshHealthRequest: _TypeAlias = GetMeshHealthRequest  # noqa: Y015
+
+@_typing.final
+class Trouble(_message.Message):
+    """Trouble is something that makes the mesh worse than it should be, as long as it lasts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    FIX_FIELD_NUMBER: _builtins.int
+    part: _builtins.str
+    """What has it: store, clock, node, records."""
+    node_id: _builtins.str
+    """The node, where it is one's."""
+    blocks: _builtins.bool
+    """Requests fail or wait because of it; else they only may."""
+    detail: _builtins.str
+    """What it is, for a person."""
+    fix: _builtins.str
+    """What to do about it."""
+    def __init__(
+        self,
+        *,
+        part: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        blocks: _builtins.bool = ...,
+        detail: _builtins.str = ...,
+        fix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "detail", b"detail", "fix", b"fix", "node_id", b"node_id", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trouble: _TypeAlias = Trouble  # noqa: Y015
+
+@_typing.final
+class NodeHealth(_message.Message):
+    """NodeHealth is a node as one allocator sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    IN_ROTATION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What the allocator's operator calls it."""
+    node_id: _builtins.str
+    """Its id, empty where it has never answered."""
+    driver: _builtins.str
+    """Its driver."""
+    in_rotation: _builtins.bool
+    """Sandboxes are made there: it answers, and starts do not keep failing."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        driver: _builtins.str = ...,
+        in_rotation: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "in_rotation", b"in_rotation", "name", b"name", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeHealth: _TypeAlias = NodeHealth  # noqa: Y015
+
+@_typing.final
+class GetMeshHealthResponse(_message.Message):
+    """GetMeshHealthResponse says what troubles the mesh, as the allocator that answers sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trouble]:
+        """What is not as it should be now; empty where all is well."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeHealth]:
+        """Every node."""
+
+    def __init__(
+        self,
+        *,
+        troubles: _abc.Iterable[Global___Trouble] | None = ...,
+        nodes: _abc.Iterable[Global___NodeHealth] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "troubles", b"troubles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMeshHealthResponse: _TypeAlias = GetMeshHealthResponse  # noqa: Y015

@@ -100,6 +100,11 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchSandboxesRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchSandboxesResponse.FromString,
                 _registered_method=True)
+        self.GetMeshHealth = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/GetMeshHealth',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetMeshHealthRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetMeshHealthResponse.FromString,
+                _registered_method=True)
         self.SweepMesh = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/SweepMesh',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.SweepMeshRequest.SerializeToString,
@@ -213,6 +218,14 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMeshHealth(self, request, context):
+        """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
+        answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SweepMesh(self, request, context):
         """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
         says what it would do. Ends with: STORE_UNAVAILABLE.
@@ -288,6 +301,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.WatchSandboxes,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchSandboxesRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchSandboxesResponse.SerializeToString,
+            ),
+            'GetMeshHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMeshHealth,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetMeshHealthRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetMeshHealthResponse.SerializeToString,
             ),
             'SweepMesh': grpc.unary_unary_rpc_method_handler(
                     servicer.SweepMesh,
@@ -647,6 +665,33 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/WatchSandboxes',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchSandboxesRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchSandboxesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMeshHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/GetMeshHealth',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetMeshHealthRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetMeshHealthResponse.FromString,
             options,
             channel_credentials,
             insecure,

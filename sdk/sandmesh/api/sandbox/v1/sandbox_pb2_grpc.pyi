@@ -77,6 +77,10 @@ class SandboxServiceStub:
     """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
     after the last event that came).
     """
+    GetMeshHealth: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetMeshHealthRequest, _sandbox_pb2.GetMeshHealthResponse]
+    """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
+    answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
+    """
     SweepMesh: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SweepMeshRequest, _sandbox_pb2.SweepMeshResponse]
     """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
     says what it would do. Ends with: STORE_UNAVAILABLE.
@@ -130,6 +134,10 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     WatchSandboxes: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchSandboxesRequest, _sandbox_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
     """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
     after the last event that came).
+    """
+    GetMeshHealth: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetMeshHealthRequest, _sandbox_pb2.GetMeshHealthResponse]  # type: ignore[assignment]
+    """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
+    answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
     """
     SweepMesh: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SweepMeshRequest, _sandbox_pb2.SweepMeshResponse]  # type: ignore[assignment]
     """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
@@ -259,6 +267,16 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchSandboxesResponse], _abc.AsyncIterator[_sandbox_pb2.WatchSandboxesResponse]]:
         """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
         after the last event that came).
+        """
+
+    @_abc_1.abstractmethod
+    def GetMeshHealth(
+        self,
+        request: _sandbox_pb2.GetMeshHealthRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.GetMeshHealthResponse, _abc.Awaitable[_sandbox_pb2.GetMeshHealthResponse]]:
+        """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
+        answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,135 @@
+"""A round of a storm, from the start of a mesh to the last leftover, and what is to be said of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from sandmesh import errors
+from tests.faults.leftovers import wait_until_clean
+from tests.faults.storm import Storm
+from tests.faults.workload import Workload
+from tests.faults.world import Shape, World, open_world
+
+DOCUMENTED = frozenset(name for name in dir(errors) if name[:1].isupper())
+GRACE_SECONDS = 30.0
+"""How long after the last fault a create may still fail."""
+CLEAN_SECONDS = 60.0
+REPORT_SECONDS = 30.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a round is: its mesh, how many cycles at least, and what strikes it how often."""
+
+    shape: Shape
+    cycles: int
+    seconds: float
+    """When it ends, whatever the cycles."""
+    seed: int = 1
+    clients: int = 4
+    pause: tuple[float, float] = (3.0, 7.0)
+    away: tuple[float, float] = (2.0, 12.0)
+    after: float = GRACE_SECONDS + 10.0
+    """How long clients go on after the last fault."""
+
+
+@dataclass
+class Outcome:
+    """What a round showed; every figure is counted, none is estimated."""
+
+    store: str
+    seconds: float = 0.0
+    cycles: int = 0
+    creates_in_the_clear: int = 0
+    creates_in_the_clear_that_succeeded: int = 0
+    creates_in_windows: int = 0
+    creates_in_windows_that_succeeded: int = 0
+    late_failures: list[str] = field(default_factory=list[str])
+    struck: dict[str, int] = field(default_factory=dict[str, int])
+    errors: dict[str, int] = field(default_factory=dict[str, int])
+    undocumented: list[str] = field(default_factory=list[str])
+    wrong_output: list[str] = field(default_factory=list[str])
+    outputs_checked: int = 0
+    handed_out_twice: int = 0
+    left: list[str] = field(default_factory=list[str])
+    clean_after_seconds: float = 0.0
+    failures_in_the_clear: list[str] = field(default_factory=list[str])
+
+    def as_dict(self) -> dict[str, object]:
+        """Give it as it is kept in a file."""
+        return asdict(self)
+
+
+async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
+    """Run one round in a mesh of its own."""
+    async with open_world(folder, shape=plan.shape) as world:
+        idle = await _warmed(world)
+        storm = Storm(world, plan.seed, plan.pause, plan.away)
+        work = Workload(world.addresses)
+        began, calm = time.monotonic(), asyncio.Event()
+        running = asyncio.create_task(work.run(plan.clients, 1 << 40, until=calm))
+        telling = asyncio.create_task(_tell(work, storm, plan, say))
+        await storm.rage(lambda: len(work.account.cycles) >= plan.cycles or time.monotonic() - began > plan.seconds)
+        over = time.monotonic()
+        await asyncio.sleep(plan.after)
+        calm.set()
+        await running
+        telling.cancel()
+        outcome = _judged(work, storm, over, plan.shape.store)
+        outcome.seconds = round(time.monotonic() - began, 1)
+        ended = time.monotonic()
+        outcome.left = await wait_until_clean(world, idle, CLEAN_SECONDS)
+        outcome.clean_after_seconds = round(time.monotonic() - ended, 1)
+        return outcome
+
+
+async def _warmed(world: World) -> int:
+    """Use every node once, and give how many processes there are inside when nobody uses anything."""
+    warm = Workload(world.addresses)
+    await warm.run(clients=2 * world.shape.nodes, cycles=4 * world.shape.nodes)
+    if warm.account.errors() or warm.account.wrong:
+        raise RuntimeError(f"it did not work before anything was broken: {warm.account}")
+    left = await wait_until_clean(world, idle=10 * world.shape.nodes)
+    if left:
+        raise RuntimeError(f"something was left before anything was broken: {left}")
+    return len(world.runtime.inside())
+
+
+async def _tell(work: Workload, storm: Storm, plan: Plan, say: Say) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        account = work.account
+        say(
+            f"{time.monotonic() - began:.0f} s: {len(account.cycles)} of {plan.cycles} cycles, "
+            f"{storm.struck.total()} faults, {account.errors().total()} errors, {len(account.wrong)} wrong"
+        )
+
+
+def _judged(work: Workload, storm: Storm, over: float, store: str) -> Outcome:
+    account = work.account
+    clear, succeeded = account.creates(storm.windows)
+    created = sum(cycle.was_created for cycle in account.cycles)
+    met = account.in_the_clear(storm.windows)
+    return Outcome(
+        store=store,
+        cycles=len(account.cycles),
+        creates_in_the_clear=clear,
+        creates_in_the_clear_that_succeeded=succeeded,
+        creates_in_windows=len(account.cycles) - clear,
+        creates_in_windows_that_succeeded=created - succeeded,
+        late_failures=[one.error for one in account.cycles if one.began > over + GRACE_SECONDS and one.error],
+        struck=dict(storm.struck),
+        errors=dict(account.errors()),
+        undocumented=sorted(set(account.errors()) - DOCUMENTED),
+        wrong_output=account.wrong,
+        outputs_checked=account.checked,
+        handed_out_twice=sum(count > 1 for count in account.handed_out.values()),
+        failures_in_the_clear=[f"{one.began:.1f} {one.error}: {one.detail}" for one in met if not one.was_created],
+    )

@@ -1,0 +1,120 @@
+"""Runs storms and a soak in full, in rounds that are kept, so that a run that was ended goes on where it was.
+
+python -m tests.faults.reliability --cycles 10000 --soak-seconds 3600 --out .reliability
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from tests.faults.campaign import Plan, run_round
+from tests.faults.soak import soak
+from tests.faults.world import Shape
+from tests.leaks import mark_process
+
+STORES: tuple[Literal["external"], Literal["embedded"]] = ("external", "embedded")
+
+
+def main() -> None:
+    """Run what is asked for and is not there yet."""
+    told = _arguments()
+    mark_process()
+    told.out.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + told.seconds
+    if not told.soak_only:
+        _storms(told, ends)
+    if told.soak_seconds > 0:
+        _soak(told)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cycles", type=int, default=10_000, help="create/call/release cycles under fire, in all")
+    parser.add_argument("--round-cycles", type=int, default=1000, help="those of one round, in a mesh of its own")
+    parser.add_argument("--seconds", type=float, default=3 * 3600.0, help="begin no storm after so long")
+    parser.add_argument("--soak-seconds", type=float, default=3600.0, help="how long the soak is; 0: none")
+    parser.add_argument("--soak-cycles", type=int, default=1 << 40, help="it ends after so many cycles, too")
+    parser.add_argument("--soak-only", action="store_true", help="no storms")
+    parser.add_argument("--out", type=Path, default=Path(".reliability"), help="where results are kept")
+    return parser.parse_args()
+
+
+def _storms(told: argparse.Namespace, ends: float) -> None:
+    number, done = 0, 0
+    while done < told.cycles and time.monotonic() < ends:
+        kept = told.out / f"storm-{number:03}.json"
+        if not kept.exists():
+            store = STORES[number % len(STORES)]
+            plan = Plan(Shape(services=2, nodes=2, store=store), told.round_cycles, seconds=1800.0, seed=number)
+            _say(f"round {number}, {store} store, {done} of {told.cycles} cycles so far")
+            with _Folder() as folder:
+                outcome = asyncio.run(run_round(plan, folder, _say))
+            _keep(kept, outcome.as_dict())
+        done += json.loads(kept.read_text())["cycles"]
+        number += 1
+    _say(f"{done} cycles under fire")
+
+
+def _soak(told: argparse.Namespace) -> None:
+    kept = told.out / "soak.json"
+    if kept.exists():
+        return
+    with _Folder() as folder:
+        every = max(1.0, told.soak_seconds / 120)
+        _keep(kept, asyncio.run(soak(folder, told.soak_cycles, told.soak_seconds, every, _say)).as_dict())
+
+
+class _Folder:
+    """A folder for a world's logs with a short path, kept where the round fails."""
+
+    def __enter__(self) -> Path:
+        self._path = Path(tempfile.mkdtemp(prefix="storm-"))
+        return self._path
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            shutil.rmtree(self._path)
+
+
+def _keep(path: Path, outcome: dict[str, object]) -> None:
+    facts = {"commit": _commit(), "ended": datetime.now(UTC).isoformat(timespec="seconds"), "machine": _machine()}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({**facts, **outcome}, indent=1) + "\n")
+    fresh.rename(path)
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def _machine() -> dict[str, object]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(pages / (1 << 30), 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[2], 1),
+    }
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{datetime.now(UTC):%H:%M:%S} {line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

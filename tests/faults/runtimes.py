@@ -1,0 +1,96 @@
+"""What a world has to know of the runtime that its nodes are: the one place that differs where a driver does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from sandmeshd.drivers.bubblewrap import sweep_state
+from sandmeshd.runtime.paths import MeshPaths
+from tests.leaks import mark_process
+
+
+class Runtime(Protocol):
+    """A driver as a storm strikes it. Another driver's storm needs another one of these and nothing else."""
+
+    name: str
+    """As `sandmeshd driver NAME` has it."""
+
+    def command(self, number: int) -> Sequence[str]:
+        """Give the start of the command line of a node's driver, by which its processes are known."""
+        ...
+
+    def processes(self, number: int) -> list[int]:
+        """Give every process of a node: its driver's, and those of its sandboxes."""
+        ...
+
+    def inside(self) -> list[int]:
+        """Give the processes of all nodes that live in a sandbox, zygotes included."""
+        ...
+
+    def stop_node(self, number: int) -> None:
+        """End everything of a node at once, as when its power fails."""
+        ...
+
+    def left(self, paths: MeshPaths) -> list[str]:
+        """Name what a node has left on the machine beside processes."""
+        ...
+
+    async def sweep(self, paths: MeshPaths) -> None:
+        """Remove what is left of all nodes when no driver serves any more."""
+        ...
+
+
+class Bubblewrap:
+    """Nodes on this machine, each known by a limit that its processes inherit and nothing here uses: of file locks."""
+
+    name = "bubblewrap"
+
+    def command(self, number: int) -> Sequence[str]:
+        return ("prlimit", f"--locks={self._mark(number)}:", "--")
+
+    def _mark(self, number: int) -> int:
+        return mark_process() * 10 + number
+
+    def processes(self, number: int) -> list[int]:
+        mark = str(self._mark(number))
+        return [pid for pid, limits in _limits() if limits.get("Max file locks") == mark]
+
+    def inside(self) -> list[int]:
+        ours, mark = Path("/proc/self/ns/pid").readlink(), str(mark_process())
+        found: list[int] = []
+        for pid, limits in _limits():
+            with suppress(OSError):
+                if limits.get("Max msgqueue size") == mark and Path(f"/proc/{pid}/ns/pid").readlink() != ours:
+                    found.append(pid)
+        return found
+
+    def stop_node(self, number: int) -> None:
+        # The driver first, so that it sees none of its sandboxes end; again, since what runs may just have forked.
+        for _ in range(3):
+            for pid in sorted(self.processes(number)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def left(self, paths: MeshPaths) -> list[str]:
+        folders = [path for node in paths.of_all_nodes() for path in (node.sandboxes, node.agents)]
+        kept = [f"folder {path}" for folder in folders if folder.is_dir() for path in folder.iterdir()]
+        root = Path("/sys/fs/cgroup")
+        groups = (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
+        return kept + [f"cgroup {path}" for path in groups if paths.mesh_id in path.name and path.is_dir()]
+
+    async def sweep(self, paths: MeshPaths) -> None:
+        await sweep_state(paths)
+
+
+def _limits() -> Iterator[tuple[int, dict[str, str]]]:
+    """Give the soft limits of every process that is not a zombie."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                lines = (folder / "limits").read_text().splitlines()
+                yield int(folder.name), {line[:26].strip(): line[26:].split()[0] for line in lines[1:]}

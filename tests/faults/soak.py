@@ -1,0 +1,152 @@
+"""A mesh used for long with nothing broken: what its services hold, sampled, and whether that stays flat."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import mean
+
+from tests.faults.leftovers import wait_until_clean
+from tests.faults.workload import Workload
+from tests.faults.world import Shape, World, open_world
+
+MIB = 1 << 20
+REMEMBERED_SECONDS = 60
+"""How long this mesh remembers deleted sandboxes: what it keeps of them is flat after so long."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much more the last quarter of the samples may hold than the second one, on average."""
+
+    memory_part: float = 0.05
+    memory_mib: float = 4.0
+    descriptors: float = 4.0
+    keys_part: float = 0.15
+    keys: float = 40.0
+
+
+@dataclass
+class Sample:
+    """What every process held at one time: memory in MiB (PSS) and open descriptors; and the store's keys."""
+
+    seconds: float
+    cycles: int
+    memory: dict[str, float]
+    descriptors: dict[str, int]
+    keys: dict[str, int]
+
+
+@dataclass
+class Soaked:
+    """What a soak showed."""
+
+    seconds: float = 0.0
+    cycles: int = 0
+    errors: dict[str, int] = field(default_factory=dict[str, int])
+    wrong_output: list[str] = field(default_factory=list[str])
+    samples: list[Sample] = field(default_factory=list[Sample])
+    left: list[str] = field(default_factory=list[str])
+
+    def as_dict(self) -> dict[str, object]:
+        """Give it as it is kept in a file."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """One series: its average in the second and in the last quarter, and whether that counts as flat."""
+
+    what: str
+    name: str
+    second: float
+    last: float
+    flat: bool
+
+
+async def soak(
+    folder: Path, cycles: int, seconds: float, every: float, say: Callable[[str], None] = print, clients: int = 4
+) -> Soaked:
+    """Run cycles until there are enough or the time is over, and sample all the while."""
+    remembered = {"SANDMESH_EVENT_SECONDS": str(REMEMBERED_SECONDS)}
+    async with open_world(folder, shape=Shape(services=1, nodes=2), environment=remembered) as world:
+        work = Workload(world.addresses, lines=200)
+        await work.run(clients, 4 * clients)
+        idle = len(world.runtime.inside())
+        soaked, began, calm = Soaked(), time.monotonic(), asyncio.Event()
+        running = asyncio.create_task(work.run(clients, cycles, until=calm))
+        while not running.done() and time.monotonic() - began < seconds:
+            await asyncio.wait([running], timeout=every)
+            soaked.samples.append(await _sample(world, time.monotonic() - began, len(work.account.cycles)))
+            say(_line(soaked.samples[-1], cycles))
+        calm.set()
+        await running
+        soaked.seconds, soaked.cycles = round(time.monotonic() - began, 1), len(work.account.cycles)
+        soaked.errors, soaked.wrong_output = dict(work.account.errors()), work.account.wrong
+        soaked.left = await wait_until_clean(world, idle)
+        return soaked
+
+
+def _line(sample: Sample, cycles: int) -> str:
+    return (
+        f"{sample.seconds:.0f} s: {sample.cycles} of {cycles} cycles, {sum(sample.memory.values()):.0f} MiB, "
+        f"{sum(sample.descriptors.values())} descriptors, {sum(sample.keys.values())} keys"
+    )
+
+
+async def _sample(world: World, seconds: float, cycles: int) -> Sample:
+    pids = {name: program.pid for name, program in world.programs.items()}
+    pids |= {"store": await world.store.find_pid(), "client": os.getpid()}
+    memory: dict[str, float] = {}
+    descriptors: dict[str, int] = {}
+    for name, pid in pids.items():
+        if pid is not None:
+            memory[name], descriptors[name] = round(_memory(pid) / MIB, 1), _descriptors(pid)
+    return Sample(round(seconds, 1), cycles, memory, descriptors, await _keys(world))
+
+
+def _memory(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def _keys(world: World) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    prefix = f"sandmesh:{{{world.settings.mesh_id}}}:"
+    async with world.store.client() as client:
+        async for key in client.scan_iter(match=f"{prefix}*", count=1000):
+            kind = key.removeprefix(prefix).split(":")[0]
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def trends(samples: Sequence[Sample], bounds: Bounds) -> list[Trend]:
+    """Compare the last quarter with the second one, series by series."""
+    found: list[Trend] = []
+    for what in ("memory", "descriptors", "keys"):
+        tables: list[Mapping[str, float]] = [getattr(sample, what) for sample in samples]
+        for name in sorted({name for table in tables for name in table}):
+            series = [table.get(name, 0.0) for table in tables]
+            quarter = max(1, len(series) // 4)
+            second, last = mean(series[quarter : 2 * quarter]), mean(series[-quarter:])
+            found.append(Trend(what, name, round(second, 1), round(last, 1), _is_flat(what, second, last, bounds)))
+    return found
+
+
+def _is_flat(what: str, second: float, last: float, bounds: Bounds) -> bool:
+    allowed = {
+        "memory": max(bounds.memory_mib, bounds.memory_part * second),
+        "descriptors": bounds.descriptors,
+        "keys": max(bounds.keys, bounds.keys_part * second),
+    }
+    return last - second <= allowed[what]
