@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType
     from sandmesh.kernels import KernelAsync, KernelInfo, KernelsAsync
+    from sandmesh.mcp import McpServer, ToolsChanged
     from sandmesh.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.results import ToolResult
     from sandmesh.services import SandboxService
@@ -41,6 +42,7 @@ __all__ = [
     "Kernels",
     "KernelsAsync",
     "Limits",
+    "McpServer",
     "NetworkGrant",
     "Output",
     "Process",
@@ -57,6 +59,7 @@ __all__ = [
     "SandmeshError",
     "Started",
     "ToolResult",
+    "ToolsChanged",
     "__version__",
     "errors",
     "tools",
@@ -82,6 +85,8 @@ _HOMES = {
     "KernelInfo": "kernels",
     "Kernels": "sync_kernels",
     "KernelsAsync": "kernels",
+    "McpServer": "mcp",
+    "ToolsChanged": "mcp",
     "Process": "sync_processes",
     "ProcessAsync": "processes",
     "ProcessInfo": "processes",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from typing import Any
+from typing import Any, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.events import STREAMS, Result, read_block, read_result, text_decoder
@@ -14,8 +14,11 @@ SHELL = "run_shell_command"
 
 Block = dict[str, Any]
 
-# How an agent marks a text block that is more of the last one: a text may be too long for one event.
+# How an agent marks a block that is more of the last one, which was too long for one event.
 CONTINUES = {"continues": True}
+
+# What may be that long, and in which part of a block.
+_LONG = (("", "text"), ("", "data"), ("resource", "text"), ("resource", "blob"))
 
 
 def text_block(text: str, description: str | None) -> Block:
@@ -31,8 +34,8 @@ class Assembly:
         self._call_id = call_id
         self._content: list[Block] = []
         self._pieces: list[str] = []
-        self._text: Block | None = None
-        self._continued: list[str] = []
+        self._whole: Block | None = None
+        self._continued: list[Block] = []
         self._open: int = 0
         self._decoders: dict[int, codecs.IncrementalDecoder] = {}
         self._raw: dict[int, list[bytes]] = {}
@@ -76,11 +79,11 @@ class Assembly:
     def _add_content(self, content: pb.Content) -> None:
         self._close()
         block = read_block(content)
-        if block.get("annotations") == CONTINUES and self._text is not None:
-            self._continued.append(str(block.get("text", "")))
+        if block.get("annotations") == CONTINUES and self._whole is not None:
+            self._continued.append(block)
             return
         self._join()
-        self._text = block if block.get("type") == "text" else None
+        self._whole = block
         block.setdefault("annotations", None)
         block.setdefault("description", "stdout" if block.get("type") == "text" else None)
         self._content.append(block)
@@ -91,9 +94,14 @@ class Assembly:
         self._content.append(text_block(f"[{dropped.bytes} bytes of output were left out here]\n", "stderr"))
 
     def _join(self) -> None:
-        if self._continued and self._text is not None:
-            self._text["text"] = "".join((str(self._text.get("text", "")), *self._continued))
-            self._continued.clear()
+        if not self._continued or self._whole is None:
+            return
+        for holder, field in _LONG:
+            parts = [_part(block, holder, field) for block in (self._whole, *self._continued)]
+            if parts[0] is not None:
+                whole = self._whole[holder] if holder else self._whole
+                whole[field] = "".join(part or "" for part in parts)
+        self._continued.clear()
 
     def _close(self) -> None:
         if self._open == 0:
@@ -128,3 +136,9 @@ class Assembly:
             "dropped_bytes": self._dropped,
             "message": result.message,
         }
+
+
+def _part(block: Block, holder: str, field: str) -> str | None:
+    inner: Any = block.get(holder) if holder else block
+    part: Any = cast("Block", inner).get(field) if isinstance(inner, dict) else None
+    return part if isinstance(part, str) else None

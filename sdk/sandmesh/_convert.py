@@ -245,6 +245,11 @@ def read_tools(response: call_pb2.ListToolsResponse) -> dict[str, Any]:
             "description": tool.description,
             "parameters": json.loads(tool.input_schema_json or b"{}"),
         }
-        entry = {"name": tool.name, "json_schema": {"type": "function", "function": schema}}
+        entry: dict[str, Any] = {"name": tool.name, "json_schema": {"type": "function", "function": schema}}
+        if tool.title:
+            entry["title"] = tool.title
+        for key, told in (("annotations", tool.annotations_json), ("output_schema", tool.output_schema_json)):
+            if told:
+                entry[key] = json.loads(told)
         groups.setdefault(tool.group, {})[tool.name] = entry
     return groups

@@ -31,6 +31,7 @@ from sandmesh.errors import WrongState
 from sandmesh.events import CallEvent
 from sandmesh.inputs import Options
 from sandmesh.kernels import KernelsAsync
+from sandmesh.mcp import McpServer, ToolChanges, add_servers, follow_tools, list_servers, remove_server
 from sandmesh.processes import ProcessesAsync
 from sandmesh.results import ToolResult
 from sandmesh.toolkit import ToolkitAsync
@@ -198,7 +199,8 @@ class SandboxAsync:
         """Give what the sandbox can do now, as plain JSON.
 
         The form is {group: {name: {"name": ..., "json_schema": {"type": "function", "function": {...}}}}};
-        `tool_type` narrows it to one group.
+        `tool_type` narrows it to one group. A group is "generic", "filesystem", or the name of an MCP server, whose
+        tools also have what it says of them: "title", "annotations", "output_schema".
         """
         attachment = self._attached()
         request = call_pb2.ListToolsRequest(
@@ -221,15 +223,51 @@ class SandboxAsync:
     ) -> ToolResult:
         """Run any tool of the sandbox by name, those too that only the sandbox knows.
 
+        A tool of an MCP server has the name that the server gives it, or "server.tool", which it always has. What an
+        MCP server says against the arguments is a result with `is_error`.
+
         `on_event` hears each event as it happens, in the event loop that runs the call; it must not block.
 
         Raises:
-            ToolNotFound: The sandbox has none of that name.
+            ToolNotFound: The sandbox has none of that name, or several servers have; the message names them.
             InvalidArgument: The arguments do not fit the tool's schema.
         """
         order = self._order(name, arguments, OUTPUT_LIMIT)
         mux = self._mux()
         return await run_call(mux, order, None if on_event is None else HeardCollector(mux, on_event))
+
+    async def add_mcp_servers(self, config: Mapping[str, Any], overwrite: bool = False) -> list[McpServer]:
+        """Start MCP servers inside the sandbox, as `{"mcpServers": {name: {"command": ...} or {"url": ...}}}` says.
+
+        Their tools are the sandbox's from then on: `list_tools` has them under the server's name. A server that does
+        not start is told with the reason and its last words, and disturbs no other.
+
+        Raises:
+            InvalidArgument: The config does not fit, or a server of a name is there already and is not to be replaced
+                (`overwrite`); nothing was changed.
+            CapabilityMissing: Sandboxes of this driver run no MCP servers.
+        """
+        return await add_servers(self._attached(), config, overwrite, self._wanted.timeout)
+
+    async def remove_mcp_server(self, name: str) -> None:
+        """End an MCP server; its tools are gone.
+
+        Raises:
+            InvalidArgument: There is none of that name.
+        """
+        await remove_server(self._attached(), name, self._wanted.timeout)
+
+    async def list_mcp_servers(self) -> list[McpServer]:
+        """Give the sandbox's MCP servers by name, each with its state, its tools and its last words."""
+        return await list_servers(self._attached(), self._wanted.timeout)
+
+    def watch_tools(self) -> ToolChanges:
+        """Follow the changes of the sandbox's tools: `async for changed in box.watch_tools(): ...`.
+
+        The first is one for each MCP server that there is; then comes one for each that is added, removed or says that
+        its tools changed.
+        """
+        return follow_tools(self._attached())
 
     async def call(self, declaration: Tool) -> ToolResult:
         """Run a tool by its declaration: `await box.call(RunIpythonCell(code="1+1"))`."""

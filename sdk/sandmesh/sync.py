@@ -126,6 +126,10 @@ class Sandbox(Facade):
     list_events = blocking(SandboxAsync.list_events)
     list_tools = blocking(SandboxAsync.list_tools)
     call_tool = blocking(SandboxAsync.call_tool)
+    add_mcp_servers = blocking(SandboxAsync.add_mcp_servers)
+    remove_mcp_server = blocking(SandboxAsync.remove_mcp_server)
+    list_mcp_servers = blocking(SandboxAsync.list_mcp_servers)
+    watch_tools = blocking_iterator(SandboxAsync.watch_tools)
     call = blocking(SandboxAsync.call)
     stream = blocking_iterator(SandboxAsync.stream)
 

@@ -31,6 +31,7 @@ from sandmesh.tools.forms import ToolSchema
 from sandmesh.tools.generic import RunIpythonCell, RunShellCommand
 from sandmesh.tools.git import CommitChanges, GenerateDiff, GitLogs
 from sandmesh.tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
+from sandmesh.tools.mcp import AddMcpServers, ListMcpServers, RemoveMcpServer, WatchTools
 from sandmesh.tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLUMBING",
     "TOOLS",
+    "AddMcpServers",
     "CommitChanges",
     "CreateDirectory",
     "CreateKernel",
@@ -74,10 +76,12 @@ __all__ = [
     "ListAllowedDirectories",
     "ListDirectory",
     "ListKernels",
+    "ListMcpServers",
     "ListProcesses",
     "MoveFile",
     "ReadFile",
     "ReadMultipleFiles",
+    "RemoveMcpServer",
     "RestartKernel",
     "RunCell",
     "RunIpythonCell",
@@ -90,6 +94,7 @@ __all__ = [
     "ToolFunction",
     "ToolSchema",
     "WaitForPort",
+    "WatchTools",
     "WriteFile",
     "build",
     "commit_changes",

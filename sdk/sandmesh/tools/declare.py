@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 TOOLS: dict[str, type[Tool]] = {}
 
-PLUMBING = frozenset({"process", "kernel"})
+PLUMBING = frozenset({"process", "kernel", "mcp"})
 """Groups that every sandbox has and that the SDK's handles are made of: listed only when they are asked for."""
 
 

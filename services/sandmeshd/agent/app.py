@@ -58,7 +58,7 @@ async def open_agent(
         kernels = _kernels(stack, config, processes, memory)
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
-        engine = _engine(config, _tools(stack, config, kernels, Shell(programs)))
+        engine = _engine(config, _tools(stack, config, kernels, Shell(programs), processes))
         stack.push_async_callback(engine.close)
         egress = await _open_egress(stack, config.egress_port)
         await _listen(stack, config.listen, serve_links(engine, egress))
@@ -91,9 +91,15 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
 
 
 def _tools(
-    stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell
+    stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell, processes: Processes
 ) -> Callable[[], Toolbox]:
     """Have the tools made by the first call, or soon; where they are still to be imported, in a thread."""
+
+    opened: list[Any] = []
+
+    async def close() -> None:
+        for servers in opened:
+            await servers.close()
 
     def make() -> Any:
         handlers = import_module("sandmeshd.agent.handlers")
@@ -102,11 +108,14 @@ def _tools(
         files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes)
         ports = import_module("sandmeshd.agent.exposing").Exposures()
         services = {**files.services(), **ports.services()}
-        toolbox = handlers.make_toolbox(kernels, shell, workspace, config.tool_groups, services)
+        opened.append(import_module("sandmeshd.agent.mcp.servers").make_servers(processes, config))
+        runners = handlers.Runners(kernels, shell, opened[0])
+        toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services)
         # What was imported stays; collections need not look at it again.
         gc.freeze()
         return toolbox
 
+    stack.push_async_callback(close)
     if "sandmeshd.agent.handlers" in sys.modules:
         made = cache(make)
         # One that waits in a pool has its tools before its first call.

@@ -152,6 +152,15 @@ class Call:
         self.log.append(pb.CallEvent(input_requested=pb.InputRequested(prompt=prompt, password=password)))
         self._notify(now=True)
 
+    def progress(self, done: float, total: float, message: str) -> None:
+        """Tell how far the tool is, if there is room: a later one says it too."""
+        told = message[:_LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
+        event = pb.CallEvent(progress=pb.Progress(progress=done, total=total, message=told))
+        if self.room >= event.ByteSize() + EVENT_COST and not self._is_late(CHUNK):
+            self._make_room(event.ByteSize())
+            self.log.append(event, 0)
+            self._notify(now=False)
+
     async def text(self, told: str, description: str = "stderr") -> None:
         """Keep a text as content."""
         for block in blocks.texts(told, description):

@@ -17,7 +17,7 @@ from sandmeshd.agent.calls import Calls, Keeping
 from sandmeshd.agent.spill import Disk
 
 if TYPE_CHECKING:
-    from sandmeshd.agent.toolbox import Handler, Toolbox
+    from sandmeshd.agent.toolbox import Added, Handler, Toolbox
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,13 @@ class Engine:
             call = self._start(start, arguments)
         return call
 
-    def tools(self, group: str) -> bytes:
-        """Give the serialized ListToolsResponse."""
-        return self._tools().listing(group).SerializeToString()
+    def tools(self, group: str, answer: Callable[[bytes], None]) -> None:
+        """Have `answer` called with the serialized ListToolsResponse: at once, or when MCP servers have started."""
+        toolbox = self._tools()
+        if toolbox.added is None or not toolbox.added.unsettled:
+            answer(toolbox.listing(group).SerializeToString())
+        else:
+            self._keep(self._loop.create_task(_settled(toolbox, toolbox.added, group, answer)))
 
     def _start(self, start: pb.CallStart, arguments: bytes) -> Call:
         if not 1 <= len(start.call_id) <= 128:
@@ -108,10 +112,12 @@ class Engine:
         declared, handler = self._tools().prepare(start.tool, arguments)
         call = Call(start, self._patience, self._disk)
         self.calls.add(call)
-        task = self._loop.create_task(self._run(call, declared, handler, seconds))
+        self._keep(self._loop.create_task(self._run(call, declared, handler, seconds)))
+        return call
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return call
 
     async def _run(self, call: Call, declared: Any, handler: Handler, seconds: float | None) -> None:
         alarm = None if seconds is None else self._loop.call_later(seconds, call.stop, pb.END_REASON_TIMED_OUT)
@@ -132,6 +138,11 @@ class Engine:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _settled(toolbox: Toolbox, added: Added, group: str, answer: Callable[[bytes], None]) -> None:
+    await added.settled()
+    answer(toolbox.listing(group).SerializeToString())
 
 
 async def _failed(call: Call, message: str) -> Outcome:

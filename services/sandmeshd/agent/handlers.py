@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.tools import (
+    AddMcpServers,
     CommitChanges,
     CreateKernel,
     DeleteKernel,
@@ -15,7 +18,9 @@ from sandmesh.tools import (
     GitLogs,
     InterruptKernel,
     ListKernels,
+    ListMcpServers,
     ListProcesses,
+    RemoveMcpServer,
     RestartKernel,
     RunCell,
     RunIpythonCell,
@@ -23,22 +28,34 @@ from sandmesh.tools import (
     StartProcess,
     Tool,
     WaitForPort,
+    WatchTools,
     parse,
 )
 from sandmeshd.agent import files
 from sandmeshd.agent.confine import Workspace
 from sandmeshd.agent.git import Git
 from sandmeshd.agent.kernelset import Kernels
+from sandmeshd.agent.mcp.servers import Servers
 from sandmeshd.agent.ports import wait_for_port
 from sandmeshd.agent.shell import Shell, check_user
 from sandmeshd.agent.threads import in_thread
 from sandmeshd.agent.toolbox import Handler, Service, Toolbox
 
 
+@dataclass(frozen=True)
+class Runners:
+    """What runs tools."""
+
+    kernels: Kernels
+    shell: Shell
+    servers: Servers
+
+
 def make_toolbox(
-    kernels: Kernels, shell: Shell, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service]
+    runners: Runners, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service]
 ) -> Toolbox:
     """Give the tools of these groups, ready for their first call, and the services."""
+    kernels, shell, servers = runners.kernels, runners.shell, runners.servers
     handlers: dict[type[Tool], Handler] = {
         RunIpythonCell: kernels.default.run,
         RunShellCommand: shell.run,
@@ -46,6 +63,7 @@ def make_toolbox(
         ListProcesses: shell.list,
         WaitForPort: wait_for_port,
         **_kernel_handlers(kernels),
+        **_server_handlers(servers),
         **_git_handlers(Git(shell.programs)),
     }
     if "filesystem" in groups:
@@ -53,7 +71,12 @@ def make_toolbox(
     for cls in handlers:
         with suppress(InvalidArgument):
             parse(cls, b"{}")
-    return Toolbox(handlers, groups, {StartProcess: check_user}, services)
+    checks: dict[type[Tool], Callable[[Any], None]] = {
+        StartProcess: check_user,
+        AddMcpServers: servers.check_add,
+        RemoveMcpServer: servers.check_remove,
+    }
+    return Toolbox(handlers, groups, checks, services, servers)
 
 
 def _kernel_handlers(kernels: Kernels) -> dict[type[Tool], Handler]:
@@ -64,6 +87,15 @@ def _kernel_handlers(kernels: Kernels) -> dict[type[Tool], Handler]:
         InterruptKernel: kernels.interrupt,
         RestartKernel: kernels.restart,
         DeleteKernel: kernels.delete,
+    }
+
+
+def _server_handlers(servers: Servers) -> dict[type[Tool], Handler]:
+    return {
+        AddMcpServers: servers.add,
+        RemoveMcpServer: servers.remove,
+        ListMcpServers: servers.list_all,
+        WatchTools: servers.watch,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -109,8 +110,7 @@ class Link(FramedLink):
                 self._engine.install_token(message.install_token.fencing_token)
             elif body == "list_tools":
                 self._engine.check_token(message.list_tools.fencing_token)
-                tools = self._engine.tools(message.list_tools.group)
-                self.write(pb.FromAgent(channel=message.channel, tools=tools).SerializeToString())
+                self._engine.tools(message.list_tools.group, partial(self._tell_tools, message.channel))
                 return
             elif body == "egress" and self._egress is not None:
                 self._egress.take(self, message.egress)
@@ -253,6 +253,9 @@ class Link(FramedLink):
     def _answer(self, channel: int, fenced: pb.Fenced, taken: int = 0) -> None:
         if not self._is_own(channel, fenced.frame.call_id):
             self._done(channel, taken)
+
+    def _tell_tools(self, channel: int, tools: bytes) -> None:
+        self.write(pb.FromAgent(channel=channel, tools=tools).SerializeToString())
 
     def _done(self, channel: int, taken: int = 0) -> None:
         done = pb.Done(input_ack_sequence=taken)

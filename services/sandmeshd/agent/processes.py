@@ -86,11 +86,21 @@ class Processes:
         return self._start({"op": "fork", "cwd": cwd}, fds)
 
     def spawn(
-        self, argv: Sequence[str], fds: Sequence[int], *, cwd: str, env: Mapping[str, str], terminal: bool = False
+        self,
+        argv: Sequence[str],
+        fds: Sequence[int],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        terminal: bool = False,
+        whole: bool = False,
     ) -> Process:
-        """Start a program with its three standard descriptors; with `terminal` they are one."""
+        """Start a program with its three standard descriptors; with `terminal` they are one.
+
+        With `whole` its group ends with it: nothing that it started stays.
+        """
         request = {"op": "spawn", "argv": list(argv), "cwd": cwd, "env": dict(env), "terminal": terminal}
-        return self._start(request, fds)
+        return self._start({**request, "whole": whole}, fds)
 
     async def settled(self) -> None:
         """Wait until every signal that was asked for before has been sent."""

@@ -6,15 +6,17 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import ToolNotFound
+from sandmesh.errors import InvalidArgument, ToolNotFound
 from sandmesh.tools import PLUMBING, TOOLS, Tool, description, input_schema, parse
 from sandmeshd.agent.call import Call, Outcome
 
 Handler = Callable[[Any, Call], Awaitable[Outcome]]
 """Runs a declaration's instance; raises ToolFailure for what the user did wrong."""
+
+_MOST_KNOWN: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,31 @@ class Service:
     run: Handler
 
 
+class Added(Protocol):
+    """Tools that come and go while the sandbox runs."""
+
+    def find(self, name: str) -> Handler | None:
+        """Give what runs a tool; it takes the arguments as they came."""
+        ...
+
+    def known(self) -> list[str]:
+        """Give the names of all."""
+        ...
+
+    def listing(self, group: str) -> list[pb.Tool]:
+        """Describe those of a group, or all."""
+        ...
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether there may be more that are not known yet."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until they are known."""
+        ...
+
+
 class Toolbox:
     """Tools by name. `checks` may refuse what a declaration asks for, before a call of it begins."""
 
@@ -36,7 +63,9 @@ class Toolbox:
         groups: Sequence[str],
         checks: Mapping[type[Tool], Callable[[Any], None]] | None = None,
         services: Mapping[str, Service] = MappingProxyType({}),
+        added: Added | None = None,
     ) -> None:
+        self.added = added
         there = {*groups, *PLUMBING}
         self._services = services
         self._tools = {
@@ -57,17 +86,35 @@ class Toolbox:
             return service.read(arguments), service.run
         found = self._tools.get(name)
         if found is None:
-            known = ",".join(sorted(name for name, (cls, _) in self._tools.items() if cls.group not in PLUMBING))
-            raise ToolNotFound(f"this sandbox has no tool {name!r}; it has {known}", {"known": known})
+            return self._prepare_added(name, arguments)
         declared = parse(found[0], arguments)
         if found[0] in self._checks:
             self._checks[found[0]](declared)
         return declared, found[1]
 
+    def _prepare_added(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
+        handler = self.added.find(name) if self.added is not None else None
+        if handler is None:
+            own = [name for name, (cls, _) in self._tools.items() if cls.group not in PLUMBING]
+            known = ",".join([*sorted(own), *(self.added.known() if self.added is not None else [])])
+            raise ToolNotFound(f"this sandbox has no tool {name!r}; it has {known[:_MOST_KNOWN]}", {"known": known})
+        return _checked(name, arguments), handler
+
     def listing(self, group: str) -> pb.ListToolsResponse:
         """Describe the tools of a group, or all that models are shown, by group and then name."""
         tools = sorted((cls.group, name, cls) for name, (cls, _) in self._tools.items())
-        return pb.ListToolsResponse(tools=[_describe(cls) for of, _, cls in tools if _is_asked(of, group)])
+        own = [_describe(cls) for of, _, cls in tools if _is_asked(of, group)]
+        return pb.ListToolsResponse(tools=[*own, *(self.added.listing(group) if self.added is not None else [])])
+
+
+def _checked(name: str, arguments: bytes) -> bytes:
+    try:
+        whole: object = json.loads(arguments or b"{}")
+    except (ValueError, RecursionError):
+        whole = None
+    if not isinstance(whole, dict):
+        raise InvalidArgument(f"the arguments of {name} are one JSON object", {"tool": name})
+    return arguments
 
 
 def _is_asked(of: str, group: str) -> bool:

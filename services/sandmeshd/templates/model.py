@@ -46,6 +46,9 @@ class Template(BaseModel):
     network: Literal["none", "public", "packages"] | tuple[str, ...] = "none"
     """What a sandbox may reach when its creator does not say: one word, or hosts and perhaps "public"."""
 
+    mcp_config: str = ""
+    """MCP servers that its sandboxes have, as JSON with `mcpServers`; empty for none."""
+
     @property
     def generation(self) -> str:
         """A hash that changes with anything in the template."""

@@ -37,6 +37,7 @@ class Ground:
     view: View
     environment: Path
     agent: Path
+    mcp: Path
     filters: Filters
     variables: dict[str, str]
 
@@ -56,7 +57,7 @@ async def prepare_ground() -> Ground:
     shutil.rmtree(paths.runtime)
     path = "/opt/env/bin:/usr/local/bin:/usr/bin:/bin"
     variables = {"PATH": path, "HOME": HOME, **template.python.variables, **template.variables}
-    return Ground(settings, view, builder.path(template.python), agent.site, build_filters(), variables)
+    return Ground(settings, view, builder.path(template.python), agent.site, agent.mcp, build_filters(), variables)
 
 
 @dataclass
@@ -119,7 +120,7 @@ def _launch(ground: Ground, folder: Path, fds: dict[str, int]) -> subprocess.Pop
     os.lseek(memory, 0, os.SEEK_SET)
     passed = Descriptors(lock=fds["lock"], status=fds["lock"], seccomp=memory, config=fds["config"], ready=fds["ready"])
     seeds = home_files(ground.environment)
-    mounts = Mounts(ground.environment, seeds, ground.agent, folder / "workspace", folder / "run")
+    mounts = Mounts(ground.environment, seeds, ground.agent, ground.mcp, folder / "workspace", folder / "run")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             sandbox_arguments(ground.view, mounts, passed, True),

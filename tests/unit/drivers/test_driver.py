@@ -153,7 +153,9 @@ def _write_agent(paths: MeshPaths, program: str) -> None:
     tree = AgentTree(paths.cache)
     tree.site.mkdir(parents=True)
     (tree.site / "__main__.py").write_text(program)
-    (tree.path / MARK).touch()
+    tree.mcp.mkdir(parents=True)
+    for built in (tree.path, tree.mcp.parent):
+        (built / MARK).touch()
 
 
 async def test_environment_variables_over_the_bound_are_refused(paths: MeshPaths) -> None:

@@ -12,9 +12,9 @@ import sandmesh
 PUBLIC = [
     "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "FilesystemSandbox",
     "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
-    "Limits", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo", "Processes", "ProcessesAsync",
-    "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxService", "SandboxType", "SandmeshError", "Started",
-    "ToolResult", "__version__", "errors", "tools",
+    "Limits", "McpServer", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo", "Processes",
+    "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxService", "SandboxType", "SandmeshError",
+    "Started", "ToolResult", "ToolsChanged", "__version__", "errors", "tools",
 ]  # fmt: skip
 
 

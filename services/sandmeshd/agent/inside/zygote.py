@@ -38,6 +38,8 @@ class Child:
     id: int
     pid: int
     kernel: bool
+    whole: bool
+    """Whether its group ends with it."""
     failure: int
 
 
@@ -137,7 +139,8 @@ class Zygote:
         else:
             if pid == 0:
                 self._be_child(request, fds, told, kernel)
-            self._children[pid] = Child(request["id"], pid, kernel, failure)
+            whole = kernel or request.get("whole", False)
+            self._children[pid] = Child(request["id"], pid, kernel, whole, failure)
             self._pids[request["id"]] = pid
             self._say({"started": request["id"], "pid": pid})
         finally:
@@ -166,7 +169,7 @@ class Zygote:
 
     def _bury(self, pid: int) -> None:
         child = self._children.pop(pid, None)
-        if child is not None and child.kernel:
+        if child is not None and child.whole:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)

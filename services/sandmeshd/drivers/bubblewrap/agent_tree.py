@@ -6,12 +6,13 @@ import asyncio
 import compileall
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.bubblewrap.arguments import AGENT
+from sandmeshd.drivers.bubblewrap.arguments import AGENT, MCP
 from sandmeshd.drivers.bubblewrap.builds import building, is_complete
 from sandmeshd.drivers.bubblewrap.interpreter import VERSION
 from sandmeshd.drivers.bubblewrap.reach import open_to_all
@@ -39,25 +40,76 @@ PARTS = {
 """Files and folders by the package that they are in; an empty name is all of it."""
 
 MODULES = ("typing_extensions",)
+MCP_PARTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    (
+        "mcp",
+        "mcp_types",
+        "anyio",
+        "click",
+        "cryptography",
+        "h11",
+        "httpcore2",
+        "httpx2",
+        "idna",
+        "multipart",
+        "opentelemetry",
+        "python_multipart",
+        "sse_starlette",
+        "starlette",
+        "truststore",
+        "uvicorn",
+    ),
+    ("",),
+)
+"""What the program that speaks MCP in a sandbox imports beside the agent's own code."""
+
+MCP_MODULES = ("_cffi_backend",)
+MCP_ASKED = ("httpcore2", "httpx2", "mcp", "mcp-types")
+"""Distributions that look for their own version when they are imported."""
 MAIN = "from sandmeshd.agent.main import main\n\nmain()\n"
 
 
 class AgentTree:
-    """The tree of the code that is installed now; another release has another."""
+    """The code that is installed now, as sandboxes see it: the agent's, and apart from it what speaks MCP."""
 
     def __init__(self, cache: Path) -> None:
-        self._sources = list(_sources())
-        self.path = cache / "agent" / _key(self._sources)
+        self._agent = _Tree(cache / "agent", AGENT, list(_sources(PARTS, MODULES)), MAIN)
+        self._mcp = _Tree(cache / "mcp", MCP, [*_sources(MCP_PARTS, MCP_MODULES), *_metadata()], "")
 
     @property
     def site(self) -> Path:
-        """The directory that sandboxes see."""
-        return self.path / "site"
+        """The directory of the agent's code."""
+        return self._agent.path / "site"
+
+    @property
+    def mcp(self) -> Path:
+        """The directory of what speaks MCP."""
+        return self._mcp.path / "site"
+
+    @property
+    def path(self) -> Path:
+        """Where the agent's code is built."""
+        return self._agent.path
 
     @property
     def prepared(self) -> bool:
-        """Whether it is built."""
-        return is_complete(self.path)
+        """Whether both are built."""
+        return is_complete(self._agent.path) and is_complete(self._mcp.path)
+
+    async def build(self) -> None:
+        """Build what is not there."""
+        await self._agent.build()
+        await self._mcp.build()
+
+
+class _Tree:
+    """A tree of copied code; other sources have another."""
+
+    def __init__(self, cache: Path, shown: str, sources: list[tuple[Path, str]], main: str) -> None:
+        self._shown = shown
+        self._sources = sources
+        self._main = main
+        self.path = cache / _key(sources, main)
 
     async def build(self) -> None:
         """Build it unless it is there."""
@@ -71,26 +123,37 @@ class AgentTree:
             target = site / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
-        (site / "__main__.py").write_text(MAIN)
-        compileall.compile_dir(site, quiet=2, stripdir=str(site), prependdir=AGENT)
+        if self._main:
+            (site / "__main__.py").write_text(self._main)
+        compileall.compile_dir(site, quiet=2, stripdir=str(site), prependdir=self._shown)
         open_to_all(fresh)
 
 
-def _key(sources: list[tuple[Path, str]]) -> str:
-    digest = hashlib.sha256(f"{VERSION} {MAIN}".encode())
+def _key(sources: list[tuple[Path, str]], main: str) -> str:
+    digest = hashlib.sha256(f"{VERSION} {main}".encode())
     for path, name in sources:
         facts = path.stat()
         digest.update(f"{name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()[:20]
 
 
-def _sources() -> Iterator[tuple[Path, str]]:
-    for package, parts in PARTS.items():
+def _sources(packages: Mapping[str, tuple[str, ...]], modules: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
+    for package, parts in packages.items():
         root = _folder(package)
         for part in parts:
             yield from _files(root / part if part else root, package.replace(".", "/") + (f"/{part}" if part else ""))
-    for module in MODULES:
-        yield _found(module), f"{module}.py"
+    for module in modules:
+        found = _found(module)
+        yield found, found.name
+
+
+def _metadata() -> Iterator[tuple[Path, str]]:
+    for name in MCP_ASKED:
+        try:
+            files = distribution(name).files or []
+        except PackageNotFoundError:
+            raise _missing(name) from None
+        yield from ((Path(str(file.locate())), str(file)) for file in files if file.match("*.dist-info/METADATA"))
 
 
 def _files(path: Path, name: str) -> Iterator[tuple[Path, str]]:

@@ -16,6 +16,7 @@ NAMESPACES = (
 FOLDERS = ("/etc", "/home", "/opt", "/run")
 ENVIRONMENT = "/opt/env"
 AGENT = "/opt/sandmesh/site"
+MCP = "/opt/sandmesh/mcp"
 WORKSPACE = "/workspace"
 SOCKETS = "/run/agent"
 FOLDERS_OF_ALL = "/run/others/sandboxes"
@@ -50,6 +51,7 @@ class Mounts:
     environment: Path
     home_files: tuple[str, ...]
     agent: Path
+    mcp: Path
     workspace: Path
     sockets: Path
     disk_bytes: int = 0
@@ -65,7 +67,8 @@ class Mounts:
         """Give bwrap's arguments for what other sandboxes have too."""
         home = self.environment / "home"
         seeds = [part for name in self.home_files for part in ("--ro-bind", str(home / name), f"{HOME}/{name}")]
-        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, "--ro-bind", str(self.agent), AGENT]
+        own = ("--ro-bind", str(self.agent), AGENT, "--ro-bind", str(self.mcp), MCP)
+        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, *own]
 
     def _workspace(self) -> tuple[str, ...]:
         if self.disk_bytes:

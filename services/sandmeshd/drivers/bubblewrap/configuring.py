@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.bubblewrap.arguments import ENVIRONMENT, SOCKETS, WORKSPACE
+from sandmeshd.drivers.bubblewrap.arguments import AGENT, ENVIRONMENT, MCP, SOCKETS, WORKSPACE
 from sandmeshd.drivers.bubblewrap.demands import enforced, hard_limit
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -84,6 +84,8 @@ def agent_config(
         memory_bytes=sandbox.spec.limits.memory_bytes,
         finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
         hidden_directory=SOCKETS,
+        mcp_libraries=[AGENT, MCP],
+        mcp_config=template.mcp_config.encode(),
     )
 
 

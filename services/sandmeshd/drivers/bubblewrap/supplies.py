@@ -84,4 +84,5 @@ class Supplies:
         if environment not in self._seeds:
             self._seeds[environment] = home_files(environment)
         seeds = self._seeds[environment]
-        return Mounts(environment, seeds, self._agent.site, folder.workspace, folder.sockets, *in_memory(limits))
+        sites = (self._agent.site, self._agent.mcp)
+        return Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))

@@ -50,12 +50,13 @@ class Kind:
     environment: Path
     home_files: tuple[str, ...]
     agent: Path
+    mcp: Path
     variables: tuple[tuple[str, str], ...]
 
     @staticmethod
     def of(mounts: Mounts, variables: Mapping[str, str]) -> Kind:
         """Give the kind of sandboxes with such mounts, and the variables that their template gives user code."""
-        return Kind(mounts.environment, mounts.home_files, mounts.agent, tuple(sorted(variables.items())))
+        return Kind(mounts.environment, mounts.home_files, mounts.agent, mounts.mcp, tuple(sorted(variables.items())))
 
 
 class Zygote:

@@ -506,6 +506,8 @@ class AgentConfig(_message.Message):
     HIDDEN_DIRECTORY_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     EGRESS_PORT_FIELD_NUMBER: _builtins.int
+    MCP_LIBRARIES_FIELD_NUMBER: _builtins.int
+    MCP_CONFIG_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -532,6 +534,8 @@ class AgentConfig(_message.Message):
     """The memory that user code may use, in bytes, for texts; 0 for no limit. The driver enforces it."""
     egress_port: _builtins.int
     """The port of 127.0.0.1 inside where the agent takes connections for the egress proxy of its driver, 0 for none."""
+    mcp_config: _builtins.bytes
+    """MCP servers that the template has: a JSON object with `mcpServers`, empty for none."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -547,6 +551,10 @@ class AgentConfig(_message.Message):
     @_builtins.property
     def finished_call_ttl(self) -> _duration_pb2.Duration:
         """How long finished calls' logs are kept."""
+
+    @_builtins.property
+    def mcp_libraries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where the program that speaks MCP for the sandbox finds its libraries; none: the sandbox runs no MCP servers."""
 
     def __init__(
         self,
@@ -568,10 +576,12 @@ class AgentConfig(_message.Message):
         hidden_directory: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
         egress_port: _builtins.int = ...,
+        mcp_libraries: _abc.Iterable[_builtins.str] | None = ...,
+        mcp_config: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "memory_bytes", b"memory_bytes", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

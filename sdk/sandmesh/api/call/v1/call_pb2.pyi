@@ -140,7 +140,7 @@ class CallStart(_message.Message):
     call_id: _builtins.str
     """Chosen by the caller, unique within the sandbox, 1 to 128 characters. Only in RunCall it may be empty."""
     tool: _builtins.str
-    """The tool's name, as ListTools gives it, or `server.tool`."""
+    """The tool's name, as ListTools gives it, or `server.tool`: so a tool is named whose name several groups have."""
     arguments: _builtins.bytes
     """The arguments as one JSON object in UTF-8; empty means {}. Larger ones continue in ArgumentChunk."""
     arguments_size: _builtins.int
@@ -500,7 +500,10 @@ Global___Output: _TypeAlias = Output  # noqa: Y015
 
 @_typing.final
 class Content(_message.Message):
-    """Content is one content block in the form of the Model Context Protocol (2025-06-18, "ContentBlock")."""
+    """Content is one content block in the form of the Model Context Protocol (2025-06-18, "ContentBlock").
+    A block that is too long for one event comes in several: those after the first have {"continues": true} as their
+    annotations, and their text, data or resource goes on where the block before them ended.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1230,6 +1233,9 @@ class Tool(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     INPUT_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    OUTPUT_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    ANNOTATIONS_JSON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, unique within its group."""
     group: _builtins.str
@@ -1238,6 +1244,12 @@ class Tool(_message.Message):
     """What it does, for a model or a person."""
     input_schema_json: _builtins.bytes
     """The JSON Schema of its arguments, in UTF-8."""
+    title: _builtins.str
+    """Its name for people, empty where it has none."""
+    output_schema_json: _builtins.bytes
+    """The JSON Schema of its structured result, in UTF-8, empty where it has none."""
+    annotations_json: _builtins.bytes
+    """What it says of its behaviour: MCP's ToolAnnotations as a JSON object in UTF-8, empty where it says nothing."""
     def __init__(
         self,
         *,
@@ -1245,10 +1257,13 @@ class Tool(_message.Message):
         group: _builtins.str = ...,
         description: _builtins.str = ...,
         input_schema_json: _builtins.bytes = ...,
+        title: _builtins.str = ...,
+        output_schema_json: _builtins.bytes = ...,
+        annotations_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "group", b"group", "input_schema_json", b"input_schema_json", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations_json", b"annotations_json", "description", b"description", "group", b"group", "input_schema_json", b"input_schema_json", "name", b"name", "output_schema_json", b"output_schema_json", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

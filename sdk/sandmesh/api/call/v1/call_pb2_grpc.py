@@ -151,7 +151,7 @@ class CallServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTools(self, request, context):
-        """ListTools lists what the sandbox can do now. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
+        """ListTools lists what the sandbox can do now. It starts MCP servers that were not, and waits for them. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -73,7 +73,7 @@ class CallServiceStub:
     CancelCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.CancelCallRequest, _call_pb2.CancelCallResponse]
     """CancelCall ends the call; a finished one stays as it is. Ends with: CALL_NOT_FOUND."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_call_pb2.ListToolsRequest, _call_pb2.ListToolsResponse]
-    """ListTools lists what the sandbox can do now. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
+    """ListTools lists what the sandbox can do now. It starts MCP servers that were not, and waits for them. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
 
 @_typing.type_check_only
 class CallServiceAsyncStub(CallServiceStub):
@@ -111,7 +111,7 @@ class CallServiceAsyncStub(CallServiceStub):
     CancelCall: _aio.UnaryUnaryMultiCallable[_call_pb2.CancelCallRequest, _call_pb2.CancelCallResponse]  # type: ignore[assignment]
     """CancelCall ends the call; a finished one stays as it is. Ends with: CALL_NOT_FOUND."""
     ListTools: _aio.UnaryUnaryMultiCallable[_call_pb2.ListToolsRequest, _call_pb2.ListToolsResponse]  # type: ignore[assignment]
-    """ListTools lists what the sandbox can do now. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
+    """ListTools lists what the sandbox can do now. It starts MCP servers that were not, and waits for them. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
 
 class CallServiceServicer(metaclass=_abc_1.ABCMeta):
     """CallService runs tools and processes in sandboxes. The gateway serves it."""
@@ -200,6 +200,6 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _call_pb2.ListToolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_call_pb2.ListToolsResponse, _abc.Awaitable[_call_pb2.ListToolsResponse]]:
-        """ListTools lists what the sandbox can do now. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
+        """ListTools lists what the sandbox can do now. It starts MCP servers that were not, and waits for them. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
 
 def add_CallServiceServicer_to_server(servicer: CallServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
