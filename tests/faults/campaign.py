@@ -14,7 +14,8 @@ from tests.faults.storm import Storm
 from tests.faults.workload import Workload
 from tests.faults.world import Shape, World, open_world
 
-DOCUMENTED = frozenset(name for name in dir(errors) if name[:1].isupper())
+DOCUMENTED = frozenset(name for name in dir(errors) if name[:1].isupper()) - {"InternalError"}
+"""What a client may be told; an internal error is documented and is a defect all the same."""
 GRACE_SECONDS = 30.0
 """How long after the last fault a create may still fail."""
 CLEAN_SECONDS = 60.0
@@ -60,6 +61,8 @@ class Outcome:
     left: list[str] = field(default_factory=list[str])
     clean_after_seconds: float = 0.0
     failures_in_the_clear: list[str] = field(default_factory=list[str])
+    logged_errors: list[str] = field(default_factory=list[str])
+    """What a service logged as an error: each is something that it did not expect."""
 
     def as_dict(self) -> dict[str, object]:
         """Give it as it is kept in a file."""
@@ -86,6 +89,7 @@ async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
         ended = time.monotonic()
         outcome.left = await wait_until_clean(world, idle, CLEAN_SECONDS)
         outcome.clean_after_seconds = round(time.monotonic() - ended, 1)
+        outcome.logged_errors = _logged_errors(world)
         return outcome
 
 
@@ -99,6 +103,12 @@ async def _warmed(world: World) -> int:
     if left:
         raise RuntimeError(f"something was left before anything was broken: {left}")
     return len(world.runtime.inside())
+
+
+def _logged_errors(world: World) -> list[str]:
+    logs = {name: world.log(name) for name in world.programs}
+    lines = [f"{name}: {line}" for name, log in logs.items() for line in log.splitlines()]
+    return [line for line in lines if '"level": "error"' in line or line.partition(": ")[2].startswith("Traceback")]
 
 
 async def _tell(work: Workload, storm: Storm, plan: Plan, say: Say) -> None:

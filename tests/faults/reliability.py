@@ -61,7 +61,9 @@ def _storms(told: argparse.Namespace, ends: float) -> None:
             _say(f"round {number}, {store} store, {done} of {told.cycles} cycles so far")
             with _Folder() as folder:
                 outcome = asyncio.run(run_round(plan, folder, _say))
-            _keep(kept, outcome.as_dict())
+                _keep(kept, outcome.as_dict())
+                if outcome.left or outcome.undocumented or outcome.logged_errors:
+                    shutil.copytree(folder, told.out / f"logs-{number:03}", ignore=shutil.ignore_patterns("store"))
         done += json.loads(kept.read_text())["cycles"]
         number += 1
     _say(f"{done} cycles under fire")

@@ -24,5 +24,6 @@ async def test_kills_at_random_lose_nothing_and_leave_nothing(
     assert not outcome.wrong_output
     assert not outcome.undocumented
     assert not outcome.handed_out_twice
+    assert not outcome.logged_errors
     assert not outcome.failures_in_the_clear, outcome
     assert not outcome.left, outcome

@@ -64,7 +64,7 @@ async def open_allocator(
     starts = Starts(settings, ledger, nodes, background, store.mesh_id)
     await nodes.greet()
     if await recovery.run(patient=False):
-        await _sweep_once(upkeep, nodes)
+        await _sweep_once(upkeep, nodes, starts)
     watch = Watch(settings, store.mesh_id, nodes, reconciler, journal)
     watch.count_refusals(metrics.egress_refusals)
     watch.open(background)
@@ -72,7 +72,7 @@ async def open_allocator(
     Pools(settings, store, ledger, nodes, starts).open(filling)
     pulse = Pulse(store)
     background.forever("look at the store", pulse.look)
-    background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, recovery))
+    background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, starts, recovery))
     work = Work(
         claims=Claims(settings, store, ledger, nodes, starts, background),
         pausing=Pausing(ledger, nodes),
@@ -91,17 +91,17 @@ async def open_allocator(
             await upkeep.farewell()
 
 
-async def _sweep(settings: AllocatorSettings, upkeep: Upkeep, nodes: Nodes, recovery: Recovery) -> None:
+async def _sweep(settings: AllocatorSettings, upkeep: Upkeep, nodes: Nodes, starts: Starts, recovery: Recovery) -> None:
     await asyncio.sleep(settings.sweep_seconds)
     try:
-        await _sweep_once(upkeep, nodes)
+        await _sweep_once(upkeep, nodes, starts)
     except Recovering:
         log.warning("the store came back empty: records are rebuilt before anything is made or deleted")
         await recovery.run()
 
 
-async def _sweep_once(upkeep: Upkeep, nodes: Nodes) -> None:
-    swept = await upkeep.sweep(nodes.healthy_ids())
+async def _sweep_once(upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:
+    swept = await upkeep.sweep(nodes.healthy_ids(), starts.under_way)
     if swept.expired or swept.idle or swept.abandoned or swept.lost:
         log.info(
             "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost

@@ -5,14 +5,25 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import InvalidArgument, LeaseLost, NotFound, RuntimeUnavailable, SandboxLost, SandmeshError
+from sandmesh.errors import (
+    InvalidArgument,
+    LeaseLost,
+    NotFound,
+    Recovering,
+    RuntimeUnavailable,
+    SandboxLost,
+    SandmeshError,
+    StoreUnavailable,
+)
 from sandmeshd.allocator.background import Background, wait_briefly
 from sandmeshd.allocator.exhaustion import exhausted
 from sandmeshd.allocator.ledger import Claim, Ledger, Reply
 from sandmeshd.allocator.nodes import Nodes
+from sandmeshd.allocator.patience import patiently
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id
@@ -57,6 +68,10 @@ class Claims:
         try:
             with self._notices.expect(claim.ticket) as woken:
                 return await attempt.run(woken)
+        except (StoreUnavailable, Recovering):
+            # The claim may have been taken all the same; whether it was is found out when the store answers again.
+            self._background.spawn(self._leave(claim))
+            raise
         except SandmeshError:
             await self._background.spawn(self._leave(claim))
             raise
@@ -95,7 +110,7 @@ class Claims:
         return microseconds
 
     async def _leave(self, claim: Claim) -> None:
-        stopped = await self._ledger.leave(claim)
+        stopped = await patiently(partial(self._ledger.leave, claim))
         if stopped:
             await self._starts.end(stopped)
 

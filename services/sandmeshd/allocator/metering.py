@@ -83,9 +83,9 @@ class MeteredUpkeep(Upkeep):
         super().__init__(store, ledger, settings)
         self._metrics = metrics
 
-    async def sweep(self, healthy: Sequence[str]) -> Swept:
+    async def sweep(self, healthy: Sequence[str], starting: Sequence[str] | None = None) -> Swept:
         """Count what ran out and what was lost with its node."""
-        swept = await super().sweep(healthy)
+        swept = await super().sweep(healthy, starting)
         self._metrics.reaped.inc(swept.expired + swept.idle)
         self._metrics.lost.inc(swept.lost)
         return swept

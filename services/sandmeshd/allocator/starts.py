@@ -1,9 +1,13 @@
-"""Sandboxes being started: each in a task of its own, so that no caller's going away leaves one half made."""
+"""Sandboxes being started: each in a task of its own, so that no caller's going away leaves one half made.
+
+A store that does not answer holds a start up and does not end it: nobody else would finish its record.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
@@ -20,6 +24,7 @@ from sandmesh.errors import (
 from sandmeshd.allocator.background import Background
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.nodes import Node, Nodes
+from sandmeshd.allocator.patience import patiently
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
 
@@ -43,6 +48,11 @@ class Starts:
         self._background = background
         self._mesh_id = mesh_id
         self._running: dict[str, asyncio.Task[Outcome]] = {}
+
+    @property
+    def under_way(self) -> list[str]:
+        """The sandboxes that are being started here."""
+        return list(self._running)
 
     def begin(self, record: Record) -> asyncio.Task[Outcome]:
         """Start a PENDING record's sandbox; the task gives its READY record, or why there is none."""
@@ -73,7 +83,7 @@ class Starts:
 
     async def _failed(self, record: Record, error: SandmeshError) -> SandmeshError:
         log.info("a sandbox did not start", sandbox_id=record.sandbox_id, reason=error.reason, error=error.message)
-        await self._ledger.failed(record.sandbox_id, error)
+        await patiently(partial(self._ledger.failed, record.sandbox_id, error))
         return error
 
     async def _attempts(self, record: Record) -> Record:
@@ -96,7 +106,7 @@ class Starts:
 
     async def _elsewhere(self, record: Record, tried: Sequence[str], error: SandmeshError) -> Record:
         placement = await self._nodes.place(record.spec)
-        moved = await self._ledger.retry(record.sandbox_id, placement.want, tried, error)
+        moved = await patiently(partial(self._ledger.retry, record.sandbox_id, placement.want, tried, error))
         if moved is None:
             raise error
         log.info("a start is tried again", sandbox_id=record.sandbox_id, node=moved.node_id, error=error.message)
@@ -107,10 +117,10 @@ class Starts:
     async def _create(self, node: Node | None, record: Record) -> Record:
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
-        if not await self._ledger.started(record.sandbox_id):
+        if not await patiently(partial(self._ledger.started, record.sandbox_id)):
             raise _released(record)
         made = await self._made(node, record)
-        done, now = await self._ledger.ready(record.sandbox_id, _access(made))
+        done, now = await patiently(partial(self._ledger.ready, record.sandbox_id, _access(made)))
         if not done:
             await self._give_up(node, record.sandbox_id, now)
         return now

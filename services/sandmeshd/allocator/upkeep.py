@@ -45,13 +45,17 @@ class Upkeep:
         self._ledger = ledger
         self._settings = settings
 
-    async def sweep(self, healthy: Sequence[str]) -> Swept:
-        """Say that this allocator and those nodes live, and finish what nobody else will."""
+    async def sweep(self, healthy: Sequence[str], starting: Sequence[str] | None = None) -> Swept:
+        """Say that this allocator and those nodes live, and finish what nobody else will.
+
+        `starting` is what this allocator is starting: what else is recorded as its to start, nobody does.
+        """
         message = "the allocator that started the sandbox ended; nothing is left of it, try again"
         failure = to_detail(SandboxStartFailed(message, {"detail": "its allocator ended"})).SerializeToString()
         words = {
             "owner": self._ledger.owner,
             "healthy": list(healthy),
+            "starting": None if starting is None else list(starting),
             "grace_us": _us(self._settings.owner_grace_seconds),
             "node_grace_us": _us(self._settings.node_grace_seconds),
         }

@@ -28,9 +28,18 @@ for _, id in ipairs(due('idle')) do
   idle = idle + 1
 end
 
+-- Its own that it does not start: the answer that gave it to it was lost.
+local in_hand = {}
+if type(args.starting) == 'table' then
+  for _, id in ipairs(args.starting) do in_hand[id] = true end
+end
+local function is_forgotten(id, owner)
+  if type(args.starting) ~= 'table' or owner ~= args.owner or in_hand[id] then return false end
+  return tonumber(field(id, 'since_us') or '0') < now - args.grace_us
+end
 for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
   local owner = field(id, 'owner')
-  if not is_alive(owner, 2 * args.grace_us) then
+  if not is_alive(owner, 2 * args.grace_us) or is_forgotten(id, owner) then
     fail(id, 'the allocator that started it ended', ARGV[2])
     abandoned = abandoned + 1
   elseif not is_alive(owner, args.grace_us) then
