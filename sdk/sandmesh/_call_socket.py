@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import cast
 
 from sandmesh._channel import Metadata
 from sandmesh._framing import Cutter, FrameTooLarge, frame
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import MeshUnavailable, SandmeshError, from_detail
+from sandmesh.errors import MeshUnavailable, from_detail
 
 PROTOCOL = 1
 
@@ -23,7 +24,8 @@ class CallSocket(asyncio.Protocol):
         self._cutter = Cutter()
         self._responses: deque[pb.MultiplexResponse] = deque()
         self._ended = False
-        self._refused: SandmeshError | None = None
+        self._refused: Exception | None = None
+        self._taker: Callable[[pb.MultiplexResponse], None] | None = None
         self._news: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._room.set()
@@ -47,20 +49,28 @@ class CallSocket(asyncio.Protocol):
         self._room.set()
 
     def data_received(self, data: bytes) -> None:
-        """Keep the responses until they are read; each call's window bounds how many there are."""
+        """Give the responses away, or keep them until they are read; each call's window bounds how many there are."""
         try:
             for message in self._cutter.cut(data):
                 self._take(pb.MultiplexResponse.FromString(message))
         except FrameTooLarge as error:
-            self._refused = MeshUnavailable(f"what answers is no gateway: {error}")
-            self.cancel()
+            self._fail(MeshUnavailable(f"what answers is no gateway: {error}"))
+        except Exception as error:
+            self._fail(error)  # a receiver's defect is the reader's to report
         self._tell()
+
+    def give_to(self, take: Callable[[pb.MultiplexResponse], None]) -> None:
+        """Have responses taken the moment they arrive; from now `read` tells only the end."""
+        self._taker = take
+        while self._responses:
+            take(self._responses.popleft())
 
     async def read(self) -> pb.MultiplexResponse | None:
         """Give the next response, None at the end.
 
         Raises:
             SandmeshError: The gateway refused the client.
+            Exception: What took the responses failed with it.
         """
         while not self._responses:
             if self._ended:
@@ -75,6 +85,15 @@ class CallSocket(asyncio.Protocol):
         """Send a request, which may be serialized, once there is room; on an ended connection it goes nowhere."""
         if not self._room.is_set():
             await self._room.wait()
+        self.write_now(request)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a request would leave at once."""
+        return self._room.is_set()
+
+    def write_now(self, request: pb.MultiplexRequest) -> None:
+        """Send a request, as `write` does but whatever waits already."""
         if self._transport is not None and not self._ended:
             self._transport.write(frame(request if isinstance(request, bytes) else request.SerializeToString()))
 
@@ -98,9 +117,13 @@ class CallSocket(asyncio.Protocol):
     def _take(self, response: pb.MultiplexResponse) -> None:
         batch = response.batch
         if batch.call_id or not batch.HasField("error"):
-            self._responses.append(response)
+            (self._taker or self._responses.append)(response)
         else:
             self._refused = from_detail(batch.error)
+
+    def _fail(self, error: Exception) -> None:
+        self._refused = error
+        self.cancel()
 
     def _tell(self) -> None:
         if self._news is not None and not self._news.done():

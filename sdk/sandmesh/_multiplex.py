@@ -14,6 +14,7 @@ from typing import Protocol
 
 import grpc
 
+from sandmesh._call_socket import CallSocket
 from sandmesh._calls import WINDOW, Call, Nobody, Order, Receiver
 from sandmesh._channel import back_off
 from sandmesh._status import from_rpc_error
@@ -89,6 +90,10 @@ class CallMux:
         self._broken_since: float | None = None
         self._running: asyncio.Task[None] | None = None
         self._open: OpenStream | None = None
+        self._direct: CallSocket | None = None
+        """What may be written to at once: there is one, and its writer has nothing to do."""
+        self._turn = False
+        """Whether something was written in this turn of the loop: what follows leaves together at its end."""
 
     def begin(self, order: Order, receiver: Receiver) -> Call:
         """Start a call, or follow one that is there; its frames leave with the next message."""
@@ -185,6 +190,27 @@ class CallMux:
     def _wake(self) -> None:
         if self._open is not None and self._running is None:
             self._running = self.loop.create_task(self._run(self._open), name="sandmesh-calls")
+        if self._direct is None:
+            self._work.set()
+        elif not self._turn:
+            self._turn = True
+            self.loop.call_soon(self._end_turn)
+            self._flush(self._direct)
+
+    def _end_turn(self) -> None:
+        self._turn = False
+        if self._direct is None:
+            self._work.set()
+        else:
+            self._flush(self._direct)
+
+    def _flush(self, stream: CallSocket) -> None:
+        """Write what is queued without waking the writer, as far as there is room."""
+        while stream.has_room:
+            request = self._next_request()
+            if not request.frames:
+                return
+            stream.write_now(request)
         self._work.set()
 
     async def _run(self, open_stream: OpenStream) -> None:
@@ -231,13 +257,19 @@ class CallMux:
         self._rejoin()
         writing = asyncio.create_task(self._write(stream))
         try:
+            if isinstance(stream, CallSocket):
+                stream.give_to(self._heard)
             while isinstance(response := await stream.read(), pb.MultiplexResponse):
-                self._broken_since = None
-                self._deliver(response.batch)
+                self._heard(response)
         finally:
+            self._direct = None
             writing.cancel()
             stream.cancel()
             await asyncio.wait([writing])
+
+    def _heard(self, response: pb.MultiplexResponse) -> None:
+        self._broken_since = None
+        self._deliver(response.batch)
 
     def _rejoin(self) -> None:
         # What was queued for the last stream is made anew from the calls, which know what came.
@@ -267,7 +299,9 @@ class CallMux:
                     await stream.write(request)
                 else:
                     self._work.clear()
+                    self._direct = stream if isinstance(stream, CallSocket) else None
                     await self._work.wait()
+                    self._direct = None
             await stream.done_writing()
 
     def _next_request(self) -> pb.MultiplexRequest:

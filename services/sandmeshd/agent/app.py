@@ -113,6 +113,8 @@ def _tools(
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services)
         # What was imported stays; collections need not look at it again.
         gc.freeze()
+        # Calls that ended are kept in their thousands: to look through them after each few hundred new ones takes long.
+        gc.set_threshold(20_000, 50, 100)
         return toolbox
 
     stack.push_async_callback(close)

@@ -159,7 +159,7 @@ class Cells:
         task = self._kernel
         if task is None or (task.done() and task.exception() is not None):
             task = self.renew()
-        return await asyncio.shield(task)
+        return task.result() if task.done() else await asyncio.shield(task)
 
     async def _bury(self, kernel: Kernel) -> Ended:
         ended = await kernel.gone()

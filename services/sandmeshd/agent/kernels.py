@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -41,6 +42,8 @@ class _Channel(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.frames: deque[tuple[int, bytes]] = deque()
         self.lost = False
+        self.undrained = False
+        """Whether something came since the output before it was last looked for."""
         self.news: asyncio.Future[None] | None = None
         self._buffer = bytearray()
         self._unread = 0
@@ -49,7 +52,7 @@ class _Channel(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = True
+        self.lost = self.undrained = True
         self.transport = None
         self.wake()
 
@@ -69,6 +72,7 @@ class _Channel(asyncio.Protocol):
         if self._unread > _MOST_UNREAD and self.transport is not None:
             self.transport.pause_reading()
         if self.frames:
+            self.undrained = True
             self.wake()
 
     def next(self) -> tuple[int, bytes]:
@@ -99,6 +103,9 @@ class Kernel:
         """Whether a cell has run in it."""
         self._channel = channel
         self._pipes = out, err
+        self._written = select.poll()
+        for pipe in self._pipes:
+            self._written.register(pipe.reader, select.POLLIN)
         process.ended.add_done_callback(lambda _: channel.wake())
 
     def send(self, kind: int, payload: bytes = b"") -> None:
@@ -122,14 +129,22 @@ class Kernel:
         try:
             while True:
                 frame = await self._frame()
-                for pipe in self._pipes:
-                    await pipe.drain(call)
+                await self._drain(call)
                 if frame is None or frame[0] == frames.END:
                     return frame[1] if frame else None
                 await self._place(call, *frame)
         finally:
             for pipe in self._pipes:
                 pipe.give_to(None)
+
+    async def _drain(self, call: Call) -> None:
+        """Read the output that was written before what came last. Frames that came together have it before them all."""
+        if not (self._channel.undrained or self.process.ended.done()):
+            return
+        self._channel.undrained = False
+        if self._written.poll(0):
+            for pipe in self._pipes:
+                await pipe.drain(call)
 
     async def _place(self, call: Call, kind: int, payload: bytes) -> None:
         if kind == frames.ASK:

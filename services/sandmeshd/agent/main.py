@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 from sandmeshd.agent.birth import fork_zygote
 from sandmeshd.agent.inside import syscalls
@@ -39,8 +41,16 @@ def main() -> None:
 
 
 def _do_without_ssl() -> None:
-    # asyncio does without; it would cost each sandbox 4 MB and 10 ms.
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # the documented way to keep a module from being found
+    # asyncio does without; it would cost each sandbox 4 MB and 10 ms. uvloop wants its names, and uses none of them.
+    names: Any = sys.modules
+    names["ssl"] = _NoSsl("ssl")
+    import_module("uvloop")
+    names["ssl"] = None  # the documented way to keep a module from being found
+
+
+class _NoSsl(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        return 0 if name.isupper() else type(name, (Exception,), {})
 
 
 if __name__ == "__main__":

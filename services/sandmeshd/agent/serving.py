@@ -10,6 +10,7 @@ import socket
 from base64 import b64decode
 from contextlib import suppress
 
+import uvloop
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
@@ -26,7 +27,8 @@ def serve(config_fd: int, ready_fd: int, control: socket.socket, memory_fd: int 
     try:
         config = _read_config(config_fd)
         memory = Memory(memory_fd, config.memory_bytes)
-        return asyncio.run(_serve(config, config_fd, ready_fd, control, memory))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(config, config_fd, ready_fd, control, memory))
     except (OSError, ValueError, json_format.Error, DecodeError) as error:
         _tell(ready_fd, {"error": str(error)})
         return 1
@@ -56,7 +58,7 @@ async def _serve(
             ending.set_result(code)
 
     loop.add_signal_handler(signal.SIGTERM, end, 0)
-    loop.add_signal_handler(signal.SIGCHLD, _reap)
+    signal.signal(signal.SIGCHLD, _reap)
     if config.ends_with_driver:
         loop.add_reader(config_fd, end, 0)
     else:
@@ -66,11 +68,11 @@ async def _serve(
         _tell(ready_fd, {"ready": True})
         code = await ending
         # What ends from now on needs no burial.
-        loop.remove_signal_handler(signal.SIGCHLD)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return code
 
 
-def _reap() -> None:
+def _reap(_number: int, _frame: object) -> None:
     """Bury what became a child of PID 1 by losing its parent."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] > 0:

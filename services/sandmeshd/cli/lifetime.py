@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from typing import Any, TypeVar
 
 import typer
@@ -26,7 +27,7 @@ def run_to_end(work: Coroutine[Any, Any, T]) -> T:
 
 def run_until_told(work: Coroutine[Any, Any, None]) -> None:
     """Run a service until SIGINT, SIGTERM or SIGHUP, which is its orderly end, or until it fails."""
-    asyncio.run(_run_until_told(work))
+    import_module("uvloop").run(_run_until_told(work))  # only services pay for its import
 
 
 async def _run_until_told(work: Coroutine[Any, Any, None]) -> None:

@@ -16,6 +16,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+import uvloop
+
 from sandmesh.errors import SandmeshError
 from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.lifetime import until
@@ -34,7 +36,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C is the owner's: it closes the pipe when it ends
     for descriptor in (options.owner_fd, options.ready_fd):
         os.set_inheritable(descriptor, False)
-    asyncio.run(_run(options.owner_fd, options.ready_fd))
+    uvloop.run(_run(options.owner_fd, options.ready_fd))
 
 
 async def _run(owner: int, ready: int) -> None:

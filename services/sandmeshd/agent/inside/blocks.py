@@ -13,12 +13,13 @@ IMAGES: Final = ("image/png", "image/jpeg")
 SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "application/json", "image/svg+xml", *IMAGES)
 """The types that objects are asked for."""
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _OPAQUE: Final = "<IPython.core.display."
 
 
 def encode(block: Mapping[str, Any]) -> bytes:
     """Give a block's JSON."""
-    return json.dumps(block, separators=(",", ":")).encode()
+    return _ENCODER.encode(block).encode()
 
 
 def texts(content: str, description: str, annotations: Mapping[str, Any] | None = None) -> Iterator[bytes]:

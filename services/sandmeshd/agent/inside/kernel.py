@@ -10,11 +10,14 @@ import signal
 import socket
 import sys
 import warnings
+from importlib import import_module
 from typing import Any, NoReturn
 
 from sandmeshd.agent.inside import frames, launch, layer, output, shell
 
 _INPUT, _GETPASS = input, getpass.getpass
+# signal.getsignal makes an enum of what is none, which takes ten times as long.
+_handler_of: Any = import_module("_signal").getsignal
 
 
 class Kernel:
@@ -73,7 +76,7 @@ class Kernel:
 
     def _run_interruptible(self, code: str) -> BaseException | None:
         # The last cell may have set its own; asking is ten times faster than setting.
-        if signal.getsignal(signal.SIGINT) != self._interrupt:
+        if _handler_of(signal.SIGINT) != self._interrupt:
             signal.signal(signal.SIGINT, self._interrupt)
         self._running = True
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from sandmeshd.agent.inside import blocks, output, raised, tables
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     class InteractiveShell(_Anything):
         def should_run_async(self, raw_cell: str, **told: Any) -> bool: ...
 
-    class DisplayHook(_Anything): ...
+    class DisplayHook(_Anything):
+        def quiet(self) -> bool: ...
 
     class DisplayPublisher(_Anything): ...
 
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
 
     class JSONFormatter(_Anything): ...
 
+    class HistoryManager(_Anything): ...
+
     class Config(_Anything): ...
 else:
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.formatters import JSONFormatter
+    from IPython.core.history import HistoryManager
     from IPython.core.inputtransformer2 import TransformerManager
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
@@ -68,10 +73,17 @@ class Sink:
 class _Hook(DisplayHook):
     """Shows the value of a cell's last expression."""
 
+    def quiet(self) -> bool:
+        """Say whether the cell's last expression ends with a semicolon; without one its tokens are not read."""
+        parsed = self.shell.history_manager.input_hist_parsed
+        return bool(parsed) and ";" in parsed[-1] and bool(super().quiet())
+
     def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
         """Give a value's forms. Plain values have their text alone: asking for others takes longer than the cell."""
         if type(result) in _PLAIN:
-            return {"text/plain": self.shell.display_formatter.formatters["text/plain"](result)}, {}
+            text = self.shell.display_formatter.formatters["text/plain"]
+            is_number = type(result) is int and text.type_printers.get(int) is self.shell.printer_of_int
+            return {"text/plain": repr(result) if is_number else text(result)}, {}
         forms: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)
         return forms
 
@@ -82,8 +94,14 @@ class _Hook(DisplayHook):
         """Send the value as blocks."""
         self.shell.sink.show(blocks.bundle(format_dict))
 
+    def log_output(self, format_dict: Mapping[str, Any]) -> None:
+        """Keep the text for %history; images and tables were told and are not held in memory for ever."""
+        if "text/plain" in format_dict:
+            self.shell.history_manager.output_hist_reprs[self.prompt_count] = format_dict["text/plain"]
+
     def finish_displayhook(self) -> None:
         """Write no newline."""
+        self._is_active = False
 
 
 class _Publisher(DisplayPublisher):
@@ -105,14 +123,26 @@ class _Transformers(TransformerManager):
         return super().do_token_transforms(lines) if _ESCAPES.search("".join(lines)) else lines
 
 
+class _History(HistoryManager):
+    """Keeps what was run for %history and In, in memory alone."""
+
+    _i = _ii = _iii = _i00 = ""  # plain, as the shell's own below
+
+
 class Shell(InteractiveShell):
     """A shell without terminal, history file and colours."""
+
+    # Plain here: as traits, whose every change is checked and announced, they took a tenth of a short cell.
+    execution_count = 1
+    last_execution_succeeded = True
+    last_execution_result: Any = None
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.leaves = False
         super().__init__(config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
         self.display_formatter.active_types = list(blocks.SHOWN)
+        self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
         tables.register(self.display_formatter, JSONFormatter)
         self._raised = b""
         self.input_transformer_manager = _Transformers()
@@ -125,6 +155,15 @@ class Shell(InteractiveShell):
     def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
         self._raised = raised.write(etype, evalue, stb)
         self.sink.show(blocks.texts("\n".join(stb) + "\n", "stderr"))
+
+    def init_history(self) -> None:
+        """Keep no history on disk."""
+        self.history_manager = _History(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
+
+    def _tee(self, channel: str) -> AbstractContextManager[None]:
+        """Keep no copy of what is printed: a cell may print more than there is memory."""
+        return nullcontext()
 
     def ask_exit(self) -> None:
         """Leave after this cell; a new kernel takes over."""

@@ -32,6 +32,7 @@ PARTS = {
     "sandmeshd": ("__init__.py", "agent"),
     "google.protobuf": ("",),
     "google._upb": ("",),
+    "uvloop": ("",),
     "pydantic": ("",),
     "pydantic_core": ("",),
     "annotated_types": ("",),
