@@ -9,16 +9,19 @@ from typing import cast
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.errors import SandmeshError
+from sandmeshd.broker.identity import Identity
 from sandmeshd.broker.leases import Leases
-from sandmeshd.broker.records import SessionRecord
+from sandmeshd.broker.records import SessionRecord, SessionRecords
 
 
 class Connecting:
     """The claims of one request, and what of them was new."""
 
-    def __init__(self, leases: Leases, record: SessionRecord) -> None:
+    def __init__(self, leases: Leases, records: SessionRecords, who: Identity) -> None:
         self._leases = leases
-        self.record = record
+        self._who = who
+        self._records = records
+        self._record = asyncio.ensure_future(records.open(who))
         self._created: list[sandbox_pb2.Sandbox] = []
         self._unanswered: set[str] = set()
 
@@ -27,8 +30,10 @@ class Connecting:
         """The slots that this request filled."""
         return sorted(sandbox.slot for sandbox in self._created)
 
-    async def claim(self, slots: Sequence[pb.SlotSpec], timeout: float | None) -> list[sandbox_pb2.Sandbox]:
-        """Claim every slot; when one fails the others are not waited for.
+    async def claim(
+        self, slots: Sequence[pb.SlotSpec], timeout: float | None
+    ) -> tuple[SessionRecord, list[sandbox_pb2.Sandbox]]:
+        """Claim every slot while the session's record is made; when one fails the others are not waited for.
 
         Raises:
             SandmeshError: The first failure.
@@ -38,13 +43,13 @@ class Connecting:
                 tasks = [group.create_task(self._claim(slot, timeout)) for slot in slots]
         except BaseExceptionGroup as failed:
             raise _leaf(failed) from None
-        return [task.result() for task in tasks]
+        return await asyncio.shield(self._record), [task.result() for task in tasks]
 
     async def _claim(self, slot: pb.SlotSpec, timeout: float | None) -> sandbox_pb2.Sandbox:
         name = slot.slot or slot.spec.template
         self._unanswered.add(name)
         try:
-            response = await self._leases.claim(self.record.identity, slot, timeout)
+            response = await self._leases.claim(self._who, slot, timeout)
         except SandmeshError:
             self._unanswered.discard(name)
             raise
@@ -54,11 +59,16 @@ class Connecting:
         return response.sandbox
 
     async def undo(self) -> None:
-        """Release what was new, also where the answer that said so was no longer waited for."""
-        found = await self._leases.of_session(self.record.identity.session_key) if self._unanswered else []
+        """Release what was new, also where the answer that said so was no longer waited for; the record too."""
+        await asyncio.wait([self._record])
+        record = None if self._record.cancelled() or self._record.exception() else self._record.result()
+        found = await self._leases.of_session(self._who.session_key) if self._unanswered else []
         # A token is at least the time of its lease: this one was taken since the request came.
-        fresh = [one for one in found if one.slot in self._unanswered and _leased_since(one, self.record.opened_us)]
+        since = record.opened_us if record else 0
+        fresh = [one for one in found if since and one.slot in self._unanswered and _leased_since(one, since)]
         await self._leases.release([*self._created, *fresh])
+        if record is not None and record.made:
+            await self._records.close(self._who)
 
 
 def _leased_since(sandbox: sandbox_pb2.Sandbox, microseconds: int) -> bool:

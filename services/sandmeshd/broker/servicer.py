@@ -40,11 +40,10 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         """Give the session the sandboxes that it asks for."""
         self._check_slots(request.slots)
         who = identity(request.user_id, request.session_id)
-        record = await self._records.open(who)
-        connecting = Connecting(self._leases, record)
+        connecting = Connecting(self._leases, self._records, who)
         done = False
         try:
-            claimed = await connecting.claim(_with_times(request), context.time_remaining())
+            record, claimed = await connecting.claim(_with_times(request), context.time_remaining())
             done = True
         finally:
             if not done:
@@ -72,8 +71,6 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         try:
             async with asyncio.timeout(self._settings.release_timeout_seconds):
                 await connecting.undo()
-                if connecting.record.made:
-                    await self._records.close(connecting.record.identity)
         except (SandmeshError, TimeoutError) as error:
             # Their leases run out, which ends them too.
             log.warning("sandboxes of a failed request were not released", error=str(error))

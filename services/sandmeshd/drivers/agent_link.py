@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 
 from google.protobuf.message import DecodeError
@@ -49,10 +49,10 @@ class AgentLink:
                 yield answer
                 final = answer.final
 
-    async def send(self, frame: agent_pb2.ToAgent) -> None:
-        """Send a frame; return when the link has room for more."""
-        data = frame.SerializeToString()
-        self._writer.write(len(data).to_bytes(4, "big") + data)
+    async def send(self, *frames: agent_pb2.ToAgent) -> None:
+        """Send frames together; return when the link has room for more."""
+        for data in [frame.SerializeToString() for frame in frames]:
+            self._writer.write(len(data).to_bytes(4, "big") + data)
         await self._writer.drain()
 
     async def receive(self) -> agent_pb2.FromAgent:
@@ -109,11 +109,11 @@ def _lost(sandbox: pb.RuntimeSandbox) -> Generator[None]:
 
 
 @asynccontextmanager
-async def _opened(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
+async def _opened(sandbox: pb.RuntimeSandbox, *along: agent_pb2.ToAgent) -> AsyncGenerator[AgentLink]:
     reader, writer = await _connect(sandbox.endpoint)
     try:
         link = AgentLink(reader, writer)
-        await _greet(link, sandbox)
+        await _greet(link, sandbox, along)
         yield link
     finally:
         writer.close()
@@ -126,9 +126,13 @@ async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamW
     return await asyncio.open_connection(host, int(port))
 
 
-async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
+async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox, along: Sequence[agent_pb2.ToAgent]) -> None:
     hello = agent_pb2.GatewayHello(protocol=PROTOCOL, sandbox_id=sandbox.sandbox_id, agent_token=sandbox.agent_token)
-    answer = (await link.ask(agent_pb2.ToAgent(hello=hello))).hello
+    await link.send(agent_pb2.ToAgent(hello=hello), *along)
+    first = await link.receive()
+    if first.HasField("error"):
+        raise from_detail(first.error)
+    answer = first.hello
     if (answer.protocol, answer.sandbox_id) != (PROTOCOL, sandbox.sandbox_id):
         message = f"the agent is {answer.sandbox_id!r} with protocol {answer.protocol}, not {sandbox.sandbox_id!r}"
         raise ProtocolMismatch(message)
@@ -142,5 +146,12 @@ async def install_token(sandbox: pb.RuntimeSandbox, fencing_token: int) -> None:
         LeaseLost: A higher one is in force.
     """
     token = agent_pb2.InstallToken(fencing_token=fencing_token)
-    async with open_link(sandbox) as link:
-        await link.ask(agent_pb2.ToAgent(channel=1, install_token=token))
+    with _lost(sandbox):
+        # Sent along with the hello: an agent that refuses the one does not look at the other.
+        async with (
+            asyncio.timeout(PATIENCE_SECONDS),
+            _opened(sandbox, agent_pb2.ToAgent(channel=1, install_token=token)) as link,
+        ):
+            answer = await link.receive()
+            if answer.HasField("error"):
+                raise from_detail(answer.error)

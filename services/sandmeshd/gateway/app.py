@@ -80,7 +80,7 @@ async def open_gateway(
     ]
     services = [
         Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
-        *(forwarded(service, channel) for service, channel in owners),
+        *(forwarded(service, channel, {"ConnectSession": routes.expect}) for service, channel in owners),
     ]
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from sandmesh.errors import MethodNotFound
 from sandmeshd.runtime.serving import Registration
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Heed = Callable[[bytes], None]
 Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
 
 
@@ -22,19 +24,24 @@ def is_public(method: MethodDescriptor) -> bool:
     return bool(visibility == options_pb2.VISIBILITY_PUBLIC)
 
 
-def forwarded(service: ServiceDescriptor, channel: grpc.aio.Channel) -> Registration:
-    """Offer a service's public methods over the channel to the service that owns them; requests are one message."""
-    methods = {method.name: _handler(service, method, channel) for method in service.methods}
+def forwarded(
+    service: ServiceDescriptor, channel: grpc.aio.Channel, heeded: Mapping[str, Heed] = MappingProxyType({})
+) -> Registration:
+    """Offer a service's public methods over the channel to the service that owns them; requests are one message.
+
+    `heeded` names methods whose answers somebody here wants to see on their way.
+    """
+    methods = {method.name: _handler(service, method, channel, heeded.get(method.name)) for method in service.methods}
     handler = grpc.method_handlers_generic_handler(service.full_name, methods)
     return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 def _handler(
-    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel
+    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, heed: Heed | None
 ) -> grpc.RpcMethodHandler[Any, Any]:
     if method.server_streaming and is_public(method):
         return grpc.unary_stream_rpc_method_handler(_streaming(f"/{service.full_name}/{method.name}", channel))
-    return grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel))
+    return grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel, heed))
 
 
 def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
@@ -47,7 +54,9 @@ def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context
     return forward
 
 
-def _behaviour(service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel) -> Behaviour:
+def _behaviour(
+    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, heed: Heed | None
+) -> Behaviour:
     path = f"/{service.full_name}/{method.name}"
     if not is_public(method):
         return _refusing(path)
@@ -55,7 +64,10 @@ def _behaviour(service: ServiceDescriptor, method: MethodDescriptor, channel: gr
 
     async def forward(request: bytes, context: Context) -> bytes:
         remaining = context.time_remaining()
-        return await upstream(request, timeout=remaining)
+        response = await upstream(request, timeout=remaining)
+        if heed is not None:
+            heed(response)
+        return response
 
     return forward
 

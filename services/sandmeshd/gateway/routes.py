@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
 from sandmeshd.gateway.link import AgentLink, connect
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
@@ -64,14 +65,21 @@ class Routes:
             SandboxLost: It is gone; the message and facts say how it ended.
         """
         found = self._links.get(sandbox_id)
-        if found is not None:
-            return found
+        return found if found is not None else await asyncio.shield(self._begin(sandbox_id))
+
+    def expect(self, response: bytes) -> None:
+        """Open links to what a session was given, from its serialized ConnectSessionResponse: calls come next."""
+        for sandbox in session_pb2.ConnectSessionResponse.FromString(response).session.sandboxes.values():
+            if sandbox.state == sandbox_pb2.SANDBOX_STATE_READY and sandbox.sandbox_id not in self._links:
+                self._begin(sandbox.sandbox_id)
+
+    def _begin(self, sandbox_id: str) -> asyncio.Task[AgentLink]:
         task = self._opening.get(sandbox_id)
         if task is None:
             task = asyncio.create_task(self._open(sandbox_id))
             self._opening[sandbox_id] = task
             task.add_done_callback(partial(self._opened, sandbox_id))
-        return await asyncio.shield(task)
+        return task
 
     async def why_lost(self, sandbox_id: str) -> SandmeshError:
         """Say how a sandbox ended whose link broke: its node may take a moment to find out."""
