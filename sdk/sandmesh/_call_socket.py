@@ -92,7 +92,7 @@ class CallSocket(asyncio.Protocol):
         """Whether a request would leave at once."""
         return self._room.is_set()
 
-    def write_now(self, request: pb.MultiplexRequest) -> None:
+    def write_now(self, request: pb.MultiplexRequest | bytes) -> None:
         """Send a request, as `write` does but whatever waits already."""
         if self._transport is not None and not self._ended:
             self._transport.write(frame(request if isinstance(request, bytes) else request.SerializeToString()))
