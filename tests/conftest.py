@@ -8,6 +8,7 @@ import pytest
 
 from . import leaks, needs
 from .parts import PartsTable
+from .s3 import s3_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,3 +30,10 @@ def machine_is_as_before(tmp_path_factory: pytest.TempPathFactory) -> Generator[
     left = [*processes, *leaks.look(temporary).left_since(before)]
     if left:
         pytest.fail("the run left this on the machine:\n" + "\n".join(left), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Generator[str]:
+    """The address of a server that speaks S3."""
+    with s3_server() as address:
+        yield address

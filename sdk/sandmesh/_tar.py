@@ -24,13 +24,14 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def pack(fd: int) -> Iterator[bytes]:
+def pack(fd: int, *, any_modes: bool = False) -> Iterator[bytes]:
     """Give all below a directory as a tar stream, in pieces of about PIECE bytes.
 
-    Files, directories and links are in it; sockets, FIFOs and devices are not.
+    Files, directories and links are in it; sockets, FIFOs and devices are not. With `any_modes` also what its owner may
+    not read; modes are changed for the moment of it.
     """
     gathered = bytearray()
-    for piece in _members(fd, "", DEEPEST):
+    for piece in _Packing(any_modes).members(fd, "", DEEPEST):
         gathered += piece
         if len(gathered) >= PIECE:
             yield bytes(gathered)
@@ -38,33 +39,54 @@ def pack(fd: int) -> Iterator[bytes]:
     yield bytes(gathered) + bytes(2 * _BLOCK)
 
 
-def _members(fd: int, prefix: str, levels: int) -> Iterator[bytes]:
-    with os.scandir(fd) as entries:
-        names = sorted(entry.name for entry in entries)
-    for name in names:
-        with suppress(FileNotFoundError):  # it went meanwhile
-            yield from _member(fd, name, prefix + name, levels)
+class _Packing:
+    """Members on their way out of a directory."""
 
+    def __init__(self, any_modes: bool) -> None:
+        self._any_modes = any_modes
 
-def _member(fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
-    found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    if stat.S_ISLNK(found.st_mode):
-        yield _header(path, found, tarfile.SYMTYPE, os.readlink(name, dir_fd=fd))
-    elif stat.S_ISREG(found.st_mode):
-        yield from _file(fd, name, path)
-    elif stat.S_ISDIR(found.st_mode):
-        yield _header(path, found, tarfile.DIRTYPE)
-        if levels <= 0:
-            raise OSError(errno.ENAMETOOLONG, f"there are more than {DEEPEST} levels below it", path)
-        inner = os.open(name, _DIRECTORY, dir_fd=fd)
+    def members(self, fd: int, prefix: str, levels: int) -> Iterator[bytes]:
+        """Give what is in a directory."""
+        with os.scandir(fd) as entries:
+            names = sorted(entry.name for entry in entries)
+        for name in names:
+            with suppress(FileNotFoundError):  # it went meanwhile
+                yield from self._member(fd, name, prefix + name, levels)
+
+    def _member(self, fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
+        found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            yield _header(path, found, tarfile.SYMTYPE, os.readlink(name, dir_fd=fd))
+        elif stat.S_ISREG(found.st_mode):
+            with self._readable(fd, name, found, 0o400):
+                file = os.open(name, _READ, dir_fd=fd)
+            yield from _file(file, path)
+        elif stat.S_ISDIR(found.st_mode):
+            yield _header(path, found, tarfile.DIRTYPE)
+            if levels <= 0:
+                raise OSError(errno.ENAMETOOLONG, f"there are more than {DEEPEST} levels below it", path)
+            with self._readable(fd, name, found, 0o500):
+                inner = os.open(name, _DIRECTORY, dir_fd=fd)
+                try:
+                    yield from self.members(inner, path + "/", levels - 1)
+                finally:
+                    os.close(inner)
+
+    @contextmanager
+    def _readable(self, fd: int, name: str, found: os.stat_result, needed: int) -> Generator[None]:
+        mode = stat.S_IMODE(found.st_mode)
+        if not self._any_modes or mode & needed == needed:
+            yield
+            return
+        os.chmod(name, mode | needed, dir_fd=fd)
         try:
-            yield from _members(inner, path + "/", levels - 1)
+            yield
         finally:
-            os.close(inner)
+            with suppress(FileNotFoundError):
+                os.chmod(name, mode, dir_fd=fd)
 
 
-def _file(fd: int, name: str, path: str) -> Iterator[bytes]:
-    file = os.open(name, _READ, dir_fd=fd)
+def _file(file: int, path: str) -> Iterator[bytes]:
     try:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
@@ -98,8 +120,9 @@ def refuse(path: str, why: str) -> OSError:
 class _Unpacking:
     """Members on their way into a directory."""
 
-    def __init__(self, root: int) -> None:
+    def __init__(self, root: int, any_links: bool) -> None:
         self._root = root
+        self._any_links = any_links
         self._modes: list[tuple[tuple[str, ...], int]] = []
 
     def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
@@ -117,7 +140,8 @@ class _Unpacking:
             elif member.isreg():
                 _write(parent, names[-1], archive, member)
             elif member.issym():
-                _check_link(names, member)
+                if not self._any_links:
+                    _check_link(names, member)
                 _clear(parent, names[-1])
                 os.symlink(member.linkname, names[-1], dir_fd=parent)
             elif member.islnk():
@@ -207,13 +231,15 @@ def _clear(parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-def unpack(source: IO[bytes], root: int) -> None:
+def unpack(source: IO[bytes], root: int, *, any_links: bool = False) -> None:
     """Make what a tar stream holds below an empty directory, and read the stream to its end.
+
+    With `any_links` symbolic links may lead anywhere; none is ever followed.
 
     Raises:
         OSError: EBADMSG for what is no tar stream or holds what leads out, else what the system says.
     """
-    work = _Unpacking(root)
+    work = _Unpacking(root, any_links)
     try:
         with tarfile.open(fileobj=source, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
@@ -280,7 +306,7 @@ def _merge(source: int, place: int) -> None:
         except FileNotFoundError:
             there = -1
         if there < 0:
-            os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
+            _move(name, found.st_mode, source, place)
             continue
         inner = os.open(name, _DIRECTORY, dir_fd=source)
         try:
@@ -288,3 +314,13 @@ def _merge(source: int, place: int) -> None:
         finally:
             os.close(inner)
             os.close(there)
+
+
+def _move(name: str, mode: int, source: int, place: int) -> None:
+    # A directory that may not be written cannot be moved: it holds the name of the one above it.
+    locked = stat.S_ISDIR(mode) and not mode & stat.S_IWUSR
+    if locked:
+        os.chmod(name, stat.S_IMODE(mode) | stat.S_IWUSR, dir_fd=source)
+    os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
+    if locked:
+        os.chmod(name, stat.S_IMODE(mode), dir_fd=place)

@@ -11,13 +11,14 @@ What a tool or the user's own code did wrong is never raised: it is a result wit
     ├── AlreadyExists
     ├── Refused
     │   ├── CapabilityMissing  ├── LeaseLost         ├── WrongState
-    │   ├── CallExpired        ├── CallFinished      └── ProtocolMismatch
+    │   ├── CallExpired        ├── CallFinished      ├── ProtocolMismatch
+    │   └── WorkspaceNotReady
     ├── Exhausted
     │   ├── PoolExhausted      └── TooLarge
     ├── Unavailable
     │   ├── MeshUnavailable    ├── StoreUnavailable  ├── RuntimeUnavailable
     │   ├── SandboxLost        ├── SandboxStartFailed
-    │   ├── TemplateBuildFailed └── Recovering
+    │   ├── TemplateBuildFailed ├── Recovering       └── StorageUnavailable
     ├── DeadlineExceeded (TimeoutError)
     ├── Cancelled
     ├── Denied (PermissionError)
@@ -173,6 +174,12 @@ class ProtocolMismatch(Refused):
     reason = "PROTOCOL_MISMATCH"
 
 
+class WorkspaceNotReady(Refused):
+    """A session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet."""
+
+    reason = "WORKSPACE_NOT_READY"
+
+
 class Exhausted(SandmeshError):
     """A stated bound would be passed."""
 
@@ -237,6 +244,13 @@ class Recovering(Unavailable):
     """Records are being rebuilt after the store came back empty."""
 
     reason = "RECOVERING"
+    retryable = True
+
+
+class StorageUnavailable(Unavailable):
+    """The storage of workspaces does not answer, or refuses; `facts["detail"]` has what it said."""
+
+    reason = "STORAGE_UNAVAILABLE"
     retryable = True
 
 

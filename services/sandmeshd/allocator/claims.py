@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 from sandmesh.api.driver.v1 import driver_pb2
@@ -18,6 +19,7 @@ from sandmesh.errors import (
     SandboxLost,
     SandmeshError,
     StoreUnavailable,
+    WorkspaceNotReady,
 )
 from sandmeshd.allocator.background import Background, wait_briefly
 from sandmeshd.allocator.exhaustion import exhausted
@@ -26,7 +28,7 @@ from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.patience import patiently
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id
+from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id, workspace_key
 from sandmeshd.allocator.starts import Starts
 from sandmeshd.store import Store
 
@@ -86,6 +88,9 @@ class Claims:
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
         placement = await self._nodes.place(request.spec, _caller(request.user_id))
+        want, workspace = placement.want, ""
+        if request.keep_workspace and (keeping := self._nodes.keeping(want.nodes)):
+            want, workspace = replace(want, nodes=keeping), workspace_key(request.session_key, slot)
         return Claim(
             session=request.session_key,
             slot=slot,
@@ -93,10 +98,11 @@ class Claims:
             sandbox_id=new_sandbox_id(),
             ttl_us=ttl_us,
             spec=placement.spec,
-            want=placement.want,
+            want=want,
             idle_us=self._idle_us(request),
             user_id=request.user_id,
             session_id=request.session_id,
+            workspace=workspace,
         )
 
     def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
@@ -161,7 +167,10 @@ class Given:
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
         request = driver_pb2.InstallTokenRequest(
-            sandbox_id=record.sandbox_id, fencing_token=record.token, record_labels=record.labels()
+            sandbox_id=record.sandbox_id,
+            fencing_token=record.token,
+            record_labels=record.labels(),
+            workspace_key=record.workspace,
         )
         try:
             await node.client.install_token(request)
@@ -207,8 +216,20 @@ class _Attempt:
             return None
         if reply.kind == "wait" and reply.record is not None:
             self._waited = reply.record.sandbox_id
+            self._check_saving(reply.record)
             await wait_briefly(woken, self._poll_seconds)
             return None
         if reply.record is None:
             raise SandboxLost("the claim was given up", {"detail": "its caller went away"})
         return await self._kinds[reply.kind](self._claim, reply.record)
+
+    def _check_saving(self, last: Record) -> None:
+        # One that failed once may fail for long: whoever asks decides whether to go on waiting.
+        over = bool(last.text("trouble")) or asyncio.get_running_loop().time() > self._end
+        if last.state == "STOPPING" and over:
+            detail = last.text("trouble") or "it is on its way to the storage"
+            message = (
+                f"the workspace of the session's last sandbox, {last.sandbox_id}, is not saved yet: {detail}. "
+                "Nothing is lost; ask again when it is saved"
+            )
+            raise WorkspaceNotReady(message, {"workspace": last.workspace, "detail": detail})

@@ -12,7 +12,7 @@ from sandmeshd.allocator.background import Background, wait_briefly
 from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.starts import Starts
-from sandmeshd.allocator.upkeep import Upkeep
+from sandmeshd.allocator.upkeep import Stopping, Upkeep
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -38,39 +38,40 @@ class Deletions:
         background.forever("delete sandboxes", lambda: self._work(background))
 
     async def _work(self, background: Background) -> None:
-        # Another worker may take it when this one has had time to give up.
-        hold_us = int((self._settings.delete_timeout_seconds + 5) * 1e6)
         with self._notices.expect("stopping") as woken:
             while True:
                 woken.clear()
-                taken = await self._take(hold_us)
+                taken = await self._take()
                 if taken:
-                    background.spawn(self._delete(*taken))
+                    background.spawn(self._delete(taken))
                 else:
                     await wait_briefly(woken, self._settings.poll_seconds)
 
-    async def _take(self, hold_us: int) -> tuple[str, str] | None:
+    async def _take(self) -> Stopping | None:
         """Wait until one more may be deleted at once, and take it; `_delete` gives the place back."""
         await self._slots.acquire()
-        taken: tuple[str, str] | None = None
+        taken: Stopping | None = None
+        # Another worker may take it when this one has had time to give up.
+        hold_us = int((self._settings.delete_timeout_seconds + 5) * 1e6)
         try:
-            taken = await self._upkeep.take_stopping(hold_us)
+            taken = await self._upkeep.take_stopping(hold_us, hold_us + int(self._settings.workspace_seconds * 1e6))
         finally:
             if taken is None:
                 self._slots.release()
         return taken
 
-    async def _delete(self, sandbox_id: str, node_id: str) -> None:
+    async def _delete(self, taken: Stopping) -> None:
         try:
-            await self._ask(sandbox_id, node_id)
+            await self._ask(taken)
         except StoreUnavailable as error:
-            log.warning("a deletion waits for the store", sandbox_id=sandbox_id, error=error.message)
+            log.warning("a deletion waits for the store", sandbox_id=taken.sandbox_id, error=error.message)
         except Exception:
-            log.exception("a driver failed unexpectedly", sandbox_id=sandbox_id, node=node_id)
+            log.exception("a driver failed unexpectedly", sandbox_id=taken.sandbox_id, node=taken.node_id)
         finally:
             self._slots.release()
 
-    async def _ask(self, sandbox_id: str, node_id: str) -> None:
+    async def _ask(self, taken: Stopping) -> None:
+        sandbox_id, node_id = taken.sandbox_id, taken.node_id
         node = self._nodes.by_id(node_id)
         if node is None:
             # What a node has that comes back after all is an orphan there.
@@ -79,16 +80,21 @@ class Deletions:
                 await self._upkeep.defer(sandbox_id, int(_UNKNOWN_NODE_SECONDS * 1e6), trouble)
             return
         await self._starts.end(sandbox_id)
+        request = pb.DeleteSandboxRequest(
+            sandbox_id=sandbox_id, workspace_key=taken.workspace, fencing_token=taken.token
+        )
+        longer = self._settings.workspace_seconds if taken.workspace else 0.0
         try:
-            async with asyncio.timeout(self._settings.delete_timeout_seconds):
-                await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
+            async with asyncio.timeout(self._settings.delete_timeout_seconds + longer):
+                await node.client.delete_sandbox(request)
         except (SandmeshError, TimeoutError) as error:
-            await self._again_later(sandbox_id, str(error) or "the driver did not answer in time")
+            await self._again_later(taken, str(error) or "the driver did not answer in time")
         else:
             self._failures.pop(sandbox_id, None)
             await self._upkeep.gone(sandbox_id)
 
-    async def _again_later(self, sandbox_id: str, error: str) -> None:
+    async def _again_later(self, taken: Stopping, error: str) -> None:
+        sandbox_id = taken.sandbox_id
         if await self._upkeep.gone(sandbox_id, only_if_silent=True):
             self._failures.pop(sandbox_id, None)
             return
@@ -96,4 +102,4 @@ class Deletions:
         self._failures[sandbox_id] = count + 1
         delay = min(0.2 * 2**count, _LONGEST_DELAY_SECONDS)
         log.warning("a sandbox could not be deleted yet", sandbox_id=sandbox_id, error=error, retry_in=delay)
-        await self._upkeep.defer(sandbox_id, int(delay * 1e6), error)
+        await self._upkeep.defer(sandbox_id, int(delay * 1e6), error, unsaved=bool(taken.workspace))

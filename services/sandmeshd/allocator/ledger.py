@@ -53,6 +53,7 @@ class Claim:
     idle_us: int = 0
     user_id: str = ""
     session_id: str = ""
+    workspace: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Ledger:
             "idle_us": claim.idle_us,
             "user": claim.user_id,
             "session_name": claim.session_id,
+            "workspace": claim.workspace,
             "labels": label_names(claim.spec.labels),
             "actor": claim.user_id or "anonymous",
             "waited": waited,

@@ -172,6 +172,11 @@ class Nodes:
         """Give a node by the id that its driver states."""
         return next((node for node in self._nodes if node.info and node.info.node_id == node_id), None)
 
+    def keeping(self, wanted: Sequence[NodeWant]) -> list[NodeWant]:
+        """Give those of some nodes that save and restore workspaces."""
+        keeping = {node.node_id for node in self._nodes if node.info is not None and node.info.keeps_workspaces}
+        return [one for one in wanted if one.id in keeping]
+
     def healthy_ids(self) -> list[str]:
         """Give the ids of the nodes that answered lately."""
         return [node.node_id for node in self._nodes if node.is_healthy]

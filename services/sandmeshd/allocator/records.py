@@ -16,7 +16,7 @@ from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
 # What the labels of a sandbox hold; its spec and address are the driver's own to keep.
 _LABELS = (
     "session", "slot", "user", "session_name", "caller", "token", "deadline_us", "ttl_us", "idle_us", "created_us",
-    "template", "spec_key", "ports", "generation",
+    "template", "spec_key", "ports", "generation", "workspace",
 )  # fmt: skip
 
 
@@ -58,6 +58,11 @@ class Record:
     def token(self) -> int:
         """The fencing token in force."""
         return self.number("token")
+
+    @property
+    def workspace(self) -> str:
+        """What its workspace is saved under; empty where it is not."""
+        return self.text("workspace")
 
     @property
     def spec(self) -> pb.SandboxSpec:

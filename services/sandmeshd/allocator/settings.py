@@ -93,6 +93,9 @@ class AllocatorSettings(BaseModel):
     delete_timeout_seconds: float = Field(default=30.0, gt=0)
     """How long a driver may take to delete one before it is asked again."""
 
+    workspace_seconds: float = Field(default=600.0, gt=0)
+    """How much longer a create or a deletion may take whose workspace is restored or saved."""
+
     sweep_seconds: float = Field(default=1.0, gt=0)
     """How often leases that ran out are looked for."""
 

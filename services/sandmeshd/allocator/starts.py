@@ -147,8 +147,9 @@ class Starts:
             fencing_token=record.token,
             record_labels=record.labels(),
             ports=record.ports,
+            workspace_key=record.workspace,
         )
-        seconds = self._settings.create_timeout_seconds
+        seconds = self._settings.create_timeout_seconds + (self._settings.workspace_seconds if record.workspace else 0)
         try:
             async with asyncio.timeout(seconds):
                 return (await node.client.create_sandbox(request)).sandbox

@@ -27,6 +27,16 @@ class Swept:
 
 
 @dataclass(frozen=True)
+class Stopping:
+    """A sandbox to delete, the token of its last lease, and what its workspace is saved under first, if it is."""
+
+    sandbox_id: str
+    node_id: str
+    token: int
+    workspace: str
+
+
+@dataclass(frozen=True)
 class Due:
     """Something that a sweep would find in the records: since when, in microseconds of the store's clock."""
 
@@ -80,14 +90,16 @@ class Upkeep:
         words = {"id": sandbox_id, "reason": reason, "actor": "driver"}
         return bool((await self._store.run("lost", words))[0])
 
-    async def take_stopping(self, hold_us: int) -> tuple[str, str] | None:
-        """Take one sandbox to delete, as (id, node), or None."""
-        taken = await self._store.run("take_stopping", {"limit": 1, "hold_us": hold_us})
-        return (taken[0].decode(), taken[1].decode()) if taken else None
+    async def take_stopping(self, hold_us: int, save_hold_us: int) -> Stopping | None:
+        """Take one sandbox to delete, or None; nobody else gets it for a while, longer where it is saved first."""
+        words = {"limit": 1, "hold_us": hold_us, "save_hold_us": save_hold_us}
+        taken = [word.decode() for word in await self._store.run("take_stopping", words)]
+        return Stopping(taken[0], taken[1], int(taken[2]), taken[3]) if taken else None
 
-    async def defer(self, sandbox_id: str, delay_us: int, trouble: str) -> None:
-        """Put a deletion off, and note why."""
-        await self._store.run("defer", {"id": sandbox_id, "delay_us": delay_us, "trouble": trouble})
+    async def defer(self, sandbox_id: str, delay_us: int, trouble: str, *, unsaved: bool = False) -> None:
+        """Put a deletion off, and note why; with `unsaved` as an event, too."""
+        words: dict[str, object] = {"id": sandbox_id, "delay_us": delay_us, "trouble": trouble}
+        await self._store.run("defer", {**words, "unsaved": True} if unsaved else words)
 
     async def gone(self, sandbox_id: str, only_if_silent: bool = False) -> bool:
         """STOPPING -> GONE; False where it was not STOPPING, or its node was to be silent and was not."""
@@ -136,7 +148,7 @@ class Upkeep:
         return done
 
 
-_LABELLED = ("session", "slot", "user", "session_name", "caller", "spec_key", "ports")
+_LABELLED = ("session", "slot", "user", "session_name", "caller", "spec_key", "ports", "workspace")
 _NUMBERS = ("token", "ttl_us", "idle_us", "created_us")
 
 

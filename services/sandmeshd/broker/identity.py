@@ -18,6 +18,8 @@ class Identity:
 
     user_id: str
     session_id: str
+    named: bool = True
+    """Whether its user chose both ids, and so can come back to it."""
 
     @property
     def session_key(self) -> str:
@@ -42,8 +44,9 @@ def identity(user_id: str, session_id: str) -> Identity:
     for field, value in (("user_id", user_id), ("session_id", session_id)):
         if len(value) > _LONGEST:
             raise InvalidArgument(f"{field} has at most {_LONGEST} characters", {"field": field})
+    named = bool(user_id and session_id) and not user_id.startswith(ANONYMOUS)
     user_id = acting_user(user_id)
-    return Identity(user_id or _made_up(ANONYMOUS), session_id or _made_up("session-"))
+    return Identity(user_id or _made_up(ANONYMOUS), session_id or _made_up("session-"), named)
 
 
 def _made_up(prefix: str) -> str:

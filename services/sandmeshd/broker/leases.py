@@ -38,6 +38,7 @@ class Leases:
             idle_timeout=slot.idle_timeout if slot.HasField("idle_timeout") else None,
             user_id=who.user_id,
             session_id=who.session_id,
+            keep_workspace=who.named,
         )
         with translated():
             return await self._sandboxes.ClaimSandbox(request, timeout=timeout)

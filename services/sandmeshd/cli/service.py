@@ -30,6 +30,7 @@ from sandmeshd.gateway.http.metrics import metrics_page
 from sandmeshd.gateway.http.serving import open_http
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import allocator_settings, driver_settings, gateway_settings, identities, store_settings
+from sandmeshd.mesh.keeping import keeping
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel, open_channels
 from sandmeshd.runtime.heap import keep_freed_memory
@@ -136,7 +137,8 @@ async def _driver(settings: MeshSettings, name: str, listen: str, measured: Obse
     async with AsyncExitStack() as stack:
         # Two drivers of one kind on one node would each take the other's sandboxes for their own.
         await stack.enter_async_context(held(settings.paths.node_state / f"driver-{name}.lock", "driver of this node"))
-        local = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
+        bare = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
+        local = await stack.enter_async_context(keeping(bare, settings.storage))
         await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))
         await asyncio.Event().wait()
 

@@ -19,6 +19,7 @@ from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpDoor, check_settings, open_gateway
 from sandmeshd.mesh.ending import Ending
+from sandmeshd.mesh.keeping import keeping
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweeping import remove, sweep_private
 from sandmeshd.runtime.identity import Identities, identity_required, kept_secret
@@ -60,10 +61,12 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         if settings.ephemeral:
             stack.callback(remove, paths)
         await stack.enter_async_context(held(paths.lock))
+        storage = settings.storage
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
         check_settings(gateway)
         store = await stack.enter_async_context(open_store(store_settings(settings)))
-        driver = await stack.enter_async_context(open_driver(driver_settings(settings)))
+        bare = await stack.enter_async_context(open_driver(driver_settings(settings)))
+        driver = await stack.enter_async_context(keeping(bare, storage))
         await _prepare(driver, progress)
         measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveInt, SecretStr
+from pydantic import ByteSize, Field, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
+from sandmeshd.mesh.keeping import read_storage
 from sandmeshd.runtime.identity import SHORTEST
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.storage import StorageSettings
 
 
 class MeshSettings(BaseSettings):
@@ -151,6 +153,39 @@ class MeshSettings(BaseSettings):
 
     npm_registry: str = ""
     """The npm registry that the grant `packages` names; by default the one that npm is configured with here."""
+
+    file_system: Literal["", "local", "s3", "oss", "gcs", "azblob"] = ""
+    """Where sessions' workspaces are saved for their return; empty: nowhere, or local where storage_folder is given."""
+
+    storage_folder: Path | None = None
+    """The directory that they are saved in, or a prefix in the bucket; the mesh's id goes below it."""
+
+    storage_bucket: str = ""
+    """The bucket, or for azblob the container."""
+
+    storage_endpoint: str = ""
+    """The address of the object storage, where it is not the service's own."""
+
+    storage_region: str = ""
+    """The bucket's region, for s3."""
+
+    storage_key_id: SecretStr | None = None
+    """The access key's id, or for azblob the account's name."""
+
+    storage_key_secret: SecretStr | None = None
+    """The access key's secret, or for gcs the credential in base64."""
+
+    storage_limit: ByteSize = ByteSize(2 << 30)
+    """The largest workspace that is saved, as 2GiB; one that is larger stays in its sandbox until this is raised."""
+
+    @property
+    def storage(self) -> StorageSettings | None:
+        """The settings of the storage of workspaces, None where there is none.
+
+        Raises:
+            InvalidArgument: They do not fit together.
+        """
+        return read_storage(self)
 
     @property
     def egress(self) -> EgressSettings:

@@ -268,14 +268,14 @@ class Steps(RuleBasedStateMachine):
     @rule(at=allocators, finished=st.booleans())
     def delete(self, at: int, finished: bool) -> None:
         upkeep = self.allocators[at].upkeep
-        taken = self.do(upkeep.take_stopping(0))
+        taken = self.do(upkeep.take_stopping(0, 0))
         if taken is not None:
-            self.runtime.pop(taken[0], None)
+            self.runtime.pop(taken.sandbox_id, None)
             if finished:
-                assert self.do(upkeep.gone(taken[0]))
-                assert not self.do(upkeep.gone(taken[0]))
+                assert self.do(upkeep.gone(taken.sandbox_id))
+                assert not self.do(upkeep.gone(taken.sandbox_id))
             else:
-                self.do(upkeep.defer(taken[0], 0, "busy"))
+                self.do(upkeep.defer(taken.sandbox_id, 0, "busy"))
 
     @rule(at=allocators)
     def sweep(self, at: int) -> None:
@@ -337,8 +337,8 @@ class Steps(RuleBasedStateMachine):
                 if fields["holder"]:
                     self.do(last.ledger.release(sandbox_id, int(fields["token"]), "the end"))
             self.do(last.ledger.drain({}))
-            while (taken := self.do(last.upkeep.take_stopping(HOUR_US))) is not None:
-                self.do(last.upkeep.gone(taken[0]))
+            while (taken := self.do(last.upkeep.take_stopping(HOUR_US, HOUR_US))) is not None:
+                self.do(last.upkeep.gone(taken.sandbox_id))
         left = self.do(dump(self.world.store))
         check(left, CAPS)
         assert not left.records

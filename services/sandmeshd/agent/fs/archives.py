@@ -16,7 +16,7 @@ def packed(workspace: Workspace, asked: Pack) -> Iterator[bytes]:
     """Give a directory as a tar stream."""
     fd = workspace.open_directory(asked.path)
     try:
-        yield from pack(fd)
+        yield from pack(fd, any_modes=asked.any_modes)
     finally:
         os.close(fd)
 
@@ -32,7 +32,7 @@ def unpacked(workspace: Workspace, asked: Unpack, reader: int, inlet: Inlet) -> 
     def fill(fd: int) -> None:
         with os.fdopen(os.dup(reader), "rb", buffering=0) as source:
             try:
-                unpack(source, fd)
+                unpack(source, fd, any_links=asked.any_links)
             except OSError:
                 if inlet.cut:
                     raise Cut from None

@@ -81,18 +81,23 @@ class Mkdir(Arguments):
 
 @dataclass(frozen=True)
 class Pack(Arguments):
-    """A directory and all below it as a tar stream."""
+    """A directory and all below it as a tar stream; with `any_modes` also what its owner may not read as it is."""
 
     tool: ClassVar[str] = "fs.pack"
     path: str = "."
+    any_modes: bool = False
 
 
 @dataclass(frozen=True)
 class Unpack(Arguments):
-    """The call's input, a tar stream, as a directory that is there whole or not at all."""
+    """The call's input, a tar stream, as a directory that is there whole or not at all.
+
+    With `any_links` symbolic links are made wherever they lead: what was a workspace's own may be again.
+    """
 
     tool: ClassVar[str] = "fs.unpack"
     path: str = "."
+    any_links: bool = False
 
 
 @dataclass(frozen=True)

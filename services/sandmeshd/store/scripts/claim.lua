@@ -16,6 +16,13 @@ local function create_here(taken)
   return {'create', whole(taken)}
 end
 
+-- The workspace of the one before is still being saved: the next begins with it.
+local saving = not id and redis.call('HGET', key('saving', args.session), args.slot)
+if saving and field(saving, 'state') == 'STOPPING' then
+  redis.call('ZADD', key('interest', saving), text(now), args.ticket)
+  return {'wait', whole(saving)}
+end
+
 if id then
   local state = field(id, 'state')
   if state == 'READY' or state == 'PAUSED' then

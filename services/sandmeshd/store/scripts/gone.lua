@@ -8,6 +8,7 @@ end
 redis.call('ZREM', key('stopping'), args.id)
 if found[1] ~= 'STOPPING' then return {0} end
 unload(args.id)
+forget_workspace(args.id)
 forget_labels(args.id)
 event(args.id, 'deleted', args.silent_us and 'its node is gone' or '')
 redis.call('EXPIRE', key('events', args.id), args.event_seconds)

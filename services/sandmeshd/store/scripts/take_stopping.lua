@@ -1,10 +1,11 @@
 -- Takes sandboxes that are to be deleted, for a while: another worker gets them when this one did not finish.
--- Answers {id, node, id, node, ...}.
+-- Answers {id, node, token, what its workspace is to be saved under or an empty text, ...}.
 local due = redis.call('ZRANGEBYSCORE', key('stopping'), '-inf', text(now), 'LIMIT', 0, args.limit)
 local answer = {}
 for _, id in ipairs(due) do
-  redis.call('ZADD', key('stopping'), text(now + args.hold_us), id)
-  answer[#answer + 1] = id
-  answer[#answer + 1] = field(id, 'node') or ''
+  local found = redis.call('HMGET', record(id), 'node', 'token', 'workspace', 'unsaved')
+  local saves = found[4] == '1'
+  redis.call('ZADD', key('stopping'), text(now + (saves and args.save_hold_us or args.hold_us)), id)
+  for _, value in ipairs({id, found[1] or '', found[2] or '0', saves and found[3] or ''}) do answer[#answer + 1] = value end
 end
 return answer

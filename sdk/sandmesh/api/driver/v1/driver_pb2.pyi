@@ -170,12 +170,15 @@ class GetInfoResponse(_message.Message):
     TEMPLATES_FIELD_NUMBER: _builtins.int
     PORT_RANGE_FIELD_NUMBER: _builtins.int
     TROUBLES_FIELD_NUMBER: _builtins.int
+    KEEPS_WORKSPACES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name: "bubblewrap"."""
     node_id: _builtins.str
     """The node that it is."""
     runtime_version: _builtins.str
     """The runtime's version, for a person."""
+    keeps_workspaces: _builtins.bool
+    """Whether it saves and restores workspaces."""
     @_builtins.property
     def capabilities(self) -> Global___Capabilities:
         """What it can do."""
@@ -202,10 +205,11 @@ class GetInfoResponse(_message.Message):
         templates: _abc.Iterable[Global___TemplateInfo] | None = ...,
         port_range: Global___PortRange | None = ...,
         troubles: _abc.Iterable[_builtins.str] | None = ...,
+        keeps_workspaces: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "port_range", b"port_range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "name", b"name", "node_id", b"node_id", "port_range", b"port_range", "runtime_version", b"runtime_version", "templates", b"templates", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "keeps_workspaces", b"keeps_workspaces", "name", b"name", "node_id", b"node_id", "port_range", b"port_range", "runtime_version", b"runtime_version", "templates", b"templates", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,12 +367,15 @@ class CreateSandboxRequest(_message.Message):
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
+    WORKSPACE_KEY_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """Chosen by the caller."""
     mesh_id: _builtins.str
     """The mesh that it belongs to."""
     fencing_token: _builtins.int
     """The token that the agent starts with, 0 for a pool."""
+    workspace_key: _builtins.str
+    """What its workspace is saved under, and begins with where something is; empty where nothing is kept."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
         """What it is to be."""
@@ -390,10 +397,11 @@ class CreateSandboxRequest(_message.Message):
         fencing_token: _builtins.int = ...,
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ports: _abc.Iterable[_builtins.int] | None = ...,
+        workspace_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "mesh_id", b"mesh_id", "ports", b"ports", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "mesh_id", b"mesh_id", "ports", b"ports", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "spec", b"spec", "workspace_key", b"workspace_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -628,16 +636,24 @@ class DeleteSandboxRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    WORKSPACE_KEY_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
+    workspace_key: _builtins.str
+    """What its workspace is saved under before it is removed; empty where nothing is kept."""
+    fencing_token: _builtins.int
+    """The token of the lease that was its last: what a holder after that one saved is never replaced."""
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
+        workspace_key: _builtins.str = ...,
+        fencing_token: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id", "workspace_key", b"workspace_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -789,10 +805,13 @@ class InstallTokenRequest(_message.Message):
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     RECORD_LABELS_FIELD_NUMBER: _builtins.int
+    WORKSPACE_KEY_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     fencing_token: _builtins.int
     """The token."""
+    workspace_key: _builtins.str
+    """As in CreateSandboxRequest: its workspace begins with what is saved there."""
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Stored with the sandbox from now on, in place of what was there."""
@@ -803,10 +822,11 @@ class InstallTokenRequest(_message.Message):
         sandbox_id: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
         record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        workspace_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "workspace_key", b"workspace_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

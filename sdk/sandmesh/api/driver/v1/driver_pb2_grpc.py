@@ -129,6 +129,8 @@ class DriverServiceServicer(object):
         ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
         node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
+        nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,7 +152,9 @@ class DriverServiceServicer(object):
 
     def DeleteSandbox(self, request, context):
         """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-        It returns when nothing is left. An unknown id MUST be answered as success.
+        It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
+        workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
+        again later).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

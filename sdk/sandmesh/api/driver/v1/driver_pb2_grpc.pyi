@@ -53,6 +53,8 @@ class DriverServiceStub:
     ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
     CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
     node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+    With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
+    nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
     """
     InspectSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.InspectSandboxRequest, _driver_pb2.InspectSandboxResponse]
     """InspectSandbox says what the runtime knows. Ends with: SANDBOX_NOT_FOUND."""
@@ -60,7 +62,9 @@ class DriverServiceStub:
     """ListSandboxes lists every sandbox of a mesh that has left anything on the runtime, ENDED ones too."""
     DeleteSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.DeleteSandboxRequest, _driver_pb2.DeleteSandboxResponse]
     """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-    It returns when nothing is left. An unknown id MUST be answered as success.
+    It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
+    workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
+    again later).
     """
     WatchSandboxes: _grpc.UnaryStreamMultiCallable[_driver_pb2.WatchSandboxesRequest, _driver_pb2.WatchSandboxesResponse]
     """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
@@ -101,6 +105,8 @@ class DriverServiceAsyncStub(DriverServiceStub):
     ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
     CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
     node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+    With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
+    nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
     """
     InspectSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.InspectSandboxRequest, _driver_pb2.InspectSandboxResponse]  # type: ignore[assignment]
     """InspectSandbox says what the runtime knows. Ends with: SANDBOX_NOT_FOUND."""
@@ -108,7 +114,9 @@ class DriverServiceAsyncStub(DriverServiceStub):
     """ListSandboxes lists every sandbox of a mesh that has left anything on the runtime, ENDED ones too."""
     DeleteSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.DeleteSandboxRequest, _driver_pb2.DeleteSandboxResponse]  # type: ignore[assignment]
     """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-    It returns when nothing is left. An unknown id MUST be answered as success.
+    It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
+    workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
+    again later).
     """
     WatchSandboxes: _aio.UnaryStreamMultiCallable[_driver_pb2.WatchSandboxesRequest, _driver_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
     """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
@@ -164,6 +172,8 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
         node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
+        nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
         """
 
     @_abc_1.abstractmethod
@@ -189,7 +199,9 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.DeleteSandboxResponse, _abc.Awaitable[_driver_pb2.DeleteSandboxResponse]]:
         """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-        It returns when nothing is left. An unknown id MUST be answered as success.
+        It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
+        workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
+        again later).
         """
 
     @_abc_1.abstractmethod

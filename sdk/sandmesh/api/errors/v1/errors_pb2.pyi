@@ -88,6 +88,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: what the template is made of could not be built; `detail` has the builder's last words."""
     ERROR_REASON_TOKEN_NOT_FOUND: _ErrorReason.ValueType  # 29
     """NOT_FOUND: no such token."""
+    ERROR_REASON_STORAGE_UNAVAILABLE: _ErrorReason.ValueType  # 30
+    """UNAVAILABLE: the storage of workspaces does not answer, or refuses; `detail` has what it said. Nothing is lost."""
+    ERROR_REASON_WORKSPACE_NOT_READY: _ErrorReason.ValueType  # 31
+    """FAILED_PRECONDITION: the session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet.
+    `workspace` names it. Nothing was changed.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names what went wrong. A unary RPC ends with a gRPC status that carries a google.rpc.ErrorInfo:
@@ -157,6 +163,12 @@ ERROR_REASON_TEMPLATE_BUILD_FAILED: ErrorReason.ValueType  # 28
 """FAILED_PRECONDITION: what the template is made of could not be built; `detail` has the builder's last words."""
 ERROR_REASON_TOKEN_NOT_FOUND: ErrorReason.ValueType  # 29
 """NOT_FOUND: no such token."""
+ERROR_REASON_STORAGE_UNAVAILABLE: ErrorReason.ValueType  # 30
+"""UNAVAILABLE: the storage of workspaces does not answer, or refuses; `detail` has what it said. Nothing is lost."""
+ERROR_REASON_WORKSPACE_NOT_READY: ErrorReason.ValueType  # 31
+"""FAILED_PRECONDITION: the session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet.
+`workspace` names it. Nothing was changed.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

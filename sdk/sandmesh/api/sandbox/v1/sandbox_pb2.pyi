@@ -413,6 +413,7 @@ class ClaimSandboxRequest(_message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    KEEP_WORKSPACE_FIELD_NUMBER: _builtins.int
     session_key: _builtins.str
     """The session that will hold it. One session holds at most one sandbox of a slot."""
     slot: _builtins.str
@@ -421,6 +422,10 @@ class ClaimSandboxRequest(_message.Message):
     """Who owns the session: whose cap it counts against; the queue is fair among them."""
     session_id: _builtins.str
     """The session's name, to rebuild its record from."""
+    keep_workspace: _builtins.bool
+    """The session is one that its user can come back to: where workspaces are saved, the sandbox begins with that of the
+    slot's last one, and its own is saved before it is deleted.
+    """
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """What it is to be."""
@@ -443,10 +448,11 @@ class ClaimSandboxRequest(_message.Message):
         idle_timeout: _duration_pb2.Duration | None = ...,
         user_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
+        keep_workspace: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "keep_workspace", b"keep_workspace", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

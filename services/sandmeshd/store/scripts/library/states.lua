@@ -42,7 +42,7 @@ end
 -- A lease: holder, token, deadline, whose cap it counts against. `want`, the message and the labels are its taker's.
 local function lease(id, token)
   redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'user', args.user,
-    'session_name', args.session_name, 'holder', args.session, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2])
+    'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2])
   set_deadline(id, args.ttl_us)
   count_in('caller', args.want.caller, id)
   index_labels(id, args.labels)
@@ -64,10 +64,29 @@ local function leave_service(id)
   redis.call('DEL', key('interest', id))
 end
 
+-- What was in use has its workspace saved before it is deleted; the next one in its place waits for that.
+local function keep_workspace(id)
+  local found = redis.call('HMGET', record(id), 'workspace', 'session', 'slot')
+  if not found[1] or found[1] == '' then return end
+  redis.call('HSET', record(id), 'unsaved', '1')
+  redis.call('HSET', key('saving', found[2]), found[3], id)
+end
+
+-- Its workspace is saved, or gone with its node.
+local function forget_workspace(id)
+  local found = redis.call('HMGET', record(id), 'session', 'slot')
+  if found[1] and redis.call('HGET', key('saving', found[1]), found[2] or '') == id then
+    redis.call('HDEL', key('saving', found[1]), found[2])
+  end
+  tell_interested(id)
+  redis.call('DEL', key('interest', id))
+end
+
 -- Records that it is to be deleted; a deletion worker does the rest.
 local function stop(id, reason)
   local state = field(id, 'state')
   if not state or state == 'STOPPING' then return false end
+  if state == 'READY' or state == 'PAUSED' then keep_workspace(id) end
   leave_service(id)
   become(id, 'STOPPING', reason)
   redis.call('ZREM', key('leases'), id)
@@ -113,7 +132,7 @@ end
 
 local function create(id, want, node)
   redis.call('HSET', record(id), 'id', id, 'node', node.id, 'driver', node.driver, 'template', want.template,
-    'spec_key', want.spec_key, 'session', '', 'slot', '', 'caller', '', 'user', '', 'session_name', '', 'holder', '',
+    'spec_key', want.spec_key, 'session', '', 'slot', '', 'caller', '', 'user', '', 'session_name', '', 'holder', '', 'workspace', '',
     'token', '0', 'generation', args.generation, 'owner', args.owner, 'created_us', text(now), 'idle_us', '0',
     'installed', '1', 'intent', '', 'ended', '', 'attempt', '1', 'body', ARGV[2])
   become(id, 'PENDING', '')

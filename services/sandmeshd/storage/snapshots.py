@@ -1,0 +1,224 @@
+"""Workspaces as they were saved: pieces by their checksums, and last a manifest that names them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+from sandmesh.errors import LeaseLost, TooLarge, WorkspaceNotReady
+from sandmeshd.storage.cutting import cut
+from sandmeshd.storage.objects import Objects
+
+FORMAT: Final = 1
+
+
+class Manifest(BaseModel):
+    """What a saved workspace consists of."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1]
+    fencing_token: int
+    saved: str
+    size: NonNegativeInt
+    sha256: str
+    pieces: tuple[tuple[str, NonNegativeInt], ...]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How much a save took: the workspace's bytes as a tar stream, and those that the storage had not yet."""
+
+    size: int
+    uploaded: int
+
+
+class Snapshots:
+    """The saved workspaces of a mesh, each under a key of hexadecimal digits and dots."""
+
+    def __init__(self, objects: Objects, limit_bytes: int, concurrency: int) -> None:
+        self._objects = objects
+        self._limit = limit_bytes
+        self._concurrency = concurrency
+
+    async def save(self, key: str, fencing_token: int, stream: AsyncIterator[bytes]) -> Saved:
+        """Save a tar stream in place of what is there; a save that fails changes nothing of that.
+
+        Raises:
+            LeaseLost: What is there was saved under a higher token.
+            TooLarge: It is larger than a saved workspace may be.
+            StorageUnavailable: The storage did not take it.
+        """
+        before = await self._read(key, damaged_is_none=True)
+        if before is not None and before.fencing_token > fencing_token:
+            facts = {"workspace": key}
+            raise LeaseLost(f"workspace {key} was saved under a later lease and stays as it is", facts)
+        there = {name.rpartition("/")[2] async for name in self._objects.names(f"{key}/pieces/")}
+        saving = _Saving(self._objects, key, there)
+        async with _Several(self._concurrency) as several:
+            async for piece in cut(stream):
+                saving.count(piece, self._limit)
+                await several.run(saving.put(piece))
+        await self._objects.put(_manifest_name(key), _written(saving.manifest(fencing_token)))
+        await self._sweep(key, set(saving.names))
+        return Saved(saving.size, saving.uploaded)
+
+    async def restore(self, key: str) -> AsyncIterator[bytes] | None:
+        """Give the tar stream that was saved, None where nothing was. Each piece is checked before it is given.
+
+        Raises:
+            WorkspaceNotReady: What is there cannot be trusted; also while the stream is read.
+            StorageUnavailable: The storage does not answer; also while the stream is read.
+        """
+        manifest = await self._read(key)
+        return None if manifest is None else self._pieces(key, manifest)
+
+    async def forget(self, key: str) -> None:
+        """Remove what is saved under a key."""
+        await self._objects.delete(_manifest_name(key))
+        await self._sweep(key, set())
+
+    async def _pieces(self, key: str, manifest: Manifest) -> AsyncIterator[bytes]:
+        whole = hashlib.sha256()
+        for name, size in manifest.pieces:
+            data = await self._objects.get(_piece_name(key, name))
+            if data is None:
+                raise _damaged(key, f"its piece {name} is gone")
+            if len(data) != size or hashlib.sha256(data).hexdigest() != name:
+                raise _damaged(key, f"its piece {name} has another checksum")
+            whole.update(data)
+            yield data
+        if whole.hexdigest() != manifest.sha256:
+            raise _damaged(key, "its pieces together have another checksum")
+
+    async def _read(self, key: str, *, damaged_is_none: bool = False) -> Manifest | None:
+        data = await self._objects.get(_manifest_name(key))
+        if data is None:
+            return None
+        manifest, problem = _read_manifest(data)
+        if problem and not damaged_is_none:
+            raise _damaged(key, problem)
+        return manifest
+
+    async def _sweep(self, key: str, kept: set[str]) -> None:
+        async for name in self._objects.names(f"{key}/pieces/"):
+            if name.rpartition("/")[2] not in kept:
+                await self._objects.delete(name)
+
+
+class _Several:
+    """Runs so many things at once; the first that fails ends the others, and its exception is raised as it is."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> _Several:
+        return self
+
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin, once there is room."""
+        self._running.add(asyncio.create_task(work))
+        await self._wait(self._most - 1)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                await self._wait(0)
+        finally:
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _wait(self, left: int) -> None:
+        while len(self._running) > left:
+            done, self._running = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+
+
+class _Saving:
+    """One save under way."""
+
+    def __init__(self, objects: Objects, key: str, there: set[str]) -> None:
+        self._objects = objects
+        self._key = key
+        self._there = there
+        self._pieces: list[tuple[str, int]] = []
+        self._whole = hashlib.sha256()
+        self.size = 0
+        self.uploaded = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self._pieces]
+
+    def count(self, piece: bytes, limit: int) -> None:
+        """Take a piece as the next."""
+        self.size += len(piece)
+        if self.size > limit:
+            facts = {"workspace": self._key, "limit": str(limit)}
+            fix = "raise SANDMESH_STORAGE_LIMIT: it is saved then"
+            raise TooLarge(
+                f"the workspace is larger than the {limit:,} bytes that are saved; {fix}", {**facts, "fix": fix}
+            )
+        self._whole.update(piece)
+        self._pieces.append((hashlib.sha256(piece).hexdigest(), len(piece)))
+
+    async def put(self, piece: bytes) -> None:
+        """Upload a piece that the storage has not yet."""
+        name = hashlib.sha256(piece).hexdigest()
+        if name not in self._there:
+            self._there.add(name)
+            self.uploaded += len(piece)
+            await self._objects.put(_piece_name(self._key, name), piece)
+
+    def manifest(self, fencing_token: int) -> Manifest:
+        """Give what names all pieces."""
+        return Manifest(
+            format=FORMAT,
+            fencing_token=fencing_token,
+            saved=datetime.now(UTC).isoformat(timespec="seconds"),
+            size=self.size,
+            sha256=self._whole.hexdigest(),
+            pieces=tuple(self._pieces),
+        )
+
+
+def _manifest_name(key: str) -> str:
+    return f"{key}/manifest.json"
+
+
+def _piece_name(key: str, name: str) -> str:
+    return f"{key}/pieces/{name}"
+
+
+def _written(manifest: Manifest) -> bytes:
+    body = manifest.model_dump_json().encode()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _read_manifest(data: bytes) -> tuple[Manifest | None, str]:
+    """Read what `_written` wrote; else say what is wrong with it."""
+    check, _, body = data.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != check:
+        return None, "its manifest has another checksum"
+    try:
+        manifest = Manifest.model_validate_json(body)
+    except ValidationError:
+        return None, f"its manifest is not of format {FORMAT}, the one that this release reads"
+    return manifest, ""
+
+
+def _damaged(key: str, how: str) -> WorkspaceNotReady:
+    message = (
+        f"the saved workspace {key} cannot be trusted: {how}. Nothing of it was used. Put the storage's objects "
+        "right, or remove them to begin with an empty workspace"
+    )
+    return WorkspaceNotReady(message, {"workspace": key, "detail": how})
