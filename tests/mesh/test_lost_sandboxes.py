@@ -39,6 +39,17 @@ async def test_a_sandbox_whose_agent_was_killed_is_lost_with_that_reason(mesh: M
         assert "signal 9" in (await lost(process)).facts["detail"]
 
 
+@pytest.mark.needs("control groups")
+async def test_a_sandbox_whose_agent_ran_out_of_memory_is_lost_with_that_reason(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0], limits={"memory": "64MiB"}) as box:
+        process = await waiting(box)
+        leave_no_memory(box.sandbox_id)
+        filling = asyncio.create_task(box.run_shell_command(f"true {'x' * (60 << 20)}"))
+        assert "ran out of the memory" in (await lost(process)).facts["detail"]
+        with pytest.raises(errors.SandboxLost):
+            await filling
+
+
 async def test_a_sandbox_that_was_released_is_lost_with_that_reason(mesh: Mesh) -> None:
     service = SandboxService(base_url=mesh.addresses[0])
     await service.start()
@@ -67,6 +78,14 @@ async def test_calls_of_a_box_that_was_closed_say_so(mesh: Mesh) -> None:
         # Whichever comes first: that the sandbox was given back, or that the connection was closed.
         with pytest.raises((errors.MeshUnavailable, errors.SandboxLost), match=r"closed|released"):
             await process.wait(30)
+
+
+def leave_no_memory(sandbox_id: str) -> None:
+    """Let a sandbox's agent use hardly more than it does."""
+    names = {"memory.usage_in_bytes": "memory.limit_in_bytes", "memory.current": "memory.max"}
+    for used, most in names.items():
+        for found in Path("/sys/fs/cgroup").glob(f"**/*.{sandbox_id}/agent/{used}"):
+            found.with_name(most).write_text(str(int(found.read_text()) + (8 << 20)))
 
 
 async def kill_agent(mesh: Mesh) -> None:

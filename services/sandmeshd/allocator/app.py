@@ -81,6 +81,7 @@ async def open_allocator(
         emptying=Emptying(store, ledger, filling),
         logs=Logs(nodes),
         health=Health(store, pulse, nodes),
+        nodes=nodes,
     )
     try:
         yield SandboxServicer(settings, ledger, work)

@@ -115,12 +115,16 @@ class Node:
         except SandmeshError as error:
             self._silent(error.message)
             raise
+        if self.silences >= _SILENCES:
+            log.info("a node is back in the rotation", node=self.name)
         self.silences, self.failure = 0, ""
         return self.info
 
     def _silent(self, failure: str) -> None:
         self.silences += 1
         self.failure = failure
+        if self.info is not None and self.silences == _SILENCES:
+            log.warning("a node leaves the rotation", node=self.name, error=failure)
 
     def _own(self, info: pb.GetInfoResponse) -> pb.GetInfoResponse:
         # Records name nodes: of two drivers of one name each would lose the sandboxes of the other.
@@ -176,6 +180,11 @@ class Nodes:
         """Give those of some nodes that save and restore workspaces."""
         keeping = {node.node_id for node in self._nodes if node.info is not None and node.info.keeps_workspaces}
         return [one for one in wanted if one.id in keeping]
+
+    def is_silent(self, node_id: str) -> bool:
+        """Say whether a node is known and did not answer lately."""
+        node = self.by_id(node_id)
+        return node is not None and not node.is_healthy
 
     def healthy_ids(self) -> list[str]:
         """Give the ids of the nodes that answered lately."""

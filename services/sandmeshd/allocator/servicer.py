@@ -18,6 +18,7 @@ from sandmeshd.allocator.health import Health
 from sandmeshd.allocator.journal import Journal
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.logs import Logs
+from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_found
 from sandmeshd.allocator.pausing import Pausing
 from sandmeshd.allocator.records import Record, timestamp
@@ -43,6 +44,7 @@ class Work:
     emptying: Emptying
     logs: Logs
     health: Health
+    nodes: Nodes
 
 
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
@@ -144,7 +146,10 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         _check_reachable(record)
         access = record.access
         return pb.ResolveSandboxResponse(
-            sandbox=record.sandbox(), endpoint=access.endpoint, agent_token=access.agent_token
+            sandbox=record.sandbox(),
+            endpoint=access.endpoint,
+            agent_token=access.agent_token,
+            node_silent=self._work.nodes.is_silent(record.node_id),
         )
 
     async def GetCapacity(self, request: pb.GetCapacityRequest, context: Context) -> pb.GetCapacityResponse:

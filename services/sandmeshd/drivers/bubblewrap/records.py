@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.runtime.paths import MeshPaths
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_OOM_KILL = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
+_OOM_COUNTS = ("memory.oom_control", "memory.events")
+"""Where a control group counts processes ended for want of memory, in either version."""
 GONE = ".gone-"
 
 
@@ -96,7 +100,13 @@ class Folder:
         code = self.status_value("exit-code")
         if code is None:
             return "it was killed with its monitor, or the machine went down"
+        if code == 128 + signal.SIGKILL and self._ran_out_of_memory():
+            return "signal 9: it ran out of the memory that its agent may use"
         return f"signal {code - 128}" if code > 128 else f"exit code {code}"
+
+    def _ran_out_of_memory(self) -> bool:
+        counts = (Path(group) / "agent" / name for group in _read(self.groups).splitlines() for name in _OOM_COUNTS)
+        return any(_OOM_KILL.search(_read(count)) for count in counts)
 
     def tail(self, size: int, after: int = 0) -> tuple[bytes, int]:
         """Give the end of the log after so many bytes of it, at most `size` bytes, and where that ends.

@@ -806,10 +806,13 @@ class ResolveSandboxResponse(_message.Message):
     SANDBOX_FIELD_NUMBER: _builtins.int
     ENDPOINT_FIELD_NUMBER: _builtins.int
     AGENT_TOKEN_FIELD_NUMBER: _builtins.int
+    NODE_SILENT_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """unix:///path or tcp://host:port."""
     agent_token: _builtins.str
     """What the agent wants to see."""
+    node_silent: _builtins.bool
+    """Its node's driver does not answer: if the sandbox ended, nobody has told so yet."""
     @_builtins.property
     def sandbox(self) -> Global___Sandbox:
         """The sandbox."""
@@ -820,10 +823,11 @@ class ResolveSandboxResponse(_message.Message):
         sandbox: Global___Sandbox | None = ...,
         endpoint: _builtins.str = ...,
         agent_token: _builtins.str = ...,
+        node_silent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "endpoint", b"endpoint", "sandbox", b"sandbox"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "endpoint", b"endpoint", "node_silent", b"node_silent", "sandbox", b"sandbox"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
