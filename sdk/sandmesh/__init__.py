@@ -13,19 +13,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandmesh import errors, tools
+    from sandmesh._registered import SandboxConfig
     from sandmesh._version import __version__
     from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+    from sandmesh.dummy import DummySandbox
     from sandmesh.errors import SandmeshError
     from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType
+    from sandmesh.inside import sandbox_tool
     from sandmesh.kernels import KernelAsync, KernelInfo, KernelsAsync
     from sandmesh.mcp import McpServer, ToolsChanged
     from sandmesh.processes import ProcessAsync, ProcessesAsync, ProcessInfo
+    from sandmesh.registry import SandboxRegistry, build_image_uri
     from sandmesh.results import ToolResult
     from sandmesh.services import SandboxService
     from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
     from sandmesh.sync_kernels import Kernel, Kernels
     from sandmesh.sync_processes import Process, Processes
+    from sandmesh.toolkit import Toolkit, ToolkitAsync
 
 __all__ = [
     "BaseSandbox",
@@ -33,6 +38,7 @@ __all__ = [
     "CallEvent",
     "ContentBlock",
     "Dropped",
+    "DummySandbox",
     "FilesystemSandbox",
     "FilesystemSandboxAsync",
     "InputRequested",
@@ -54,18 +60,31 @@ __all__ = [
     "Result",
     "Sandbox",
     "SandboxAsync",
+    "SandboxConfig",
+    "SandboxRegistry",
     "SandboxService",
     "SandboxType",
     "SandmeshError",
     "Started",
     "ToolResult",
+    "Toolkit",
+    "ToolkitAsync",
     "ToolsChanged",
     "__version__",
+    "build_image_uri",
     "errors",
+    "sandbox_tool",
     "tools",
 ]
 
 _HOMES = {
+    "ToolkitAsync": "toolkit",
+    "Toolkit": "toolkit",
+    "sandbox_tool": "inside",
+    "DummySandbox": "dummy",
+    "build_image_uri": "registry",
+    "SandboxConfig": "_registered",
+    "SandboxRegistry": "registry",
     "__version__": "_version",
     "BaseSandbox": "sync",
     "FilesystemSandbox": "sync",

@@ -14,6 +14,7 @@ from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.api.template.v1 import template_pb2, template_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import MeshUnavailable, Recovering, SandmeshError, StoreUnavailable
 
@@ -36,7 +37,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 _IDEMPOTENT: frozenset[str] = frozenset(
     method.input_type.full_name
-    for file in (call_pb2, port_pb2, sandbox_pb2, session_pb2, token_pb2)
+    for file in (call_pb2, port_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
     if method.GetOptions().idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN
@@ -54,6 +55,7 @@ class Stubs:
     sessions: session_pb2_grpc.SessionServiceAsyncStub
     tokens: token_pb2_grpc.TokenServiceAsyncStub
     ports: port_pb2_grpc.PortServiceAsyncStub
+    templates: template_pb2_grpc.TemplateServiceAsyncStub
 
 
 def make_channel(target: Target) -> grpc.aio.Channel:
@@ -72,6 +74,7 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
         sessions=session_pb2_grpc.SessionServiceStub(channel),
         tokens=token_pb2_grpc.TokenServiceStub(channel),
         ports=port_pb2_grpc.PortServiceStub(channel),
+        templates=template_pb2_grpc.TemplateServiceStub(channel),
     )
 
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandmesh._convert import write_ttl
+from sandmesh._introducing import explained, forget, introduce
 from sandmesh._mesh import Connection
 from sandmesh.api.session.v1 import session_pb2
-from sandmesh.errors import LeaseLost, NotFound, SandmeshError, Unavailable
+from sandmesh.errors import LeaseLost, NotFound, SandmeshError, TemplateNotFound, Unavailable
 
 # Renewals are at least so often, so that a clock that is off by hours does not end a session.
 LONGEST_SECONDS = 60.0
@@ -53,10 +54,24 @@ class HeldSession:
             ttl=write_ttl(self._ttl),
             idle_timeout=write_ttl(self._idle_timeout, "idle_timeout"),
         )
-        answer = await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
+        answer = await self._connect(request, timeout)
         if self._keeping is None:
             self._keeping = asyncio.create_task(self._keep(answer.session), name="sandmesh-session")
         return answer.session
+
+    async def _connect(
+        self, request: session_pb2.ConnectSessionRequest, timeout: float
+    ) -> session_pb2.ConnectSessionResponse:
+        templates = [slot.spec.template for slot in request.slots]
+        await introduce(self._connection, templates, timeout)
+        try:
+            return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
+        except TemplateNotFound as error:
+            # A mesh that was started anew does not know what the last one was told.
+            if not forget(self._connection, templates):
+                raise explained(error, templates) from None
+        await introduce(self._connection, templates, timeout)
+        return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
 
     def renew_by(self, ttl: float) -> None:
         """Renew for so many seconds from now on."""

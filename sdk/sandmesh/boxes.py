@@ -23,6 +23,7 @@ from sandmesh._convert import (
 from sandmesh._fs import FilesAsync
 from sandmesh._multiplex import CallMux
 from sandmesh._ports import ExposedPortAsync, Where, expose, list_exposed
+from sandmesh._registered import registered
 from sandmesh._running import EventStream, HeardCollector, run_call
 from sandmesh._sessions import Times
 from sandmesh.api.call.v1 import call_pb2
@@ -90,7 +91,7 @@ class SandboxAsync:
             InvalidArgument: A value does not fit.
         """
         check_options(options)
-        self._type = read_name("sandbox_type", sandbox_type or self.default_type)
+        self._type = read_name("sandbox_type", sandbox_type or registered().type_of(type(self)) or self.default_type)
         write_ttl(options.get("ttl"))
         write_ttl(options.get("idle_timeout"), "idle_timeout")
         self._wanted = Wanted(

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any, Self, cast
 
-from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh._registered import registered
+from sandmesh.boxes import SandboxAsync
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
 from sandmesh.results import ToolResult
-from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
+from sandmesh.sync import Sandbox
 from sandmesh.tools import (
     CommitChanges,
     CreateDirectory,
@@ -144,14 +145,14 @@ def _signature(parameters: Mapping[str, Any]) -> Signature:
 
 def new_box(sandbox_type: str) -> Sandbox:
     """Give a box of a type, not started."""
-    known: dict[str, type[Sandbox]] = {"base": BaseSandbox, "filesystem": FilesystemSandbox}
-    return known.get(sandbox_type, Sandbox)(sandbox_type=sandbox_type)
+    made = registered().class_of(sandbox_type)
+    return Sandbox(sandbox_type=sandbox_type) if made is None else cast("type[Sandbox]", made)()
 
 
 def new_box_async(sandbox_type: str) -> SandboxAsync:
     """Give a box of a type for an event loop, not started."""
-    known: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
-    return known.get(sandbox_type, SandboxAsync)(sandbox_type=sandbox_type)
+    made = registered().class_of(sandbox_type, is_async=True)
+    return SandboxAsync(sandbox_type=sandbox_type) if made is None else cast("type[SandboxAsync]", made)()
 
 
 class SandboxTool(ToolFunction):
@@ -186,9 +187,7 @@ class SandboxTool(ToolFunction):
             InvalidArgument: It is no sandbox, or one of a type that does not have the tool.
         """
         self._check(sandbox)
-        bound = copy.copy(self)
-        setattr(bound, "_sandbox", sandbox)  # noqa: B010 - a new one's own, before anybody has it
-        return bound
+        return self._with(sandbox=sandbox)
 
     def __call__(self, *positional: Any, sandbox: Sandbox | None = None, **arguments: Any) -> ToolResult:
         """Run it and give its result.
@@ -243,6 +242,12 @@ class SandboxTool(ToolFunction):
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
+
+    def _with(self, **changed: object) -> Self:
+        made = copy.copy(self)
+        for name, value in changed.items():
+            setattr(made, f"_{name}", value)
+        return made
 
 
 class DeclaredTool(SandboxTool):

@@ -82,14 +82,7 @@ class FunctionTool(ToolFunction):
             return _failure()
 
     def _read(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        try:
-            read = self._arguments.model_validate(arguments)
-        except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
-                for problem in error.errors(include_url=False, include_input=False)
-            )
-            raise InvalidArgument(f"{self.name} was called with bad arguments: {problems}") from None
+        read = check_arguments(self.name, self._arguments, arguments)
         fields = self._arguments.model_fields
         given = {fields[name].alias or name: getattr(read, name) for name in read.model_fields_set if name in fields}
         return {**given, **(read.model_extra or {})}
@@ -133,6 +126,22 @@ def arguments_model(func: Callable[..., Any]) -> type[BaseModel]:
     extra = any(one.kind is Parameter.VAR_KEYWORD for one in known)
     config = ConfigDict(extra="allow" if extra else "forbid", arbitrary_types_allowed=True)
     return create_model(function_name(func), __config__=config, **fields)
+
+
+def check_arguments(tool: str, model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
+    """Read a tool's arguments.
+
+    Raises:
+        InvalidArgument: They do not fit; the message names each that does not.
+    """
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise InvalidArgument(f"{tool} was called with bad arguments: {problems}", {"tool": tool}) from None
 
 
 def arguments_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from sandmesh._blocking import run
 from sandmesh._convert import read_name, read_seconds, write_spec, write_ttl
 from sandmesh._mesh import Connection, acquire, release
 from sandmesh._process import process
+from sandmesh._registered import registered
 from sandmesh._sessions import HeldSession, Times
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.errors import SandmeshError, WrongState
-from sandmesh.inputs import SandboxType
+from sandmesh.inputs import Options, SandboxType
 from sandmesh.sync import BaseSandbox, FilesystemSandbox
 
 B = TypeVar("B")
@@ -213,14 +214,24 @@ class SandboxService:
         return self._here
 
     def _make_async(self, kind: str, sandbox_id: str) -> BaseSandboxAsync:
+        own = cast("type[BaseSandboxAsync] | None", registered().class_of(kind, is_async=True))
+        if own is not None and kind not in _ASYNC:
+            return own(sandbox_id, self._timeout, *self._address, **self._certificates())
         return _ASYNC.get(kind, BaseSandboxAsync)(
             sandbox_id, self._timeout, *self._address, sandbox_type=kind, ca_cert=self._ca_cert
         )
 
     def _make_sync(self, kind: str, sandbox_id: str) -> BaseSandbox:
+        own = cast("type[BaseSandbox] | None", registered().class_of(kind))
+        if own is not None and kind not in _SYNC:
+            return own(sandbox_id, self._timeout, *self._address, **self._certificates())
         return _SYNC.get(kind, BaseSandbox)(
             sandbox_id, self._timeout, *self._address, sandbox_type=kind, ca_cert=self._ca_cert
         )
+
+    def _certificates(self) -> Options:
+        # A registered class's own constructor need not know of any option.
+        return {} if self._ca_cert is None else {"ca_cert": self._ca_cert}
 
     async def _ask_capacity(self, timeout: float) -> None:
         connection = await acquire(*self._address, timeout, self._ca_cert)

@@ -7,6 +7,7 @@ from typing import ClassVar, Self, Unpack
 from sandmesh._blocking import Facade, blocking, blocking_iterator, run
 from sandmesh._fs_sync import Files
 from sandmesh._ports import ExposedPortAsync
+from sandmesh._registered import registered
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.inputs import Options
 from sandmesh.sync_kernels import Kernels
@@ -52,7 +53,8 @@ class Sandbox(Facade):
         Raises:
             InvalidArgument: A value does not fit.
         """
-        self.twin: SandboxAsync = self.twin_class(sandbox_id, timeout, base_url, bearer_token, sandbox_type, **options)
+        kind = sandbox_type or registered().type_of(type(self))
+        self.twin: SandboxAsync = self.twin_class(sandbox_id, timeout, base_url, bearer_token, kind, **options)
 
     @property
     def sandbox_id(self) -> str:

@@ -24,6 +24,7 @@ from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import from_detail
 from sandmeshd.runtime.channels import open_channel
@@ -212,6 +213,9 @@ REQUESTS: dict[str, Make] = {
     ),
     "SessionService.ReleaseSession": lambda own: session_pb2.ReleaseSessionRequest(
         user_id=own.user_id, session_id=own.session_id
+    ),
+    "TemplateService.RegisterTemplate": lambda own: template_pb2.RegisterTemplateRequest(
+        definition=template_pb2.TemplateDefinition(name="registered")
     ),
     "TokenService.CreateToken": lambda own: token_pb2.CreateTokenRequest(
         name=secrets.token_hex(4), scope=token_pb2.SCOPE_ADMIN

@@ -70,7 +70,8 @@ def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engi
     identity = Identity(config.sandbox_id, config.agent_token, VERSION)
     stated = config.HasField("finished_call_ttl")
     keeping = Keeping(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if stated else Keeping()
-    return Engine(identity, config.fencing_token, tools, Held(keeping, disk=Disk(config.workspace)))
+    bound = config.call_timeout.ToNanoseconds() / 1e9 if config.HasField("call_timeout") else None
+    return Engine(identity, config.fencing_token, tools, Held(keeping, disk=Disk(config.workspace), seconds=bound))
 
 
 def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Processes, memory: Memory) -> Kernels:
@@ -94,12 +95,11 @@ def _tools(
     stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell, processes: Processes
 ) -> Callable[[], Toolbox]:
     """Have the tools made by the first call, or soon; where they are still to be imported, in a thread."""
-
     opened: list[Any] = []
 
     async def close() -> None:
-        for servers in opened:
-            await servers.close()
+        for one in opened:
+            await one.close()
 
     def make() -> Any:
         handlers = import_module("sandmeshd.agent.handlers")
@@ -107,8 +107,11 @@ def _tools(
         workspace = confine.Workspace(config.workspace, config.granted_paths)
         files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes)
         ports = import_module("sandmeshd.agent.exposing").Exposures()
-        services = {**files.services(), **ports.services()}
-        opened.append(import_module("sandmeshd.agent.mcp.servers").make_servers(processes, config))
+        own = import_module("sandmeshd.agent.own_tools").OwnTools(
+            config.own_tools, lambda: kernels.make("python", config.workspace)
+        )
+        services = {**files.services(), **ports.services(), **own.services()}
+        opened.extend([import_module("sandmeshd.agent.mcp.servers").make_servers(processes, config), own])
         runners = handlers.Runners(kernels, shell, opened[0])
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services)
         # What was imported stays; collections need not look at it again.

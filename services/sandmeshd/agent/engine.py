@@ -36,6 +36,8 @@ class Held:
     keeping: Keeping = field(default_factory=Keeping)
     patience: Patience = field(default_factory=Patience)
     disk: Disk | None = None
+    seconds: float | None = None
+    """How long a call of a tool may run, whatever its caller says; None: as the caller says."""
 
 
 class Engine:
@@ -50,6 +52,7 @@ class Engine:
         self._tools = tools
         self._patience = held.patience
         self._disk = held.disk
+        self._seconds = held.seconds
         self._token = fencing_token
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,7 +112,10 @@ class Engine:
         seconds = start.timeout.ToNanoseconds() / 1e9 if start.HasField("timeout") else None
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("timeout is above 0")
-        declared, handler = self._tools().prepare(start.tool, arguments)
+        tools = self._tools()
+        declared, handler = tools.prepare(start.tool, arguments)
+        if self._seconds is not None and tools.is_bounded(start.tool):
+            seconds = self._seconds if seconds is None else min(seconds, self._seconds)
         call = Call(start, self._patience, self._disk)
         self.calls.add(call)
         self._keep(self._loop.create_task(self._run(call, declared, handler, seconds)))

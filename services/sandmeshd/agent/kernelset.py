@@ -44,7 +44,8 @@ class Kernels:
     def __init__(self, default: Cells, make: Callable[[str, str], Cells], workspace: str) -> None:
         self.default = default
         self._kernels = {DEFAULT: Kernel("python", default)}
-        self._make = make
+        self.make = make
+        """Makes one for a language and a directory; whoever asks closes it."""
         self._workspace = workspace
         self._numbers = itertools.count(1)
 
@@ -63,7 +64,7 @@ class Kernels:
             raise ToolFailure(f"The sandbox has {MOST_KERNELS} kernels, the most it may: delete some.")
         cwd = os.path.join(self._workspace, asked.cwd or "")  # noqa: PTH118 - pathlib would change what was asked for
         language = "python" if asked.language in PYTHON else asked.language
-        kernel = self._kernels[name] = Kernel(language, self._make(language, cwd))
+        kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
         try:
             await kernel.cells.renew()
         except BaseException:

@@ -21,12 +21,15 @@ _MOST_KNOWN: Final = 2000
 
 @dataclass(frozen=True)
 class Service:
-    """A call that is no tool of a model's but serves the SDK or the gateway: it is in no listing."""
+    """A call without a declaration: one that serves the SDK or the gateway, or a tool of the template's own."""
 
     read: Callable[[bytes], Any]
     """Reads the arguments; raises InvalidArgument."""
 
     run: Handler
+
+    shown: pb.Tool | None = None
+    """What models are told of it; None: it is no tool of theirs and in no listing."""
 
 
 class Added(Protocol):
@@ -92,10 +95,20 @@ class Toolbox:
             self._checks[found[0]](declared)
         return declared, found[1]
 
+    def is_bounded(self, name: str) -> bool:
+        """Say whether a template's bound on the time of calls is for this: a process runs beside its caller."""
+        if name in self._services:
+            return self._services[name].shown is not None
+        return name not in self._tools or self._tools[name][0].group != "process"
+
+    def _shown(self) -> list[pb.Tool]:
+        return [service.shown for _, service in sorted(self._services.items()) if service.shown is not None]
+
     def _prepare_added(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
         handler = self.added.find(name) if self.added is not None else None
         if handler is None:
             own = [name for name, (cls, _) in self._tools.items() if cls.group not in PLUMBING]
+            own += [tool.name for tool in self._shown()]
             known = ",".join([*sorted(own), *(self.added.known() if self.added is not None else [])])
             raise ToolNotFound(f"this sandbox has no tool {name!r}; it has {known[:_MOST_KNOWN]}", {"known": known})
         return _checked(name, arguments), handler
@@ -104,6 +117,7 @@ class Toolbox:
         """Describe the tools of a group, or all that models are shown, by group and then name."""
         tools = sorted((cls.group, name, cls) for name, (cls, _) in self._tools.items())
         own = [_describe(cls) for of, _, cls in tools if _is_asked(of, group)]
+        own += [tool for tool in self._shown() if group in ("", tool.group)]
         return pb.ListToolsResponse(tools=[*own, *(self.added.listing(group) if self.added is not None else [])])
 
 

@@ -19,6 +19,7 @@ from sandmesh.errors import (
     TemplateNotFound,
 )
 from sandmeshd.allocator.background import Background
+from sandmeshd.allocator.bounds import bounded
 from sandmeshd.allocator.breaker import Breaker
 from sandmeshd.allocator.ledger import NodeWant, Want
 from sandmeshd.allocator.settings import AllocatorSettings
@@ -190,6 +191,10 @@ class Nodes:
         """Give the ids of the nodes that answered lately."""
         return [node.node_id for node in self._nodes if node.is_healthy]
 
+    async def look_again(self) -> None:
+        """Ask every node for its templates: they changed."""
+        await asyncio.gather(*(node.refresh() for node in self._nodes), return_exceptions=True)
+
     async def greet(self) -> None:
         """Ask every node what it is; one that does not answer now is asked again when it is needed."""
         answers = await asyncio.gather(*(node.refresh() for node in self._nodes), return_exceptions=True)
@@ -212,7 +217,7 @@ class Nodes:
         nodes = _alike(_in_rotation(await self._prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
-        full = normalized(spec, driver, _default_network(nodes[0], template))
+        full = normalized(bounded(spec, template), driver, _default_network(nodes[0], template))
         key = spec_key(full, template.generation if template else "")
         return Placement(full, self._want(full, key, nodes, caller))
 

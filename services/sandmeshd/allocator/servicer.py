@@ -57,6 +57,10 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         self.emptying = work.emptying
         """What ends every sandbox of the mesh; no RPC does."""
 
+    async def look_again(self) -> None:
+        """Ask every node for its templates, for they changed; no RPC does."""
+        await self._work.nodes.look_again()
+
     @property
     def journal(self) -> Journal:
         """Where others of this process add events to a sandbox's stream."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,6 +28,15 @@ class Shape(StrEnum):
 
 
 Output = Annotated[Form, typer.Option("--output", "-o", help="How to print the list.")]
+Extensions = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A Python file or module that registers classes of sandboxes; repeatable.", metavar="FILE_OR_MODULE"
+    ),
+]
+Templates = Annotated[
+    list[Path] | None, typer.Option(help="A template as a YAML or TOML file; repeatable.", metavar="FILE")
+]
 Answer = Annotated[Shape, typer.Option("--output", "-o", help="How to print the answer.")]
 Json = Annotated[bool, typer.Option("--json", hidden=True, help="The same as -o json.")]
 Template = Annotated[

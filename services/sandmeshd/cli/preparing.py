@@ -9,6 +9,7 @@ from sandmesh.errors import TemplateNotFound
 from sandmeshd.drivers.bubblewrap import open_driver
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import driver_settings
+from sandmeshd.templates import open_book
 
 
 async def prepare(settings: MeshSettings, name: str) -> AsyncIterator[tuple[str, driver_pb2.PrepareTemplateResponse]]:
@@ -19,7 +20,8 @@ async def prepare(settings: MeshSettings, name: str) -> AsyncIterator[tuple[str,
         TemplateBuildFailed: A package could not be installed; the facts have its last words.
     """
     settings.paths.make()
-    async with open_driver(driver_settings(settings).model_copy(update={"stands_by": False})) as driver:
+    book = open_book(settings.extensions, settings.templates)
+    async with open_driver(driver_settings(settings).model_copy(update={"stands_by": False}), templates=book) as driver:
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
         if name not in ("all", *known):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -21,7 +22,9 @@ from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.cli import mcp
 from sandmeshd.cli.endings import finish
 from sandmeshd.cli.environment import read_settings
+from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_until_told
+from sandmeshd.cli.options import Extensions, Templates
 from sandmeshd.drivers.registry import find_driver
 from sandmeshd.drivers.remote import RemoteDriver
 from sandmeshd.drivers.servicer import DriverServicer
@@ -42,6 +45,7 @@ from sandmeshd.runtime.observing import observed
 from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
 from sandmeshd.runtime.serving import Registration, open_server
 from sandmeshd.store import open_store
+from sandmeshd.templates import open_book
 from sandmeshd.tokens import TokenRecords, TokenServicer
 
 app = typer.Typer(
@@ -66,18 +70,36 @@ Metrics = Annotated[
 Brokers = Annotated[list[str], typer.Option(help="A broker's address; repeatable, as --allocator.")]
 
 
+@dataclass(frozen=True)
+class Making:
+    """What a driver is told of its node, and of the templates that it makes sandboxes of."""
+
+    node_id: Annotated[
+        str | None, typer.Option(help="The node that this driver is; each of a mesh needs its own.", metavar="NAME")
+    ] = None
+    extension: Extensions = None
+    template: Templates = None
+
+    def settings(self) -> dict[str, object]:
+        """Give what was stated, as settings."""
+        return {
+            "node_id": self.node_id,
+            "extensions": tuple(self.extension or ()) or None,
+            "templates": tuple(self.template or ()) or None,
+        }
+
+
 @app.command(epilog="Example: sandmeshd driver bubblewrap --listen unix:///run/sandmesh/driver")
+@grouped
 def driver(
     name: Annotated[str, typer.Argument(help="The driver.")],
     listen: Listen,
-    node_id: Annotated[
-        str | None, typer.Option(help="The node that this driver is; each of a mesh needs its own.", metavar="NAME")
-    ] = None,
+    making: Making,
     secret_file: SecretFile = None,
     metrics: Metrics = None,
 ) -> None:
     """Serve a driver: the one place that knows a runtime."""
-    settings = _settings(secret_file, node_id=node_id)
+    settings = _settings(secret_file, **making.settings())
     run_until_told(_with_metrics(metrics, lambda measured: _driver(settings, name, listen, measured)))
 
 
@@ -137,7 +159,8 @@ async def _driver(settings: MeshSettings, name: str, listen: str, measured: Obse
     async with AsyncExitStack() as stack:
         # Two drivers of one kind on one node would each take the other's sandboxes for their own.
         await stack.enter_async_context(held(settings.paths.node_state / f"driver-{name}.lock", "driver of this node"))
-        bare = await stack.enter_async_context(find_driver(name)(driver_settings(settings)))
+        book = open_book(settings.extensions, settings.templates)
+        bare = await stack.enter_async_context(find_driver(name)(driver_settings(settings), templates=book))
         local = await stack.enter_async_context(keeping(bare, settings.storage))
         await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))
         await asyncio.Event().wait()

@@ -10,7 +10,7 @@ import typer
 
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
-from sandmeshd.cli.options import Answer, Json, Shape, pairs
+from sandmeshd.cli.options import Answer, Extensions, Json, Shape, Templates, pairs
 from sandmeshd.cli.output import print_json
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -35,6 +35,8 @@ class Wanted:
         int | None, typer.Option(help="The most sandboxes at once, those in pools included.", metavar="COUNT")
     ] = None
 
+    extension: Extensions = None
+    template: Templates = None
     keep: Annotated[
         bool,
         typer.Option(
@@ -60,6 +62,8 @@ class Wanted:
             "listen": tuple(self.listen) if self.listen else None,
             "pools": {name: _count(name, text) for name, text in pairs(self.pool, "TEMPLATE=COUNT").items()} or None,
             "max_sandboxes": self.max_sandboxes,
+            "extensions": tuple(self.extension) if self.extension else None,
+            "templates": tuple(self.template) if self.template else None,
             "keep_sandboxes": self.keep,
             "tls_cert": self.tls_cert,
             "tls_key": self.tls_key,
@@ -72,7 +76,9 @@ class Wanted:
         listens = [argument for address in self.listen or () for argument in ("--listen", address)]
         pools = [argument for pool in self.pool or () for argument in ("--pool", pool)]
         most = [] if self.max_sandboxes is None else ["--max-sandboxes", str(self.max_sandboxes)]
-        return [*listens, *pools, *most, *(["--keep"] if self.keep else [])]
+        extensions = [argument for name in self.extension or () for argument in ("--extension", absolute(name))]
+        templates = [argument for path in self.template or () for argument in ("--template", absolute(path))]
+        return [*listens, *pools, *most, *extensions, *templates, *(["--keep"] if self.keep else [])]
 
 
 @commands.command(
@@ -126,3 +132,8 @@ def _count(name: str, text: str) -> int:
     if not text.isdigit():
         raise typer.BadParameter(f"'{name}={text}' is not TEMPLATE=COUNT, like base=2")
     return int(text)
+
+
+def absolute(stated: str | Path) -> str:
+    """Give a file's path from the root, for a process that may start elsewhere; a module's name as it is."""
+    return str(Path(stated).resolve()) if Path(stated).is_file() else str(stated)

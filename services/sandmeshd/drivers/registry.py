@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import cast
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.interface import Driver
 
 GROUP = "sandmesh.drivers"
 
-OpenDriver = Callable[[Any], AbstractAsyncContextManager[Driver]]
-"""Opens a driver with its own settings."""
+OpenDriver = Callable[..., AbstractAsyncContextManager[Driver]]
+"""Opens a driver with its own settings, and `templates`: a mapping that may grow while the driver runs."""
 
 
 def known_drivers() -> list[str]:

@@ -13,6 +13,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
+from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmeshd.gateway.access import admitted, closed_to_users
 from sandmeshd.gateway.activity import Activity
@@ -77,6 +78,7 @@ async def open_gateway(
         (session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
         (sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
         (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
+        (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
     ]
     services = [
         Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),

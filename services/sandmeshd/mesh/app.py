@@ -7,11 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
+import structlog
 from pydantic import SecretStr
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
-from sandmesh.errors import InvalidArgument
+from sandmesh.errors import CapabilityMissing, InvalidArgument
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
@@ -26,10 +27,20 @@ from sandmeshd.runtime.identity import Identities, identity_required, kept_secre
 from sandmeshd.runtime.local import local_channel
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
-from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
+from sandmeshd.runtime.registrations import (
+    driver_service,
+    sandbox_service,
+    session_service,
+    template_service,
+    token_service,
+)
 from sandmeshd.runtime.serving import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
+from sandmeshd.templates import TemplateBook, open_book
+from sandmeshd.templates.servicer import TemplateServicer
 from sandmeshd.tokens import TokenRecords, TokenServicer
+
+log = structlog.get_logger()
 
 DRIVER = "bubblewrap"
 Progress = Callable[[str, float], None]
@@ -52,6 +63,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         AlreadyExists: A mesh of that id runs already.
         InvalidArgument: An address is open to others without what protects it, or a certificate cannot be used.
         RuntimeUnavailable: The driver cannot work on this machine; the facts say what to do.
+        AlreadyExists: Two templates have one name.
         TemplateBuildFailed: The templates' environment could not be built.
     """
     paths = settings.paths
@@ -65,13 +77,14 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
         check_settings(gateway)
         store = await stack.enter_async_context(open_store(store_settings(settings)))
-        bare = await stack.enter_async_context(open_driver(driver_settings(settings)))
+        book = open_book(settings.extensions, settings.templates)
+        bare = await stack.enter_async_context(open_driver(driver_settings(settings), templates=book))
         driver = await stack.enter_async_context(keeping(bare, storage))
         await _prepare(driver, progress)
         measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
-        channel = await _open_internal(stack, settings, _Parts(store, driver, ending, measured), internal)
+        channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured), internal)
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))
         yield Mesh(listening.addresses, listening.http, ending)
 
@@ -80,6 +93,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
 class _Parts:
     store: Store
     driver: Driver
+    book: TemplateBook
     ending: Ending
     measured: Observed
 
@@ -100,6 +114,7 @@ async def _open_internal(
         session_service(broker),
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
+        template_service(TemplateServicer(parts.book, allocator.look_again)),
     ]
     await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))
     return local_channel(services)
@@ -110,8 +125,12 @@ async def _prepare(driver: Driver, progress: Progress) -> None:
     for template in info.templates:
         if not template.prepared:
             request = driver_pb2.PrepareTemplateRequest(template=template.name)
-            async for step in driver.prepare_template(request):
-                progress(step.message, step.fraction)
+            try:
+                async for step in driver.prepare_template(request):
+                    progress(step.message, step.fraction)
+            except CapabilityMissing as error:
+                # Its sandboxes are refused in the same words; the other templates are none the worse for it.
+                log.warning("a template cannot be made here", template=template.name, why=error.message)
 
 
 def identities(settings: MeshSettings) -> Identities:

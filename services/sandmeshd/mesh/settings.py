@@ -109,6 +109,12 @@ class MeshSettings(BaseSettings):
     pools: dict[str, int] = Field(default_factory=dict)
     """How many sandboxes of a template are kept ready and unused."""
 
+    extensions: tuple[str, ...] = ()
+    """Python files and modules that register classes of sandboxes; they run in the mesh when it starts."""
+
+    templates: tuple[Path, ...] = ()
+    """YAML and TOML files, each a template."""
+
     lease_seconds: float = Field(default=3600.0, gt=0)
     """How long a lease lasts that states no time and is not renewed."""
 

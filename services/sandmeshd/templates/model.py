@@ -23,12 +23,51 @@ class PythonEnvironment(BaseModel):
     """Environment variables that user code gets because of these packages."""
 
 
+class TemplateLimits(BaseModel):
+    """The most that a sandbox may have, and what it has where its creator states nothing; 0 states nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    memory_bytes: int = Field(default=0, ge=0)
+    """All processes together."""
+
+    cpu_millis: int = Field(default=0, ge=0)
+    """Processor time, in thousandths of a core."""
+
+    pids: int = Field(default=0, ge=0)
+    """Processes and threads."""
+
+    file_bytes: int = Field(default=0, ge=0)
+    """The largest single file."""
+
+    disk_bytes: int = Field(default=0, ge=0)
+    """The workspace."""
+
+
+class OwnTool(BaseModel):
+    """A tool of a template's own: a Python function that runs inside its sandboxes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")
+    """The function's name."""
+
+    description: str = ""
+    """What it does, for a model."""
+
+    input_schema: str = "{}"
+    """The JSON Schema of its parameters, as JSON."""
+
+    source: str = Field(min_length=1, max_length=262_144)
+    """Its source, whole."""
+
+
 class Template(BaseModel):
     """One kind of sandbox."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,62}$")
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")
     """What callers name it by."""
 
     description: str
@@ -48,6 +87,27 @@ class Template(BaseModel):
 
     mcp_config: str = ""
     """MCP servers that its sandboxes have, as JSON with `mcpServers`; empty for none."""
+
+    image: str = ""
+    """The image that its sandboxes are made from; empty: what `python` says."""
+
+    image_is_shipped: bool = True
+    """Whether the image is named like a shipped template's, whose environment `python` then is."""
+
+    limits: TemplateLimits = TemplateLimits()
+    """The most that a sandbox may have, and its default."""
+
+    security_level: Literal["low", "medium", "high"] = "medium"
+    """High: a sandbox reaches nothing beyond `network`, whatever its creator states."""
+
+    call_seconds: float | None = Field(default=None, gt=0)
+    """The longest that a call of a tool runs; None: as long as its caller says."""
+
+    runtime_config: dict[str, str] = Field(default_factory=dict)
+    """Settings of one runtime alone, by its own names, as JSON each; a driver that does not know one refuses."""
+
+    tools: tuple[OwnTool, ...] = ()
+    """Tools of its own."""
 
     @property
     def generation(self) -> str:

@@ -10,11 +10,12 @@ import pytest
 import sandmesh
 
 PUBLIC = [
-    "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "FilesystemSandbox",
+    "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "DummySandbox", "FilesystemSandbox",
     "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
     "Limits", "McpServer", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo", "Processes",
-    "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxService", "SandboxType", "SandmeshError",
-    "Started", "ToolResult", "ToolsChanged", "__version__", "errors", "tools",
+    "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",
+    "SandboxService", "SandboxType", "SandmeshError", "Started", "ToolResult", "Toolkit", "ToolkitAsync",
+    "ToolsChanged", "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",
 ]  # fmt: skip
 
 

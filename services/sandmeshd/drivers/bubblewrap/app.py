@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
@@ -32,15 +32,17 @@ from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.egress import Resolver, open_egress
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
-from sandmeshd.templates import load_templates
+from sandmeshd.templates import Template, load_templates
 
 
 @asynccontextmanager
-async def open_driver(settings: BubblewrapSettings, resolver: Resolver | None = None) -> AsyncGenerator[Driver]:
+async def open_driver(
+    settings: BubblewrapSettings, resolver: Resolver | None = None, templates: Mapping[str, Template] | None = None
+) -> AsyncGenerator[Driver]:
     """Open the driver of a mesh; the sandboxes that its folders hold are adopted.
 
     They outlive it, unless `ends_with_driver` says otherwise. `resolver` finds the addresses of what sandboxes want to
-    reach; by default the system does.
+    reach; by default the system does. Templates may be added while it runs; by default they are the shipped ones.
 
     Raises:
         RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing.
@@ -48,7 +50,7 @@ async def open_driver(settings: BubblewrapSettings, resolver: Resolver | None = 
     view = await open_view(settings)
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
-    supplies = Supplies(load_templates(), EnvironmentBuilder(settings, view), agent)
+    supplies = Supplies(load_templates() if templates is None else templates, EnvironmentBuilder(settings, view), agent)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
     forking = ForkStarter(settings, Zygotes(settings, view, filters.agent), groups)
     ways = Ways(settings.way, Starter(settings, view, filters.agent, groups), forking)

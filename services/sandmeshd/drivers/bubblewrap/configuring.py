@@ -17,7 +17,7 @@ from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.system import HOME, USER
 from sandmeshd.drivers.egress import EgressSettings, describe, effective_grant, egress_port, egress_variables
-from sandmeshd.templates import Template
+from sandmeshd.templates import OwnTool, Template
 
 FINISHED_CALL_SECONDS = 600
 PROCESSES = 512
@@ -68,6 +68,7 @@ def agent_config(
 ) -> agent_pb2.AgentConfig:
     """Give what the agent of a sandbox is told."""
     sandbox = record.sandbox
+    seconds = template.call_seconds
     return agent_pb2.AgentConfig(
         sandbox_id=sandbox.sandbox_id,
         agent_token=sandbox.agent_token,
@@ -86,7 +87,15 @@ def agent_config(
         hidden_directory=SOCKETS,
         mcp_libraries=[AGENT, MCP],
         mcp_config=template.mcp_config.encode(),
+        call_timeout=None if seconds is None else Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds)),
+        own_tools=[own_tool(tool) for tool in template.tools],
     )
+
+
+def own_tool(tool: OwnTool) -> agent_pb2.OwnTool:
+    """Give a template's own tool as agents take it."""
+    schema = tool.input_schema.encode()
+    return agent_pb2.OwnTool(name=tool.name, description=tool.description, input_schema_json=schema, source=tool.source)
 
 
 def let_out(record: Record, config: agent_pb2.AgentConfig, template: Template, settings: EgressSettings) -> None:

@@ -74,6 +74,30 @@ def template_of(templates: Mapping[str, Template], name: str) -> Template:
     return templates[name]
 
 
+def able(template: Template) -> bool:
+    """Say whether this driver can make a template's sandboxes at all."""
+    return template.image_is_shipped and not template.runtime_config
+
+
+def check_template(template: Template) -> None:
+    """Check that this driver can make a template's sandboxes at all.
+
+    Raises:
+        CapabilityMissing: It is made of an image, or states what this driver does not know; the facts say what to do.
+    """
+    if not template.image_is_shipped:
+        fix = (
+            "name a shipped one (runtime-sandbox-base, runtime-sandbox-filesystem) or choose a driver that runs images"
+        )
+        message = f"the bubblewrap driver runs no images, and {template.image!r} of {template.name!r} is one: {fix}"
+        raise CapabilityMissing(message, {"needs": "image", "fix": fix, "template": template.name})
+    if template.runtime_config:
+        listed = ", ".join(template.runtime_config)
+        what = f"runtime_config {listed} of {template.name!r}"
+        message = f"the bubblewrap driver knows no {what}: state it as a limit, or drop it"
+        raise CapabilityMissing(message, {"needs": listed, "template": template.name})
+
+
 def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:
     """Check that all that is stated can be enforced, where control groups enforce `groups`.
 

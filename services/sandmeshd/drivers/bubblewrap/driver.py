@@ -20,9 +20,10 @@ from sandmesh.errors import (
 )
 from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
-from sandmeshd.drivers.bubblewrap.configuring import agent_config, let_out, new_record, variables_of
+from sandmeshd.drivers.bubblewrap.configuring import agent_config, let_out, new_record
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.demands import capabilities, check, wanted
+from sandmeshd.drivers.bubblewrap.forking import shared_variables
 from sandmeshd.drivers.bubblewrap.full_disk import full_disk_told
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.probing import Probe
@@ -108,7 +109,7 @@ class BubblewrapDriver:
         let_out(record, config, template, self._settings.egress)
         await self._remove(folder)
         try:
-            variables = variables_of(template)
+            variables = shared_variables(template)
             return await self._start(Plan(folder, record, mounts, config, wanted(request.spec.limits), variables))
         except BaseException:
             await to_the_end(self._remove(folder))
@@ -240,7 +241,7 @@ class BubblewrapDriver:
             some = self._folders.folder("any")
             for template in self._supplies.prepared():
                 mounts = self._supplies.mounts(template, some, sandbox_pb2.Limits())
-                task = asyncio.create_task(self._ways.stand_by(mounts, variables_of(template)))
+                task = asyncio.create_task(self._ways.stand_by(mounts, shared_variables(template)))
                 self._standing_by.add(task)
                 task.add_done_callback(self._standing_by.discard)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, WORKSPACE, Mounts
 from sandmeshd.drivers.bubblewrap.cgroups import Group, Groups
+from sandmeshd.drivers.bubblewrap.configuring import BASIC
 from sandmeshd.drivers.bubblewrap.processes import end, readable, to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -29,6 +30,7 @@ from sandmeshd.drivers.bubblewrap.starting import (
     written,
 )
 from sandmeshd.drivers.bubblewrap.zygotes import CannotFork, Zygote, ZygoteGone, Zygotes
+from sandmeshd.templates import Template
 
 AT_ONCE = 16
 """Sandboxes that are started at one moment: more would only wait for processors, holding descriptors."""
@@ -37,6 +39,13 @@ READ_BYTES = 1 << 16
 
 EARLY = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "HOME", "IPYTHON", "JUPYTER", "PATH", "VIRTUAL_ENV")
 """How variables' names start that an interpreter or what it imports reads once: a zygote has read them by then."""
+
+
+def shared_variables(template: Template) -> dict[str, str]:
+    """Give the variables that a template's zygote has: others come with each sandbox, so that templates share one."""
+    of_python = {**BASIC, **template.python.variables}
+    early = {name: value for name, value in template.variables.items() if name.startswith(EARLY)}
+    return {**of_python, **early}
 
 
 def needs_exec(plan: Plan) -> str:

@@ -38,7 +38,7 @@ class Plan:
     config: agent_pb2.AgentConfig
     wanted: Wanted
     variables: Mapping[str, str]
-    """The environment variables that every sandbox of its template has; the config has its own too."""
+    """The environment variables that every sandbox of its zygote has; the config has its own too."""
 
 
 class Way(Protocol):

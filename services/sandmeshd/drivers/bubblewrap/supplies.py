@@ -12,7 +12,7 @@ from sandmesh.errors import WrongState
 from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.builds import is_complete
-from sandmeshd.drivers.bubblewrap.demands import in_memory, template_of
+from sandmeshd.drivers.bubblewrap.demands import able, check_template, in_memory, template_of
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
 from sandmeshd.drivers.bubblewrap.records import Folder
 from sandmeshd.drivers.egress import default_grant
@@ -47,11 +47,13 @@ class Supplies:
             generation=template.generation,
             tool_groups=template.tool_groups,
             network=default_grant(template),
+            limits=sandbox_pb2.Limits(**template.limits.model_dump()),
+            network_fixed=template.security_level == "high",
         )
 
     def is_prepared(self, template: Template) -> bool:
         """Say whether a create can start at once."""
-        return self._agent.prepared and is_complete(self._builder.path(template.python))
+        return able(template) and self._agent.prepared and is_complete(self._builder.path(template.python))
 
     def prepared(self) -> list[Template]:
         """Give the templates of which a create can start at once."""
@@ -63,7 +65,9 @@ class Supplies:
         Raises:
             TemplateBuildFailed: A package could not be installed.
             RuntimeUnavailable: The mesh's own Python lacks what builds are made with.
+            CapabilityMissing: It is made of an image, or states what this driver does not know.
         """
+        check_template(template)
         if not self._agent.prepared:
             yield Progress("copying the agent", 0)
             await self._agent.build()
@@ -76,7 +80,9 @@ class Supplies:
 
         Raises:
             WrongState: The template is not prepared.
+            CapabilityMissing: It can never be, here.
         """
+        check_template(template)
         if not self.is_prepared(template):
             message = f"template {template.name} is not prepared: prepare it first (sandmesh build {template.name})"
             raise WrongState(message, {"state": "not prepared", "template": template.name})

@@ -109,15 +109,18 @@ class Zygote:
         if self._end is not None:
             self._end.cancel()
             await asyncio.wait([self._end])
-        with suppress(TimeoutError, OSError):
-            self._control.shutdown(socket.SHUT_WR)
-            async with asyncio.timeout(END_SECONDS):
-                await readable(self._control.fileno())
-                if not parsed(self._control.recv(TAIL_BYTES)).get("living"):
-                    await readable(self._pidfd)
-        self._control.close()
-        reap(self._pidfd)
-        os.close(self._pidfd)
+        try:
+            with suppress(TimeoutError, OSError):
+                self._control.shutdown(socket.SHUT_WR)
+                async with asyncio.timeout(END_SECONDS):
+                    await readable(self._control.fileno())
+                    if not parsed(self._control.recv(TAIL_BYTES)).get("living"):
+                        await readable(self._pidfd)
+        finally:
+            # In a task that was cancelled, the end of the time comes as another cancellation on some Pythons.
+            self._control.close()
+            reap(self._pidfd)
+            os.close(self._pidfd)
 
 
 class Zygotes:

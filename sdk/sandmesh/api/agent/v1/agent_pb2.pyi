@@ -508,6 +508,8 @@ class AgentConfig(_message.Message):
     EGRESS_PORT_FIELD_NUMBER: _builtins.int
     MCP_LIBRARIES_FIELD_NUMBER: _builtins.int
     MCP_CONFIG_FIELD_NUMBER: _builtins.int
+    CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
+    OWN_TOOLS_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -556,6 +558,14 @@ class AgentConfig(_message.Message):
     def mcp_libraries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Where the program that speaks MCP for the sandbox finds its libraries; none: the sandbox runs no MCP servers."""
 
+    @_builtins.property
+    def call_timeout(self) -> _duration_pb2.Duration:
+        """The longest that a call of a tool runs; a process that is started as such has no such bound. Unset: none."""
+
+    @_builtins.property
+    def own_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnTool]:
+        """Tools of the template's own."""
+
     def __init__(
         self,
         *,
@@ -578,11 +588,47 @@ class AgentConfig(_message.Message):
         egress_port: _builtins.int = ...,
         mcp_libraries: _abc.Iterable[_builtins.str] | None = ...,
         mcp_config: _builtins.bytes = ...,
+        call_timeout: _duration_pb2.Duration | None = ...,
+        own_tools: _abc.Iterable[Global___OwnTool] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentConfig: _TypeAlias = AgentConfig  # noqa: Y015
+
+@_typing.final
+class OwnTool(_message.Message):
+    """OwnTool is a Python function that runs as a tool, in a kernel of its own beside the default one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    INPUT_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    description: _builtins.str
+    """What it does, for a model."""
+    input_schema_json: _builtins.bytes
+    """The JSON Schema of its parameters, an object."""
+    source: _builtins.str
+    """Its source."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        input_schema_json: _builtins.bytes = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "input_schema_json", b"input_schema_json", "name", b"name", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnTool: _TypeAlias = OwnTool  # noqa: Y015

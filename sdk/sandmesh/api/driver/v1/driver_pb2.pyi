@@ -252,12 +252,16 @@ class TemplateInfo(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     TOOL_GROUPS_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    NETWORK_FIXED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     prepared: _builtins.bool
     """Whether a create can start at once."""
     generation: _builtins.str
     """Changes when what the template is made of changes."""
+    network_fixed: _builtins.bool
+    """Its sandboxes may reach nothing beyond `network`, whatever their creator states."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that it has."""
@@ -265,6 +269,10 @@ class TemplateInfo(_message.Message):
     @_builtins.property
     def network(self) -> _sandbox_pb2.NetworkGrant:
         """What its sandboxes may reach where their creator does not say."""
+
+    @_builtins.property
+    def limits(self) -> _sandbox_pb2.Limits:
+        """The most that its sandboxes may have, and what they have where their creator states nothing."""
 
     def __init__(
         self,
@@ -274,10 +282,12 @@ class TemplateInfo(_message.Message):
         generation: _builtins.str = ...,
         tool_groups: _abc.Iterable[_builtins.str] | None = ...,
         network: _sandbox_pb2.NetworkGrant | None = ...,
+        limits: _sandbox_pb2.Limits | None = ...,
+        network_fixed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "name", b"name", "network", b"network", "prepared", b"prepared", "tool_groups", b"tool_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "limits", b"limits", "name", b"name", "network", b"network", "network_fixed", b"network_fixed", "prepared", b"prepared", "tool_groups", b"tool_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,106 @@
+"""Makes templates of definitions: what a definition does not state is the shipped template's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import ValidationError
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.template.v1 import template_pb2 as pb
+from sandmesh.errors import InvalidArgument
+from sandmeshd.templates.model import OwnTool, Template, TemplateLimits
+
+LEVELS = ("low", "medium", "high")
+
+
+def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Template]) -> Template:
+    """Make the template of a definition.
+
+    Raises:
+        InvalidArgument: A value does not fit; the message names the template and the value.
+    """
+    name = definition.name
+    parent = _parent(definition, shipped)
+    pictured = shipped.get(image_template(definition.image, shipped), parent)
+    level = definition.security_level or "medium"
+    if level not in LEVELS:
+        raise _refused(name, f"security_level is one of {', '.join(LEVELS)}, not {level!r}", "security_level")
+    stated: dict[str, object] = {
+        "name": name,
+        "description": definition.description or parent.description,
+        "tool_groups": tuple(dict.fromkeys((*pictured.tool_groups, *parent.tool_groups))),
+        "python": pictured.python,
+        "variables": {**pictured.variables, **parent.variables, **definition.environment},
+        "network": _network(definition, parent, level),
+        "mcp_config": pictured.mcp_config or parent.mcp_config,
+        "image": definition.image,
+        "image_is_shipped": not definition.image or bool(image_template(definition.image, shipped)),
+        "limits": _limits(definition.limits),
+        "security_level": level,
+        "call_seconds": _seconds(definition),
+        "runtime_config": dict(definition.runtime_config),
+        "tools": tuple(_tool(name, tool) for tool in definition.tools),
+    }
+    try:
+        return Template.model_validate(stated)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in problem["loc"])
+        raise _refused(name, f"{field}: {problem['msg']}", field) from None
+
+
+def image_template(image: str, shipped: Mapping[str, Template]) -> str:
+    """Give the shipped template that an image is named like (`registry/space/runtime-sandbox-NAME:tag`), else empty."""
+    last = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    return next((name for name in shipped if last in (f"runtime-sandbox-{name}", f"sandmesh-{name}", name)), "")
+
+
+def _parent(definition: pb.TemplateDefinition, shipped: Mapping[str, Template]) -> Template:
+    extends = definition.extends or image_template(definition.image, shipped) or "base"
+    if extends not in shipped:
+        known = ", ".join(shipped)
+        raise _refused(definition.name, f"extends is one of {known}, not {extends!r}", "extends")
+    return shipped[extends]
+
+
+def _network(definition: pb.TemplateDefinition, parent: Template, level: str) -> str | tuple[str, ...]:
+    if not definition.HasField("network"):
+        return "none" if level == "high" else parent.network
+    grant = definition.network
+    if grant.mode == sandbox_pb2.NETWORK_MODE_NONE:
+        return "none"
+    public = ("public",) if grant.mode == sandbox_pb2.NETWORK_MODE_PUBLIC else ()
+    return (*public, *grant.hosts)
+
+
+def _limits(limits: sandbox_pb2.Limits) -> TemplateLimits:
+    return TemplateLimits(
+        memory_bytes=limits.memory_bytes,
+        cpu_millis=limits.cpu_millis,
+        pids=limits.pids,
+        file_bytes=limits.file_bytes,
+        disk_bytes=limits.disk_bytes,
+    )
+
+
+def _seconds(definition: pb.TemplateDefinition) -> float | None:
+    if not definition.HasField("call_timeout"):
+        return None
+    return definition.call_timeout.ToNanoseconds() / 1e9
+
+
+def _tool(template: str, tool: pb.ToolDefinition) -> OwnTool:
+    try:
+        schema = json.loads(tool.input_schema_json or b"{}")
+        compile(tool.source, f"<tool {tool.name}>", "exec")
+    except (ValueError, SyntaxError) as error:
+        raise _refused(template, f"the tool {tool.name!r} cannot be read: {error}", "tools") from None
+    if not isinstance(schema, dict):
+        raise _refused(template, f"the schema of the tool {tool.name!r} is no object", "tools")
+    return OwnTool(name=tool.name, description=tool.description, input_schema=json.dumps(schema), source=tool.source)
+
+
+def _refused(template: str, why: str, field: str) -> InvalidArgument:
+    return InvalidArgument(f"the template {template!r} does not fit: {why}", {"template": template, "field": field})

@@ -1,0 +1,87 @@
+"""Extensions: Python files and modules that register classes of sandboxes, run in the mesh when it starts.
+
+An installed package names its own by an entry point of the group `sandmesh.extensions`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from sandmesh._registered import registered
+from sandmesh.api.template.v1 import template_pb2 as pb
+from sandmesh.errors import InvalidArgument, SandmeshError
+
+GROUP = "sandmesh.extensions"
+
+
+def read_extensions(stated: Sequence[str]) -> list[pb.TemplateDefinition]:
+    """Give the definitions that installed packages and the stated files and modules register.
+
+    Raises:
+        InvalidArgument: One does not import, or registers nothing.
+        AlreadyExists: Two register one type.
+    """
+    found: dict[str, pb.TemplateDefinition] = {}
+    for entry in entry_points(group=GROUP):
+        found |= _definitions(f"{entry.name} = {entry.value} ({GROUP})", functools.partial(_load_entry, entry))
+    for extension in stated:
+        found |= _definitions(extension, functools.partial(load_extension, extension))
+    return list(found.values())
+
+
+def _definitions(extension: str, load: Callable[[], str]) -> dict[str, pb.TemplateDefinition]:
+    before = {definition.name for definition in registered().definitions()}
+    module = _run(extension, load)
+    found = {
+        definition.name: definition
+        for definition in registered().definitions()
+        if definition.name not in before or registered().is_from(definition.name, module)
+    }
+    if not found:
+        fix = "decorate a class derived from Sandbox with @SandboxRegistry.register(...)"
+        raise InvalidArgument(f"the extension {extension} registers no template: {fix}", {"extension": extension})
+    return found
+
+
+def _load_entry(entry: EntryPoint) -> str:
+    entry.load()
+    return entry.module
+
+
+def load_extension(stated: str) -> str:
+    """Import a file, by its path, or a module, by its name, and give the module's name; it is imported once."""
+    path = Path(stated)
+    if path.suffix != ".py" and not path.is_file():
+        return importlib.import_module(stated).__name__
+    name = f"sandmesh_extension_{path.stem}_{abs(hash(path.resolve())):x}"
+    if name in sys.modules:
+        return name
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return name
+
+
+def _run(extension: str, load: Callable[[], str]) -> str:
+    try:
+        return load()
+    except SandmeshError as error:
+        error.message = f"the extension {extension}: {error.message}"
+        raise
+    except (Exception, SystemExit) as error:
+        # An extension is a user's code: whatever it raises is why it does not import.
+        why = f"{type(error).__name__}: {error}"
+        message = f"the extension {extension} does not import: {why}"
+        raise InvalidArgument(message, {"extension": extension, "detail": why}) from error

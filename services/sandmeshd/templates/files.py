@@ -1,0 +1,46 @@
+"""Templates as files: one YAML or TOML file each, with the names of `SandboxRegistry.register`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from sandmesh._templates import Stated, write_definition
+from sandmesh.api.template.v1 import template_pb2 as pb
+from sandmesh.errors import InvalidArgument
+
+KNOWN = tuple(Stated.__annotations__)
+
+
+def read_file(path: Path) -> pb.TemplateDefinition:
+    """Read a template; without a `name` it is the file's.
+
+    Raises:
+        InvalidArgument: It cannot be read, is neither YAML nor TOML, or has a value that does not fit.
+    """
+    values = _read(path)
+    unknown = [name for name in values if name not in KNOWN]
+    if unknown:
+        raise _refused(path, f"there is no {unknown[0]!r}, but {', '.join(KNOWN)}")
+    try:
+        return write_definition(cast("Stated", {"name": path.stem, **values}))
+    except InvalidArgument as error:
+        raise _refused(path, error.message) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except (OSError, UnicodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        raise _refused(path, str(error)) from None
+    if not isinstance(values, dict):
+        raise _refused(path, "it is no mapping of names to values")
+    return cast("dict[str, Any]", values)
+
+
+def _refused(path: Path, why: str) -> InvalidArgument:
+    return InvalidArgument(f"{path} is no template: {why}", {"file": str(path)})
