@@ -84,9 +84,9 @@ def text_of(result: types.CallToolResult) -> str:
 async def sandbox_of(client: Client) -> str:
     """Give the id of the sandbox in use, of a client that manages its sandboxes; a call makes one first."""
     await client.call_tool("run_shell_command", {"command": "true"})
-    listed = (await client.call_tool("list_sandboxes", {})).structured_content
-    assert isinstance(listed, dict)
-    (found,) = [one["sandbox_id"] for one in listed["sandboxes"] if one["in_use"]]
+    listed: Any = (await client.call_tool("list_sandboxes", {})).structured_content
+    boxes: list[dict[str, Any]] = listed["sandboxes"]
+    (found,) = [one["sandbox_id"] for one in boxes if one["in_use"]]
     return str(found)
 
 

@@ -10,7 +10,6 @@ from contextlib import AsyncExitStack
 
 import pytest
 from mcp import MCPError, types
-from mcp.shared.exceptions import MCPDeprecationWarning
 
 from sandmeshd.mesh import Mesh
 
@@ -122,8 +121,9 @@ async def test_files_of_the_workspace_are_resources(url: str) -> None:
         assert base64.b64decode(blob.blob) == b"\xff\0"
         [template] = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == "workspace:///{+path}"
-        with pytest.warns(MCPDeprecationWarning, match="2026-07-28"):
-            await client.subscribe_resource(notes)
+        # The library's own method warns of a later version of the protocol.
+        wanted = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=notes))
+        await client.session.send_request(wanted, types.EmptyResult)
         await client.call_tool("run_shell_command", {"command": "echo more > other; echo more > 'a b/notes.txt'"})
         assert await asyncio.wait_for(updated.get(), 30) == notes
 
@@ -158,8 +158,8 @@ async def test_a_session_whose_client_is_away_ends_after_a_time_with_its_sandbox
         async with AsyncExitStack() as watched, streaming(url, session):
             # A stream that is open keeps the session; the time begins when it closes.
             await post(url, session, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-            call = {"name": "new_sandbox", "arguments": {}}
-            made = await post(url, session, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+            request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "new_sandbox"}}
+            made = await post(url, session, request)
             [sandbox_id] = set(re.findall(r"sb_[a-z0-9]{26}", made.text))
             await watched.enter_async_context(ending(mesh.addresses[0], sandbox_id))
         assert (await delete(url, session)).status_code == 404
