@@ -202,10 +202,10 @@ class SandboxTool(ToolFunction):
             message = f"{self.name} is bound to an async sandbox: await {self.name}.call_async(...)"
             raise InvalidArgument(message, {"tool": self.name})
         if where is not None:
-            return where.call_tool(self.name, named)
+            return self._run(where, named)
         with new_box(self._sandbox_type) as box:
             self.prepare(box)
-            return box.call_tool(self.name, named)
+            return self._run(box, named)
 
     async def call_async(self, *positional: Any, sandbox: SandboxAsync | None = None, **arguments: Any) -> ToolResult:
         """Run it in this event loop and give its result, as `__call__` does."""
@@ -215,16 +215,22 @@ class SandboxTool(ToolFunction):
             message = f"{self.name} is bound to a sandbox that blocks: call it, or give sandbox= an async one"
             raise InvalidArgument(message, {"tool": self.name})
         if where is not None:
-            return await where.call_tool(self.name, named)
+            return await self._run_async(where, named)
         async with new_box_async(self._sandbox_type) as box:
             await self.prepare_async(box)
-            return await box.call_tool(self.name, named)
+            return await self._run_async(box, named)
 
     def prepare(self, sandbox: Sandbox) -> None:
         """Do nothing: tools that a new sandbox does not have by itself are given to it here."""
 
     async def prepare_async(self, sandbox: SandboxAsync) -> None:
         """Do what `prepare` does, in this event loop."""
+
+    def _run(self, box: Sandbox, arguments: dict[str, Any]) -> ToolResult:
+        return box.call_tool(self.name, arguments)
+
+    async def _run_async(self, box: SandboxAsync, arguments: dict[str, Any]) -> ToolResult:
+        return await box.call_tool(self.name, arguments)
 
     def _where(self, given: object) -> Sandbox | SandboxAsync | None:
         if given is None:

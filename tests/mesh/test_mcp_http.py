@@ -9,17 +9,29 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 
 import pytest
+import pytest_asyncio
 from mcp import MCPError, types
 
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmeshd.mesh import Mesh
+from sandmeshd.runtime.channels import open_channel
 
+from .conftest import run_mesh
 from .mcp_world import connected, delete, ending, named, post, sandbox_of, serving, streaming, text_of
-from .test_lost_sandboxes import kill_agent
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh() -> AsyncGenerator[Mesh]:
+    """Run one mesh for all tests."""
+    async with run_mesh() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def url(mesh: Mesh) -> AsyncGenerator[str]:
     """Serve MCP, with the tools that manage sandboxes."""
     async with serving(mesh.addresses[0], manage=True) as served:
@@ -203,8 +215,17 @@ async def test_a_lost_sandbox_is_told_of_and_replaced(mesh: Mesh, url: str) -> N
     async with connected(url) as client:
         lost = await sandbox_of(client)
         async with ending(mesh.addresses[0], lost):
-            await kill_agent(mesh)
+            await release(mesh, lost)
         told = await client.call_tool("run_shell_command", {"command": "true"})
         assert told.is_error
         assert "the next call gets a new one" in text_of(told)
         assert await sandbox_of(client) != lost
+
+
+async def release(mesh: Mesh, sandbox_id: str) -> None:
+    """End a sandbox as its operator may."""
+    async with open_channel(mesh.addresses[0]) as channel:
+        stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        record = (await stub.GetSandbox(sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id))).sandbox
+        token = record.lease.fencing_token
+        await stub.ReleaseSandbox(sandbox_pb2.ReleaseSandboxRequest(sandbox_id=sandbox_id, fencing_token=token))

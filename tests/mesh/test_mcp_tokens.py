@@ -6,12 +6,15 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from .access_world import World, open_world
 from .mcp_world import connected, delete, named, post, serving, text_of
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncGenerator[World]:
     """Run a mesh that asks for tokens."""
     async with open_world() as opened:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         search_files,
         write_file,
     )
+    from sandmesh.mcp_tools import MCPConfigConverter, McpTool
     from sandmesh.own_functions import FunctionTool, function_tool
 
 __all__ = [
@@ -78,6 +79,8 @@ __all__ = [
     "ListKernels",
     "ListMcpServers",
     "ListProcesses",
+    "MCPConfigConverter",
+    "McpTool",
     "MoveFile",
     "ReadFile",
     "ReadMultipleFiles",
@@ -120,7 +123,12 @@ __all__ = [
     "write_file",
 ]
 
-_OWN = ("FunctionTool", "function_tool")
+_OTHERS = {
+    "FunctionTool": "own_functions",
+    "function_tool": "own_functions",
+    "MCPConfigConverter": "mcp_tools",
+    "McpTool": "mcp_tools",
+}
 _FUNCTIONS = frozenset(
     {
         "SandboxTool",
@@ -147,9 +155,9 @@ _FUNCTIONS = frozenset(
 
 def __getattr__(name: str) -> object:
     """Load a function, or what makes them, from where it is."""
-    if name not in _FUNCTIONS and name not in _OWN:
+    if name not in _FUNCTIONS and name not in _OTHERS:
         raise AttributeError(f"module 'sandmesh.tools' has no attribute {name!r}")
-    found: object = getattr(import_module("sandmesh.own_functions" if name in _OWN else "sandmesh.functions"), name)
+    found: object = getattr(import_module(f"sandmesh.{_OTHERS.get(name, 'functions')}"), name)
     globals()[name] = found
     return found
 

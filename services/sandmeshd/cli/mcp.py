@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from pydantic import SecretStr, ValidationError
@@ -43,6 +44,10 @@ class Offering:
     user: Annotated[str | None, typer.Option(help="Whose session; by default yours, or the token's.", metavar="ID")] = (
         None
     )
+    mcp_config: Annotated[
+        Path | None,
+        typer.Option(help='Run these MCP servers inside the sandbox: {"mcpServers": {...}}.', metavar="JSON"),
+    ] = None
     manage: Annotated[bool, typer.Option("--manage", help="Offer tools that list, make, switch and end sandboxes.")] = (
         False
     )
@@ -163,10 +168,24 @@ def adapter_settings(where: Where, making: Making, offering: Offering, timeout: 
             env=pairs(making.env),
             limits=limits(making.limit),
             network=tuple(making.network) if making.network else None,
+            mcp_servers=_mcp_servers(offering.mcp_config),
             manage=offering.manage,
             eager=offering.eager,
             timeout=timeout,
         )
+
+
+def _mcp_servers(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        config: object = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"--mcp-config {path} cannot be read: {error}", {"file": str(path)}) from None
+    servers: object = cast("dict[str, object]", config).get("mcpServers") if isinstance(config, dict) else None
+    if not isinstance(servers, dict) or not servers:
+        raise InvalidArgument(f'--mcp-config {path} is no {{"mcpServers": {{name: ...}}}}', {"file": str(path)})
+    return cast("dict[str, Any]", servers)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ class Desk:
         self._lock = asyncio.Lock()
         self._boxes: dict[str, SandboxAsync] = {}
         self._current: SandboxAsync | None = None
+        self._following: dict[str, asyncio.Task[None]] = {}
 
     @property
     def current(self) -> SandboxAsync | None:
@@ -112,24 +113,55 @@ class Desk:
             return await self._own(self.settings.sandbox_type)
         await self._mesh.start()
         [box] = await self._mesh.connect_async(name, self._user, [self.settings.sandbox_type])
-        return box
+        return await self._equipped(box)
 
     async def _own(self, sandbox_type: str) -> SandboxAsync:
         told = self.settings
         box = SandboxAsync(None, told.timeout, told.base_url, self._token, sandbox_type, **told.sandbox_options())
-        return await box.start()
+        return await self._equipped(await box.start())
+
+    async def _equipped(self, box: SandboxAsync) -> SandboxAsync:
+        """Give a sandbox the MCP servers that it is to have and has not."""
+        wanted = self.settings.mcp_servers
+        there = {server.name for server in await box.list_mcp_servers()} if wanted else set[str]()
+        lacking = {name: told for name, told in wanted.items() if name not in there}
+        if lacking:
+            try:
+                servers = await box.add_mcp_servers({"mcpServers": lacking})
+            except BaseException:
+                await box.close()
+                raise
+            for server in servers:
+                if server.state == "FAILED":
+                    log.warning("an MCP server did not start", server=server.name, error=server.error, log=server.log)
+        return box
 
     async def _attached(self, sandbox_id: str) -> SandboxAsync:
         return await SandboxAsync(sandbox_id, self.settings.timeout, self.settings.base_url, self._token).start()
 
     async def _enter(self, box: SandboxAsync) -> SandboxAsync:
         self._current = self._boxes[box.sandbox_id] = box
+        if box.sandbox_id not in self._following:
+            self._following[box.sandbox_id] = asyncio.create_task(self._follow(box), name="sandmesh-mcp-tools")
         log.info("a sandbox is in use", sandbox_id=box.sandbox_id, template=box.sandbox_type)
         self.changed()
         return box
 
+    async def _follow(self, box: SandboxAsync) -> None:
+        """Tell when the tools of a sandbox change."""
+        try:
+            async with box.watch_tools() as changes:
+                async for _ in changes:
+                    if box is self._current:
+                        self.changed()
+        except SandmeshError as error:
+            log.info("changes of a sandbox's tools are not heard of", reason=error.reason)
+
     async def _leave(self, box: SandboxAsync) -> None:
         del self._boxes[box.sandbox_id]
+        following = self._following.pop(box.sandbox_id)
+        following.cancel()
+        await asyncio.wait([following])
         if self._current is box:
             self._current = None
             self.changed()

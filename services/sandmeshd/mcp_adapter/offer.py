@@ -5,9 +5,11 @@ Before there is a sandbox, a type that the SDK has a class for is known by the t
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from mcp import types
+from pydantic import ValidationError
 
 from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.tools import TOOLS, Tool, description, input_schema
@@ -29,18 +31,38 @@ async def offered(desk: Desk) -> list[types.Tool]:
 
 async def _of_sandbox(desk: Desk) -> list[types.Tool]:
     known = _CLASSES.get(desk.settings.sandbox_type)
-    if desk.current is None and known is not None and desk.settings.session is None:
+    only_own = desk.settings.session is None and not desk.settings.mcp_servers
+    if desk.current is None and known is not None and only_own:
         return [_declared(one) for name, one in sorted(TOOLS.items()) if hasattr(known, name)]
-    groups = await (await desk.box()).list_tools()
-    return [_listed(entry["json_schema"]["function"]) for group in groups.values() for entry in group.values()]
+    groups: dict[str, dict[str, Any]] = await (await desk.box()).list_tools()
+    times = Counter(name for group in groups.values() for name in group)
+    return [
+        _listed(entry, name if times[name] == 1 or _is_own(group, name) else f"{group}.{name}")
+        for group, entries in groups.items()
+        for name, entry in entries.items()
+    ]
+
+
+def _is_own(group: str, name: str) -> bool:
+    """Say whether a tool is the sandbox's own: no MCP server takes its name from it."""
+    return name in TOOLS and TOOLS[name].group == group
 
 
 def _declared(tool: type[Tool]) -> types.Tool:
     return types.Tool(name=tool.name, description=description(tool), input_schema=input_schema(tool))
 
 
-def _listed(function: dict[str, Any]) -> types.Tool:
-    schema = function["parameters"]
-    if schema.get("type") != "object":
-        schema = {"type": "object", **schema}
-    return types.Tool(name=function["name"], description=function["description"], input_schema=schema)
+def _listed(entry: dict[str, Any], name: str) -> types.Tool:
+    function: dict[str, Any] = entry["json_schema"]["function"]
+    tool = types.Tool(
+        name=name,
+        title=entry.get("title"),
+        description=function["description"],
+        input_schema={**function["parameters"], "type": "object"},
+        output_schema=entry.get("output_schema"),
+    )
+    try:
+        hints = types.ToolAnnotations.model_validate(entry.get("annotations") or {})
+    except ValidationError:
+        return tool  # a server's own hints, which may be anything
+    return tool.model_copy(update={"annotations": hints}) if entry.get("annotations") else tool

@@ -39,6 +39,9 @@ class AdapterSettings(BaseModel):
     network: tuple[str, ...] | None = None
     """What it may reach: none, public, packages, or hosts; none is the template's default."""
 
+    mcp_servers: dict[str, Any] = Field(default_factory=dict)
+    """MCP servers to run inside the sandbox, by name, as `mcpServers` of a client's configuration says them."""
+
     manage: bool = False
     """Whether there are tools that list, make, switch and end sandboxes."""
 
