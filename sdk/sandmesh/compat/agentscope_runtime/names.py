@@ -1,0 +1,110 @@
+"""Which old name is which here. Module and attribute, written as `module:attribute`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import MappingProxyType
+
+ROOT = "agentscope_runtime"
+HERE = "sandmesh.compat.agentscope_runtime"
+
+_BOXES = {
+    "Sandbox": f"{HERE}.boxes:Sandbox",
+    "SandboxAsync": f"{HERE}.boxes:SandboxAsync",
+    "BaseSandbox": f"{HERE}.boxes:BaseSandbox",
+    "BaseSandboxAsync": f"{HERE}.boxes:BaseSandboxAsync",
+    "FilesystemSandbox": f"{HERE}.boxes:FilesystemSandbox",
+    "FilesystemSandboxAsync": f"{HERE}.boxes:FilesystemSandboxAsync",
+    "DummySandbox": "sandmesh:DummySandbox",
+}
+_BASE_TOOLS = ("run_ipython_cell", "run_shell_command")
+_FILE_TOOLS = (
+    "read_file",
+    "read_multiple_files",
+    "write_file",
+    "edit_file",
+    "create_directory",
+    "list_directory",
+    "directory_tree",
+    "move_file",
+    "search_files",
+    "get_file_info",
+    "list_allowed_directories",
+)
+_TOOLS = {name: f"sandmesh.tools:{name}" for name in (*_BASE_TOOLS, *_FILE_TOOLS)}
+_FUNCTIONS = {name: f"sandmesh.tools:{name}" for name in ("FunctionTool", "function_tool")}
+_SANDBOX_TOOL = {"SandboxTool": "sandmesh.tools:SandboxTool"}
+_MCP = {"MCPConfigConverter": "sandmesh.tools:MCPConfigConverter"}
+_TOOL = {"Tool": "sandmesh.tools:ToolFunction"}
+_REGISTRY = {
+    "SandboxRegistry": "sandmesh:SandboxRegistry",
+    "SandboxConfig": "sandmesh:SandboxConfig",
+    "SandboxType": "sandmesh:SandboxType",
+}
+_MANAGER = {"SandboxManager": f"{HERE}.manager:SandboxManager"}
+_SERVICE = {"SandboxService": "sandmesh:SandboxService"}
+_ENVIRONMENT = {
+    "EnvironmentManager": f"{HERE}.environment:EnvironmentManager",
+    "create_environment_manager": f"{HERE}.environment:create_environment_manager",
+}
+_NONE: dict[str, str] = {}
+
+MODULES = MappingProxyType(
+    {
+        ROOT: _NONE,
+        f"{ROOT}.engine": _NONE,
+        f"{ROOT}.engine.services": {**_SERVICE, **_ENVIRONMENT},
+        f"{ROOT}.engine.services.sandbox": _SERVICE,
+        f"{ROOT}.engine.services.sandbox.sandbox_service": _SERVICE,
+        f"{ROOT}.engine.services.sandbox_service": _SERVICE,
+        f"{ROOT}.engine.services.environment_manager": _ENVIRONMENT,
+        f"{ROOT}.sandbox": {**_BOXES, **_REGISTRY},
+        f"{ROOT}.sandbox.box": _NONE,
+        f"{ROOT}.sandbox.box.sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.base": _BOXES,
+        f"{ROOT}.sandbox.box.base.base_sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.filesystem": _BOXES,
+        f"{ROOT}.sandbox.box.filesystem.filesystem_sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.dummy": _BOXES,
+        f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
+        f"{ROOT}.sandbox.enums": {"SandboxType": "sandmesh:SandboxType"},
+        f"{ROOT}.sandbox.registry": _REGISTRY,
+        f"{ROOT}.sandbox.utils": {"build_image_uri": "sandmesh:build_image_uri"},
+        f"{ROOT}.sandbox.manager": _MANAGER,
+        f"{ROOT}.sandbox.manager.sandbox_manager": _MANAGER,
+        f"{ROOT}.sandbox.tools": {**_FUNCTIONS, **_SANDBOX_TOOL, **_TOOL},
+        f"{ROOT}.sandbox.tools.base": {name: _TOOLS[name] for name in _BASE_TOOLS},
+        f"{ROOT}.sandbox.tools.base.tool": {name: _TOOLS[name] for name in _BASE_TOOLS},
+        f"{ROOT}.sandbox.tools.filesystem": {name: _TOOLS[name] for name in _FILE_TOOLS},
+        f"{ROOT}.sandbox.tools.filesystem.tool": {name: _TOOLS[name] for name in _FILE_TOOLS},
+        f"{ROOT}.sandbox.tools.function_tool": _FUNCTIONS,
+        f"{ROOT}.sandbox.tools.mcp_tool": _MCP,
+        f"{ROOT}.sandbox.tools.sandbox_tool": _SANDBOX_TOOL,
+        f"{ROOT}.sandbox.tools.tool": _TOOL,
+    }
+)
+
+_CLOUD = "it stands for another company's cloud; make a sandbox of your own mesh"
+ABSENT = MappingProxyType(
+    {
+        "GuiSandbox": "there is no desktop yet",
+        "GuiSandboxAsync": "there is no desktop yet",
+        "BrowserSandbox": "there is no browser yet",
+        "BrowserSandboxAsync": "there is no browser yet",
+        "MobileSandbox": "there is no Android yet",
+        "MobileSandboxAsync": "there is no Android yet",
+        "TrainingSandbox": "there are no training environments yet",
+        "CloudSandbox": _CLOUD,
+        "AgentbaySandbox": _CLOUD,
+        "CloudComputerSandbox": _CLOUD,
+        "CloudPhoneSandbox": _CLOUD,
+        "E2bSandBox": _CLOUD,
+    }
+)
+
+
+def find(where: str) -> object:
+    """Give what is at `module:attribute`."""
+    module, _, attribute = where.partition(":")
+    found: object = getattr(import_module(module), attribute)
+    return found
