@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import figures, streams, transfers
+from benchmarks import figures, profiles, streams, transfers
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from sandmesh import SandmeshError
@@ -31,7 +31,7 @@ PLAIN: Mapping[str, Bench] = {
     "at_once": figures.at_once,
 }
 POOLED: Mapping[str, Bench] = {"warm": figures.warm}
-NAMES = ("imports", *PLAIN, *POOLED)
+NAMES = ("imports", *PLAIN, *POOLED, "profile")
 
 
 async def measure(console: Console, names: set[str]) -> list[Figure]:
@@ -44,6 +44,9 @@ async def measure(console: Console, names: set[str]) -> list[Figure]:
                 for name, bench in chosen.items():
                     with console.status(name):
                         found += await measured(name, bench, mesh)
+    if "profile" in names:
+        with console.status("profile"):
+            found += await profiles.profile()
     return found
 
 

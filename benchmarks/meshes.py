@@ -30,18 +30,20 @@ class RunningMesh:
 
 
 @asynccontextmanager
-async def running_mesh(pools: Mapping[str, int] | None = None) -> AsyncGenerator[RunningMesh]:
-    """Run a mesh that ends with the block and leaves nothing."""
+async def running_mesh(pools: Mapping[str, int] | None = None, log: Path | None = None) -> AsyncGenerator[RunningMesh]:
+    """Run a mesh that ends with the block and leaves nothing; with `log` it writes down every step there."""
     environment = {
         **os.environ,
         "SANDMESH_MESH_ID": f"bench-{secrets.token_hex(4)}",
         "SANDMESH_EPHEMERAL": "true",
-        "SANDMESH_LOG_LEVEL": "WARNING",
+        "SANDMESH_LOG_LEVEL": "DEBUG" if log else "WARNING",
     }
     wanted = [argument for name, count in (pools or {}).items() for argument in ("--pool", f"{name}={count}")]
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sandmeshd.cli.user", "up", "-o", "json", *wanted, stdout=subprocess.PIPE, env=environment
-    )
+    command = (sys.executable, "-m", "sandmeshd.cli.user", "up", "-o", "json", *wanted)
+    with (log or Path(os.devnull)).open("wb") as kept:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, stderr=kept if log else None, env=environment
+        )
     try:
         yield RunningMesh(await _address(process), process.pid)
     finally:

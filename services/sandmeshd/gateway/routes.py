@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Final
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from sandmesh._status import translated
@@ -15,6 +17,8 @@ from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
 from sandmeshd.gateway.link import AgentLink, connect
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
+
+log = structlog.get_logger()
 
 _ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
@@ -104,12 +108,14 @@ class Routes:
             link.close()
 
     async def _open(self, sandbox_id: str) -> AgentLink:
+        began = time.monotonic()
         found = await self._resolve(sandbox_id)
         make = partial(AgentLink, sandbox_id, found.sandbox.lease.fencing_token, self._closed, self._silence)
         link = await connect(found.endpoint, make, found.agent_token, self._timeout)
         self._links[sandbox_id] = link
         self._sessions[sandbox_id] = found.sandbox.session_key
         self.metrics.links.set(len(self._links))
+        log.debug("a link is open", sandbox_id=sandbox_id, seconds=round(time.monotonic() - began, 6))
         return link
 
     async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
+import structlog
 from redis import exceptions
 from redis.asyncio import Redis
 
 from sandmesh.errors import Recovering, StoreUnavailable
 from sandmeshd.store.notices import Notices
 from sandmeshd.store.scripts_source import load_scripts
+
+log = structlog.get_logger()
 
 _NO_ANSWER = (
     exceptions.ConnectionError,
@@ -103,8 +107,12 @@ class Store:
 
     async def _execute(self, name: str, *words: str | int | bytes) -> object:
         self.round_trips[name] += 1
-        with _cancellable():
-            return cast("object", await cast("Any", self._client).execute_command(*words))
+        began = time.monotonic()
+        try:
+            with _cancellable():
+                return cast("object", await cast("Any", self._client).execute_command(*words))
+        finally:
+            log.debug("the store answered", script=name, seconds=round(time.monotonic() - began, 6))
 
 
 def prefix_of(mesh_id: str) -> str:

@@ -6,9 +6,12 @@ import asyncio
 import json
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+
+import structlog
 
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, WORKSPACE, Mounts
@@ -31,6 +34,8 @@ from sandmeshd.drivers.bubblewrap.starting import (
 )
 from sandmeshd.drivers.bubblewrap.zygotes import CannotFork, Zygote, ZygoteGone, Zygotes
 from sandmeshd.templates import Template
+
+log = structlog.get_logger()
 
 AT_ONCE = 16
 """Sandboxes that are started at one moment: more would only wait for processors, holding descriptors."""
@@ -119,6 +124,7 @@ class _Birth:
         self._socket = socket_
         self._config = config
         self._line = line
+        self._began = time.monotonic()
 
     async def attend(self) -> None:
         """Return when the agent listens."""
@@ -145,6 +151,8 @@ class _Birth:
                 socket.send_fds(self._socket, [b"go"], doors)
         elif "ready" not in said:
             self._fail(said)
+        seconds = round(time.monotonic() - self._began, 6)
+        log.debug("a sandbox is being born", sandbox_id=self._folder.sandbox_id, said=min(said), seconds=seconds)
         return "ready" in said
 
     def _place(self, pid: int) -> None:

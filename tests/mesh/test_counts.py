@@ -1,0 +1,128 @@
+"""What a create, a call and a release take, counted: speed is guarded so, not by the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandmesh import BaseSandboxAsync
+from sandmesh._call_socket import CallSocket, connect
+from sandmesh._calls import Order
+from sandmesh._framing import Cutter, frame
+from sandmesh._multiplex import CallMux
+from sandmesh._running import run_call
+from sandmesh.api.call.v1 import call_pb2 as pb
+from tests.mesh.conftest import run_mesh
+from tests.mesh.test_metrics import scrape
+
+OURS = "sandmesh_rpcs_total"
+
+
+class Gateway:
+    """A gateway's call socket that answers every start with a result, and keeps count of messages and frames."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.frames: Counter[str] = Counter()
+        self._greeted = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cutter = Cutter()
+        while data := await reader.read(1 << 16):
+            for message in cutter.cut(data):
+                if self._greeted:
+                    self._take(pb.MultiplexRequest.FromString(message), writer)
+                self._greeted = True
+        writer.close()
+
+    def _take(self, request: pb.MultiplexRequest, writer: asyncio.StreamWriter) -> None:
+        self.messages += 1
+        for each in request.frames:
+            kind = str(each.WhichOneof("frame"))
+            self.frames[kind] += 1
+            if kind == "start":
+                result = pb.CallEvent(sequence=1, result=pb.Result(reason=pb.END_REASON_EXITED))
+                batch = pb.CallEventBatch(call_id=each.call_id, events=[result])
+                writer.write(frame(pb.MultiplexResponse(batch=batch).SerializeToString()))
+
+
+@asynccontextmanager
+async def calling(folder: Path) -> AsyncGenerator[tuple[CallMux, Gateway]]:
+    """Carry calls to such a gateway."""
+    gateway = Gateway()
+
+    async def opened() -> CallSocket:
+        found = await connect(f"{folder}/g", ())
+        assert found is not None
+        return found
+
+    async with asyncio.timeout(30), await asyncio.start_unix_server(gateway.serve, f"{folder}/g.calls"):
+        mux = CallMux("unix:g")
+        mux.resume(opened)
+        yield mux, gateway
+        await mux.suspend()
+
+
+async def ask(mux: CallMux, count: int) -> None:
+    """Make calls one after another."""
+    for _ in range(count):
+        await run_call(mux, Order("sb_1", 1, "any", b"{}", 0))
+
+
+async def test_calls_one_after_another_are_a_message_each_that_acknowledges_the_last(tmp_path: Path) -> None:
+    async with calling(tmp_path) as (mux, gateway):
+        await ask(mux, 20)
+        assert gateway.messages == 20
+        assert gateway.frames == {"start": 20, "acknowledge": 19}
+
+
+async def test_calls_at_one_moment_share_their_messages(tmp_path: Path) -> None:
+    async with calling(tmp_path) as (mux, gateway):
+        await ask(mux, 1)
+        before = gateway.messages
+        await asyncio.gather(*(ask(mux, 1) for _ in range(16)))
+        # The first leaves at once, the others together behind it.
+        assert gateway.messages - before == 2
+
+
+async def test_a_create_and_a_release_are_one_rpc_each_and_calls_none() -> None:
+    async with asyncio.timeout(120), run_mesh() as mesh:
+        [page] = await mesh.http.open()
+        async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+            await box.run_ipython_cell("1+1")
+            before = rpcs(await scrape(page))
+            async with BaseSandboxAsync(base_url=mesh.addresses[0]) as other:
+                for _ in range(5):
+                    await other.run_ipython_cell("1+1")
+            assert rpcs(await scrape(page)) - before == {"ConnectSession": 1, "ReleaseSession": 1}
+
+
+def rpcs(page: dict[str, float]) -> Counter[str]:
+    """Give how many RPCs of each method have ended."""
+    found: Counter[str] = Counter()
+    for name, value in page.items():
+        if name.startswith(OURS):
+            found[name.partition("method=")[2].partition(",")[0].rpartition("/")[2]] += int(value)
+    return found
+
+
+async def test_a_cell_forks_nothing_and_a_command_one_process() -> None:
+    async with asyncio.timeout(120), run_mesh() as mesh, BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        pids = [int((await box.run_shell_command("echo $$")).text) for _ in range(3)]
+        assert [pids[1] - pids[0], pids[2] - pids[1]] == [1, 1]
+        for _ in range(5):
+            await box.run_ipython_cell("1+1")
+        assert int((await box.run_shell_command("echo $$")).text) == pids[2] + 1
+
+
+async def test_a_sandbox_is_three_processes() -> None:
+    async with asyncio.timeout(120), run_mesh() as mesh, BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.run_ipython_cell("1+1")
+        # Of its own processes user code sees the kernel and its PID 1; the agent is above them.
+        listed = await box.run_ipython_cell(
+            "import os; sorted(int(name) for name in os.listdir('/proc') if name.isdigit())"
+        )
+        assert listed.text == "[1, 2]"
