@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,10 +18,12 @@ from benchmarks.meshes import processes_below
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.agent_link import open_link
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.processes import readable
 from sandmeshd.drivers.bubblewrap.records import Folders
+from sandmeshd.drivers.bubblewrap.zygotes import Zygote
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
@@ -243,3 +246,25 @@ async def test_a_zygote_that_cannot_start_makes_auto_choose_exec_and_say_why(pat
 async def _refused(driver: Driver, settings: BubblewrapSettings) -> None:
     with pytest.raises(FileNotFoundError):
         await _make(driver, settings, "one")
+
+
+async def test_a_zygote_whose_letting_go_is_cut_short_holds_nothing_open() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    with theirs:
+        letting_go = asyncio.create_task(Zygote(ours, os.pidfd_open(os.getpid())).close())
+        async with asyncio.timeout(20):
+            await readable(theirs.fileno())
+        letting_go.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await letting_go
+    assert ours.fileno() == -1
+
+
+async def test_a_driver_that_ended_starts_no_zygote(paths: MeshPaths) -> None:
+    settings = _fork(paths)
+    async with open_driver(settings) as driver:
+        await _make(driver, settings, "one")
+        await _delete(driver, "one")
+    with pytest.raises(SandboxStartFailed, match="let its zygotes go"):
+        await _make(driver, settings, "two")

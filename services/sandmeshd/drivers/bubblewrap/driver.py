@@ -253,5 +253,7 @@ class BubblewrapDriver:
         finally:
             for task in self._standing_by:
                 task.cancel()
+            if self._standing_by:
+                await asyncio.wait(set(self._standing_by))
             await self._ways.close()
             await self._tracker.close()

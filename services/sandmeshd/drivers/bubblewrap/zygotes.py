@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,22 +105,25 @@ class Zygote:
         log.warning("a zygote takes no more requests; the next create starts another")
 
     async def close(self) -> None:
-        """Let it go: it ends when the last sandbox that it forked did."""
-        if self._end is not None:
-            self._end.cancel()
-            await asyncio.wait([self._end])
+        """Let it go: it ends when the last sandbox that it forked did. Cut short, this holds nothing open either."""
         try:
+            if self._end is not None:
+                self._end.cancel()
+                await asyncio.wait([self._end])
             with suppress(TimeoutError, OSError):
-                self._control.shutdown(socket.SHUT_WR)
-                async with asyncio.timeout(END_SECONDS):
-                    await readable(self._control.fileno())
-                    if not parsed(self._control.recv(TAIL_BYTES)).get("living"):
-                        await readable(self._pidfd)
+                await self._last_words()
         finally:
             # In a task that was cancelled, the end of the time comes as another cancellation on some Pythons.
             self._control.close()
             reap(self._pidfd)
             os.close(self._pidfd)
+
+    async def _last_words(self) -> None:
+        self._control.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(END_SECONDS):
+            await readable(self._control.fileno())
+            if not parsed(self._control.recv(TAIL_BYTES)).get("living"):
+                await readable(self._pidfd)
 
 
 class Zygotes:
@@ -132,13 +135,16 @@ class Zygotes:
         self._filter = agent_filter
         self._starting: dict[Kind, asyncio.Task[Zygote]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def of(self, mounts: Mounts, variables: Mapping[str, str]) -> Zygote:
         """Give the zygote for such sandboxes, started now where there is none.
 
         Raises:
-            CannotFork: None can be started.
+            CannotFork: None can be started, or all were let go.
         """
+        if self._closed:
+            raise CannotFork("the driver has let its zygotes go")
         kind = Kind.of(mounts, variables)
         task = self._starting.get(kind)
         if task is None or (task.done() and not _lives(task)):
@@ -184,9 +190,10 @@ class Zygotes:
 
     def _launch(self, mounts: Mounts, output: int) -> Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
-        ours.setblocking(False)
-        with theirs, memory_file(self._filter) as seccomp:
+        with ExitStack() as stack, theirs, memory_file(self._filter) as seccomp:
+            stack.enter_context(ours)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+            ours.setblocking(False)
             passed = theirs.fileno(), seccomp
             process = subprocess.Popen(
                 zygote_arguments(self._view, mounts, passed, self._settings.ends_with_driver),
@@ -199,9 +206,11 @@ class Zygotes:
                 start_new_session=True,
                 umask=0o022,
             )
-        # It may outlive this process, and nobody waits for it by this object.
-        process.returncode = 0
-        return Zygote(ours, os.pidfd_open(process.pid))
+            # It may outlive this process, and nobody waits for it by this object.
+            process.returncode = 0
+            zygote = Zygote(ours, os.pidfd_open(process.pid))
+            stack.pop_all()
+        return zygote
 
     def _told(self, mounts: Mounts, kind: Kind) -> dict[str, object]:
         seeds = [(f"{ENVIRONMENT}/home/{name}", f"{HOME}/{name}") for name in mounts.home_files]
@@ -210,7 +219,8 @@ class Zygotes:
         return {"view": view, "python": f"{ENVIRONMENT}/bin/python", "environment": dict(kind.variables)}
 
     async def close(self) -> None:
-        """Let all go."""
+        """Let all go, and start no other."""
+        self._closed = True
         for kind in list(self._starting):
             self._forget(kind)
         if self._closing:
