@@ -34,6 +34,10 @@ class Runtime:
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a create waits at the gate."""
     changes: set[asyncio.Queue[pb.RuntimeSandbox]] = field(default_factory=set[asyncio.Queue[pb.RuntimeSandbox]])
+    started: list[asyncio.Task[asyncio.subprocess.Process]] = field(
+        default_factory=list[asyncio.Task[asyncio.subprocess.Process]]
+    )
+    """Every process that ever was: however often those who wait for one are cancelled, `close` ends it."""
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -50,17 +54,26 @@ class Runtime:
         process.send_signal(signal.SIGKILL)
         await process.wait()
 
+    async def start(self) -> asyncio.subprocess.Process:
+        starting = asyncio.create_task(asyncio.create_subprocess_exec("sleep", "infinity", start_new_session=True))
+        self.started.append(starting)
+        return await asyncio.shield(starting)
+
     async def close(self) -> None:
-        for sandbox_id in list(self.processes):
-            await self.remove(sandbox_id)
+        for starting in self.started:
+            await _end(await starting)
 
     async def remove(self, sandbox_id: str) -> None:
         process = self.processes.pop(sandbox_id, None)
         self.sandboxes.pop(sandbox_id, None)
         if process is not None:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
 
 
 class ProcessDriver:
@@ -95,13 +108,12 @@ class ProcessDriver:
             raise WrongState("the template is not prepared", {"state": "bare"})
         if runtime.failures:
             raise runtime.failures.pop(0)
-        process = await asyncio.create_subprocess_exec("sleep", "infinity", start_new_session=True)
+        process = await runtime.start()
         try:
             runtime.entered.set()
             await runtime.gate.wait()
         except asyncio.CancelledError:
-            process.kill()
-            await process.wait()
+            await _end(process)
             raise
         runtime.created.append(request)
         sandbox = pb.RuntimeSandbox(
