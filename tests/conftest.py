@@ -27,7 +27,8 @@ def machine_is_as_before(tmp_path_factory: pytest.TempPathFactory) -> Generator[
     yield
     leaks.wait_for_ends(iter(set(leaks.marked_processes(mark)) - running), leaks.GRACE_SECONDS)
     processes = [f"process {pid}: {what}" for pid, what in leaks.marked_processes(mark).items() if pid not in running]
-    left = [*processes, *leaks.look(temporary).left_since(before)]
+    stays = leaks.settled(lambda: leaks.look(temporary), before, leaks.GRACE_SECONDS)
+    left = [*processes, *stays.left_since(before)]
     if left:
         pytest.fail("the run left this on the machine:\n" + "\n".join(left), pytrace=False)
 

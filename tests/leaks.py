@@ -15,14 +15,16 @@ import re
 import resource
 import select
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandmeshd.runtime.paths import default_runtime_directory, default_state_directory
 
-GRACE_SECONDS = 5.0
+# Only a run that left something takes so long.
+GRACE_SECONDS = 30.0
+POLL_SECONDS = 0.1
 OURS = re.compile(r"sandmesh|bwrap|valkey")
 
 
@@ -91,6 +93,20 @@ class Machine:
             *(f"folder {name}" for name in sorted(self.folders - before.folders)),
         ]
 
+    def also_in(self, later: Machine) -> Machine:
+        """Give what is here and there."""
+        return Machine(self.mounts & later.mounts, self.cgroups & later.cgroups, self.folders & later.folders)
+
+
+def settled(look: Callable[[], Machine], before: Machine, seconds: float) -> Machine:
+    """Give what stays: others on the machine make and remove the like meanwhile, and what is left stays for ever."""
+    deadline = time.monotonic() + seconds
+    found = look()
+    while found.left_since(before) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        found = found.also_in(look())
+    return found
+
 
 def look(temporary: Path) -> Machine:
     """Look at the machine; `temporary` is the folder of the run's own temporary files."""
@@ -109,13 +125,28 @@ def _cgroups() -> frozenset[str]:
 
 
 def _folders() -> frozenset[str]:
-    """Give the folders of meshes that no process holds, and those that are for sockets."""
-    meshes = list(default_state_directory().glob("meshes/*"))
-    held = {path.name for path in meshes if _is_held(path / "lock")}
-    sockets = {hashlib.sha256(name.encode()).hexdigest()[:10] for name in held}
+    """Give the folders of meshes that no process holds or was told of, and those that are for sockets."""
+    meshes = {path: _sockets_of(path) for path in default_state_directory().glob("meshes/*")}
+    told = _told()
+    held = {path.name for path, name in meshes.items() if told(path.name) or told(name) or _is_held(path / "lock")}
+    sockets = {_sockets_of(path) for path in meshes if path.name in held}
     runtime = [path for path in default_runtime_directory().glob("*") if path.name not in sockets]
     temporary = [path for path in Path("/tmp").glob("sandmesh*") if path != default_runtime_directory()]
     return frozenset(str(path) for path in (*runtime, *temporary, *(path for path in meshes if path.name not in held)))
+
+
+def _sockets_of(mesh: Path) -> str:
+    return hashlib.sha256(mesh.name.encode()).hexdigest()[:10]
+
+
+def _told() -> Callable[[str], bool]:
+    """Give what says whether a name is in the arguments or the environment of a living process."""
+    found: list[bytes] = []
+    for file in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
+        with suppress(OSError):
+            found.append(file.read_bytes())
+    words = b"\0".join(found)
+    return lambda name: name.encode() in words
 
 
 def _is_held(lock: Path) -> bool:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_a_folder_that_is_left_is_named() -> None:
     after = leaks.Machine(frozenset({"/old", "/new"}), frozenset(), frozenset({"kept", "left"}))
     assert after.left_since(before) == ["mount /new", "folder left"]
     assert before.left_since(after) == []
+
+
+def test_what_others_had_for_a_moment_is_not_counted() -> None:
+    def with_folders(*names: str) -> leaks.Machine:
+        return leaks.Machine(frozenset(), frozenset(), frozenset(names))
+
+    looks = chain([with_folders("kept", "left", "theirs")], repeat(with_folders("left", "theirs too")))
+    stays = leaks.settled(lambda: next(looks), with_folders("kept"), 1.5 * leaks.POLL_SECONDS)
+    assert stays.left_since(with_folders("kept")) == ["folder left"]
 
 
 @pytest.mark.parametrize(("require", "expected"), [("", "1 skipped, 1 error"), ("all", "1 failed, 1 error")])
