@@ -8,6 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,15 +18,51 @@ import pytest
 from sandmeshd.runtime.paths import default_state_directory
 
 PROGRAM = """
-import json, os, sys, time
+import json, sys
 from sandmesh import BaseSandbox
 box = BaseSandbox()
 box.start()
 print(json.dumps({"answer": box.run_ipython_cell("6*7").text.strip()}), flush=True)
-if "--wait" in sys.argv:
-    time.sleep(600)
+sys.stdin.read()
 box.close()
 """
+SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where private meshes keep what they have: apart from those of others, with whom they share what is built."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs are told of it."""
+        told = {"STATE": f"{self.folder}/state", "RUNTIME": f"{self.folder}/run"}
+        return {**os.environ, **{f"SANDMESH_{name}_DIRECTORY": value for name, value in told.items()}}
+
+    @property
+    def meshes(self) -> list[str]:
+        """The private meshes that have a directory."""
+        return [path.name for path in self.folder.glob("state/meshes/private-*")]
+
+    @property
+    def sockets(self) -> list[Path]:
+        """What there is of sockets."""
+        return [path for path in self.folder.glob("run/*") if path.is_dir()]
+
+
+@pytest.fixture
+def home() -> Generator[Home]:
+    """Give a home whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="sm-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        for built in default_state_directory().glob("cache/*/[0-9a-f]*"):
+            place = folder / "state" / built.relative_to(default_state_directory())
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(built)
+        yield Home(folder)
 
 
 def descendants(pid: int) -> set[int]:
@@ -47,11 +86,6 @@ def descendants(pid: int) -> set[int]:
 def command_line(pid: int) -> str:
     """Give a process's arguments."""
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
-def meshes() -> set[str]:
-    """Give the private meshes that have a directory."""
-    return {path.name for path in (default_state_directory() / "meshes").glob("private-*")}
 
 
 async def gone(pids: set[int], timeout: float) -> set[int]:
@@ -80,51 +114,50 @@ def _ended(loop: asyncio.AbstractEventLoop, descriptor: int, event: asyncio.Even
     event.set()
 
 
-async def start(*options: str) -> tuple[asyncio.subprocess.Process, dict[str, str]]:
+async def start(home: Home) -> tuple[asyncio.subprocess.Process, set[int]]:
+    """Run a program up to its answer; give it and all that runs below it. It ends when its standard input does."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, *options, stdout=subprocess.PIPE, start_new_session=True
-    )
+        *(sys.executable, "-c", PROGRAM),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=home.environment,
+    )  # fmt: skip
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), 60)
-    return process, json.loads(line)
+    assert json.loads(line)["answer"] == "42"
+    below = descendants(process.pid)
+    assert len(below) >= 4, "mesh, store, sandbox and agent run"
+    return process, below
 
 
-async def test_a_program_needs_no_server_and_leaves_none() -> None:
-    before = meshes()
-    process, said = await start()
-    assert said["answer"] == "42"
-    assert await asyncio.wait_for(process.wait(), 20) == 0
-    for _ in range(200):
-        if meshes() <= before:
-            break
-        await asyncio.sleep(0.02)
-    assert meshes() <= before
+async def test_a_program_needs_no_server_and_leaves_none(home: Home) -> None:
+    process, below = await start(home)
+    assert len(home.meshes) == 1
+    await asyncio.wait_for(process.communicate(b""), SECONDS)
+    assert process.returncode == 0
+    assert await gone(below, SECONDS) == set()
+    assert (home.meshes, home.sockets) == ([], [])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_killed_program_takes_its_mesh_and_sandboxes_along(number: signal.Signals) -> None:
-    before = meshes()
-    process, said = await start("--wait")
-    assert said["answer"] == "42"
-    below = descendants(process.pid)
-    assert len(below) >= 4, "mesh, store, sandbox and agent run"
+async def test_a_killed_program_takes_its_mesh_and_sandboxes_along(home: Home, number: signal.Signals) -> None:
+    process, below = await start(home)
+    assert len(home.meshes) == 1
     process.send_signal(number)
-    await process.wait()
-    assert await gone(below, 2.0) == set()
-    assert meshes() <= before
+    await process.communicate(b"")
+    assert await gone(below, SECONDS) == set()
+    assert (home.meshes, home.sockets) == ([], [])
 
 
-async def test_a_killed_mesh_takes_its_sandboxes_along_and_the_next_start_sweeps_its_state() -> None:
-    process, _ = await start("--wait")
+async def test_a_killed_mesh_takes_its_sandboxes_along_and_the_next_start_sweeps_its_state(home: Home) -> None:
+    process, below = await start(home)
     try:
-        below = descendants(process.pid)
         (mesh,) = [pid for pid in below if "sandmeshd.cli.private" in command_line(pid)]
         os.kill(mesh, signal.SIGKILL)
-        assert await gone(below, 5.0) == set()
+        assert await gone(below, SECONDS) == set()
     finally:
         process.kill()
-        await process.wait()
-    before = meshes()
-    next_one, _ = await start()
-    await asyncio.wait_for(next_one.wait(), 20)
-    assert not meshes() & before
+        await process.communicate(b"")
+    [left] = home.meshes
+    next_one, _ = await start(home)
+    assert left not in home.meshes
+    await asyncio.wait_for(next_one.communicate(b""), SECONDS)
+    assert next_one.returncode == 0
