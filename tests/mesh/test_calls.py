@@ -19,6 +19,7 @@ from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import CallNotFound, InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, TooLarge, WrongState
 from sandmeshd.mesh import Mesh
 from sandmeshd.runtime.channels import open_channel
+from tests.mesh.test_metrics import scrape
 
 Answer = pb.RunCallResponse | pb.OpenCallResponse | pb.AttachCallResponse
 
@@ -42,6 +43,11 @@ class Box:
     def attach(self, call_id: str, after: int = 0) -> AsyncIterable[pb.AttachCallResponse]:
         place = pb.Attach(sandbox_id=self.sandbox.sandbox_id, call_id=call_id, after_sequence=after)
         return self.calls.AttachCall(pb.AttachCallRequest(attach=place))
+
+    async def send_line(self, call_id: str) -> None:
+        line = pb.Input(sequence=1, data=b"\n")
+        request = pb.SendInputRequest(sandbox_id=self.sandbox.sandbox_id, call_id=call_id, input=line)
+        await self.calls.SendInput(request)
 
 
 @pytest.fixture
@@ -79,10 +85,15 @@ async def test_events_are_numbered_without_gaps_and_end_with_one_result(box: Box
     assert (found[-1].result.exit_code, found[-1].result.is_error) == (4, True)
 
 
-async def test_a_call_goes_on_without_its_caller_and_another_gets_the_rest(box: Box) -> None:
-    stream = box.calls.RunCall(pb.RunCallRequest(start=box.start("echo one; sleep 0.7; echo two", "c1")))
+async def test_a_call_goes_on_without_its_caller_and_another_gets_the_rest(box: Box, mesh: Mesh) -> None:
+    [page] = await mesh.http.open()
+    start = box.start("echo one; read -r line; echo two", "c1", takes_input=True)
+    stream = box.calls.RunCall(pb.RunCallRequest(start=start))
     seen = await first_output(stream)
     stream.cancel()
+    while (await scrape(page))["sandmesh_open_rpcs{method=sandmesh.api.call.v1.CallService/RunCall}"]:
+        pass
+    await box.send_line("c1")
     rest = await events(box.attach("c1", seen.sequence))
     assert output([seen, *rest]) == b"one\ntwo\n"
     assert rest[0].sequence == seen.sequence + 1
@@ -99,12 +110,14 @@ async def test_the_same_call_id_runs_once_and_answers_twice(box: Box) -> None:
 
 
 async def test_of_two_callers_at_once_the_later_follows_and_the_earlier_is_told(box: Box) -> None:
-    early = asyncio.create_task(events(box.run(box.start("echo up; sleep 0.3; echo on", "shared"))))
-    found = await events(box.attach("shared"))
-    # What the first had acknowledged by then is not kept for the second.
-    assert output(found).endswith(b"on\n")
+    early = box.run(box.start("echo up; read -r line; echo on", "shared", takes_input=True))
+    await first_output(early)
+    later = asyncio.create_task(events(box.attach("shared")))
     with pytest.raises(WrongState, match="another caller attached"), translated():
-        await early
+        await events(early)
+    await box.send_line("shared")
+    # What the first had acknowledged by then is not kept for the second.
+    assert output(await later).endswith(b"on\n")
 
 
 async def test_a_cancelled_call_still_gives_its_result(box: Box) -> None:

@@ -46,17 +46,19 @@ def test_a_box_states_its_times_renews_itself_and_tells_its_life(sandmesh: Comma
 
 
 def test_events_are_followed_as_they_happen(sandmesh: Commands, address: str) -> None:
-    following = sandmesh.start("events", "-f", "-o", "json", "--tail", "1")
-    try:
-        with BaseSandbox(base_url=address) as box:
+    with BaseSandbox(base_url=address):
+        following = sandmesh.start("events", "-f", "-o", "json", "--tail", "1")
+        try:
             assert following.stdout is not None
-            for line in following.stdout:
-                event = json.loads(line)
-                if (event["sandbox_id"], event["kind"]) == (box.sandbox_id, "leased"):
-                    break
-    finally:
-        following.terminate()
-        following.communicate(timeout=20)
+            assert following.stdout.readline(), "what was before is told first"
+            with BaseSandbox(base_url=address) as box:
+                for line in following.stdout:
+                    event = json.loads(line)
+                    if (event["sandbox_id"], event["kind"]) == (box.sandbox_id, "leased"):
+                        break
+        finally:
+            following.terminate()
+            following.communicate(timeout=20)
 
 
 def test_a_mesh_that_is_well_has_nothing_to_sweep(sandmesh: Commands, address: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from sandmesh import BaseSandboxAsync, ProcessAsync, SandboxService, errors
-from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmeshd.mesh import Mesh
 from sandmeshd.runtime.channels import open_channel
@@ -64,11 +64,15 @@ async def test_a_sandbox_that_was_released_is_lost_with_that_reason(mesh: Mesh) 
 async def test_a_sandbox_whose_lease_ran_out_is_lost_with_that_reason(mesh: Mesh) -> None:
     async with open_channel(mesh.addresses[0]) as channel:
         slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
-        request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot], ttl=Duration(seconds=2))
+        request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot])
         answer = await session_pb2_grpc.SessionServiceStub(channel).ConnectSession(request)
         (record,) = answer.session.sandboxes.values()
         async with BaseSandboxAsync(record.sandbox_id, base_url=mesh.addresses[0]) as box:
-            assert "ran out" in (await lost(await waiting(box))).facts["detail"]
+            process = await waiting(box)
+            shorter = sandbox_pb2.RenewLeaseRequest(sandbox_id=record.sandbox_id, ttl=Duration(nanos=1_000_000))
+            shorter.fencing_token = record.lease.fencing_token
+            await sandbox_pb2_grpc.SandboxServiceStub(channel).RenewLease(shorter)
+            assert "ran out" in (await lost(process)).facts["detail"]
 
 
 async def test_calls_of_a_box_that_was_closed_say_so(mesh: Mesh) -> None:

@@ -57,7 +57,7 @@ async def test_calls_creates_and_pools_are_counted_as_they_happen() -> None:
             while not (await scrape(page))["sandmesh_egress_refusals_total"]:
                 pass
             waiting = asyncio.create_task(box.call_tool("run_shell_command", {"command": "sleep 60"}))
-            while not (seen := await scrape(page)).get("sandmesh_open_calls"):
+            while (seen := await scrape(page))["sandmesh_calls_started_total{tool=run_shell_command}"] < 5:
                 pass
             waiting.cancel()
             await asyncio.wait([waiting])
@@ -69,6 +69,7 @@ async def test_calls_creates_and_pools_are_counted_as_they_happen() -> None:
         assert seen["sandmesh_call_seconds_sum{tool=run_shell_command}"] >= 0.2
         assert seen["sandmesh_call_output_bytes_total"] > 0
         assert seen["sandmesh_call_input_bytes_total"] > len('{"command": "echo hi"}')
+        assert seen["sandmesh_open_calls"] == 1
         assert seen["sandmesh_agent_links"] == 1
         assert seen["sandmesh_open_rpcs{method=sandmesh.api.call.v1.CallService/Multiplex}"] == 1
         assert seen["sandmesh_leases"] == 1
@@ -79,9 +80,9 @@ async def test_calls_creates_and_pools_are_counted_as_they_happen() -> None:
         assert seen["sandmesh_creates_total{result=ready}"] >= 1
         assert seen["sandmesh_create_seconds_count"] == seen["sandmesh_creates_total{result=ready}"]
         assert seen["sandmesh_rpcs_total{method=sandmesh.api.session.v1.SessionService/ConnectSession,reason=OK}"] == 1
-        while (seen := await scrape(page)).get("sandmesh_deletes_total", 0) < 1:
-            pass
-        assert seen["sandmesh_open_calls"] == 0
+        async with asyncio.timeout(30):
+            while (seen := await scrape(page)).get("sandmesh_deletes_total", 0) < 1 or seen["sandmesh_open_calls"]:
+                pass
         assert seen["sandmesh_leases"] == 0
 
 

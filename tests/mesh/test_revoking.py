@@ -75,7 +75,8 @@ async def test_the_call_of_a_revoked_token_goes_on_for_its_owner(world: World) -
     owned = await world.own("ada")
     stub = call_pb2_grpc.CallServiceStub(world.channel)
     frame = begin(owned.sandbox_id)
-    stream = stub.RunCall(call_pb2.RunCallRequest(start=frame.start), metadata=world.metadata("short"))
+    stream: Any = stub.RunCall(call_pb2.RunCallRequest(start=frame.start), metadata=world.metadata("short"))
+    await stream.read()
     await revoke(world, short.token.token_id)
     with pytest.raises(Unauthenticated):
         await read_to_end(stream)
@@ -88,7 +89,7 @@ async def test_the_call_of_a_revoked_token_goes_on_for_its_owner(world: World) -
 
 async def test_a_token_that_expires_in_mid_use_ends_its_streams(world: World) -> None:
     owned = await world.own("ada")
-    await world.token("brief", "ada", Duration(seconds=3))
+    await world.token("brief", "ada", Duration(seconds=6))
     for stream in await open_streams(world, "brief", owned.sandbox_id):
         with pytest.raises(Unauthenticated, match="expired"):
             await read_to_end(stream)

@@ -77,8 +77,11 @@ async def test_tokens_are_made_listed_and_revoked_by_command(up: Up) -> None:
         assert "expire_time" in laptop
         assert "expire_time" not in operator
         assert secret not in out
+        running = asyncio.create_task(box.run_shell_command("sleep 600"))
         _, out, _ = await sandmesh("token", "revoke", "laptop", "--base-url", up.unix)
         assert out == f"laptop ({laptop['token_id']}) is revoked\n"
+        with pytest.raises(Unauthenticated, match="revoked"):
+            await running
         with pytest.raises(Unauthenticated, match="revoked"):
             await box.get_info()
         await sandmesh("kill", "--all", "--base-url", up.unix)

@@ -11,6 +11,7 @@ import sys
 import termios
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from sandmesh import BaseSandboxAsync
 from sandmeshd.mesh import Mesh
@@ -25,9 +26,10 @@ COMMAND = (sys.executable, "-m", "sandmeshd.cli.user")
 class Screen:
     """The other side of a terminal: what is shown there, and keys."""
 
-    def __init__(self, master: int, slave: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, master: int, slave: int, before: list[Any], process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.slave = slave
+        self.before = before
         self._master = master
         self._shown = ""
         self._news = asyncio.Event()
@@ -57,12 +59,13 @@ async def sitting_at(*arguments: str) -> AsyncGenerator[Screen]:
     """Run the command at a terminal of 33 rows and 111 columns."""
     master, slave = os.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
+    before = termios.tcgetattr(slave)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", SITS_AT, *COMMAND, *arguments),
         stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
     )  # fmt: skip
     try:
-        yield Screen(master, slave, process)
+        yield Screen(master, slave, before, process)
     finally:
         asyncio.get_running_loop().remove_reader(master)
         if process.returncode is None:
@@ -76,7 +79,6 @@ async def test_a_shell_is_a_real_terminal_that_is_left_as_it_was(mesh: Mesh) -> 
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
         arguments = ("shell", box.sandbox_id, "--base-url", mesh.addresses[0])
         async with sitting_at(*arguments) as screen:
-            before = termios.tcgetattr(screen.slave)
             await screen.until("$ ")
             screen.type(b"stty size\r")
             await screen.until("33 111")
@@ -89,7 +91,7 @@ async def test_a_shell_is_a_real_terminal_that_is_left_as_it_was(mesh: Mesh) -> 
             await screen.until("$ ")
             screen.type(b"exit 7\r")
             assert await asyncio.wait_for(screen.process.wait(), 20) == 7
-            assert termios.tcgetattr(screen.slave) == before
+            assert termios.tcgetattr(screen.slave) == screen.before
 
 
 async def test_exec_it_runs_a_program_at_the_terminal(mesh: Mesh) -> None:

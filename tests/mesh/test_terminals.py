@@ -11,6 +11,8 @@ from sandmesh import BaseSandboxAsync, Output, ProcessAsync, errors
 from sandmeshd.mesh import Mesh
 
 CTRL_C, CTRL_D, CTRL_Z = b"\x03", b"\x04", b"\x1a"
+# It speaks once the terminal is its own: a shell that is still about to start something takes the keys itself.
+JOB = "sh -c 'echo going; exec sleep 1000'\n"
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ async def test_a_new_size_is_told_to_what_runs_there(box: BaseSandboxAsync) -> N
 
 async def test_ctrl_c_interrupts_what_runs_and_the_shell_goes_on(box: BaseSandboxAsync) -> None:
     process = await shell(box)
-    await process.write("echo going; sleep 1000\n")
+    await process.write(JOB)
     await process.wait_for_log("^going")
     await process.write(CTRL_C)
     await process.write("echo code=$?; exit 4\n")
@@ -60,7 +62,7 @@ async def test_ctrl_c_interrupts_what_runs_and_the_shell_goes_on(box: BaseSandbo
 
 async def test_jobs_are_stopped_continued_and_ended(box: BaseSandboxAsync) -> None:
     process = await shell(box)
-    await process.write("echo going; sleep 1000\n")
+    await process.write(JOB)
     await process.wait_for_log("^going")
     await process.write(CTRL_Z)
     await process.wait_for_log("Stopped")
