@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import AsyncGenerator, Callable
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweeping import remove
+from sandmeshd.runtime.paths import default_state_directory
 
 MeshMaker = Callable[..., AbstractAsyncContextManager[Mesh]]
 
@@ -36,3 +41,39 @@ async def mesh() -> AsyncGenerator[Mesh]:
     """Run a mesh with the default settings."""
     async with run_mesh() as running:
         yield running
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where private meshes keep what they have: apart from those of others, with whom they share what is built."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What programs are told of it."""
+        told = {"STATE": f"{self.folder}/state", "RUNTIME": f"{self.folder}/run"}
+        return {**os.environ, **{f"SANDMESH_{name}_DIRECTORY": value for name, value in told.items()}}
+
+    @property
+    def meshes(self) -> list[str]:
+        """The private meshes that have a directory."""
+        return [path.name for path in self.folder.glob("state/meshes/private-*")]
+
+    @property
+    def sockets(self) -> list[Path]:
+        """What there is of sockets."""
+        return [path for path in self.folder.glob("run/*") if path.is_dir()]
+
+
+@pytest.fixture
+def home() -> Generator[Home]:
+    """Give a home whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="sm-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        for built in default_state_directory().glob("cache/*/[0-9a-f]*"):
+            place = folder / "state" / built.relative_to(default_state_directory())
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(built)
+        yield Home(folder)

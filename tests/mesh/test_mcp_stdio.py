@@ -14,18 +14,19 @@ from mcp import Client, MCPError, StdioServerParameters
 from sandmesh import SandboxAsync, errors
 from sandmeshd.mesh import Mesh
 
+from .conftest import Home
 from .mcp_world import INITIALIZE, text_of
-from .test_private import descendants, gone, meshes
+from .test_private import SECONDS, descendants, gone
 
 ADAPTER = [sys.executable, "-m", "sandmeshd.cli.user", "mcp"]
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 CLIENT = """
-import asyncio, sys
+import asyncio, os, sys
 from mcp import Client, StdioServerParameters
 
 async def main():
-    server = StdioServerParameters(command=sys.argv[1], args=sys.argv[2:])
+    server = StdioServerParameters(command=sys.argv[1], args=sys.argv[2:], env=dict(os.environ))
     async with Client(server) as client:
         result = await client.call_tool("run_ipython_cell", {"code": "6 * 7"})
         print(result.content[0].text, flush=True)
@@ -113,19 +114,20 @@ async def test_an_adapter_that_is_told_to_end_gives_its_sandbox_back_and_writes_
         await SandboxAsync(sandbox["sandbox_id"], base_url=mesh.addresses[0]).start()
 
 
-async def test_a_client_that_is_killed_takes_adapter_private_mesh_and_sandbox_along() -> None:
-    before = meshes()
+async def test_a_client_that_is_killed_takes_adapter_private_mesh_and_sandbox_along(home: Home) -> None:
     client = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CLIENT, *ADAPTER, stdout=asyncio.subprocess.PIPE, start_new_session=True
-    )
+        *(sys.executable, "-c", CLIENT, *ADAPTER),
+        stdout=asyncio.subprocess.PIPE, start_new_session=True, env=home.environment,
+    )  # fmt: skip
     assert client.stdout is not None
     assert (await asyncio.wait_for(client.stdout.readline(), 60)).strip() == b"42"
     below = descendants(client.pid)
     assert len(below) >= 5, "adapter, mesh, store, sandbox and agent run"
+    assert len(home.meshes) == 1
     client.send_signal(signal.SIGKILL)
     await client.wait()
-    assert await gone(below, 10.0) == set()
-    assert meshes() <= before
+    assert await gone(below, SECONDS) == set()
+    assert home.meshes == []
 
 
 async def test_a_line_that_is_no_message_harms_nothing(mesh: Mesh) -> None:
