@@ -40,7 +40,8 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _below(root: int) -> list[int]:
+def below(root: int) -> list[int]:
+    """Give a process and all below it."""
     parents = _parents()
     found = [root]
     for pid in found:
@@ -60,7 +61,7 @@ def _descriptors() -> list[str]:
 
 def leftovers(paths: MeshPaths) -> set[str]:
     """Give everything on this machine that belongs to a mesh of this process."""
-    processes = {f"process {pid}" for pid in _below(os.getpid())}
+    processes = {f"process {pid}" for pid in below(os.getpid())}
     mounts = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(paths.state_root) in line}
     roots = (paths.sandboxes, paths.agents)
     folders = {str(path) for root in roots for pattern in ("*", "*/*") for path in root.glob(pattern)}
@@ -73,7 +74,7 @@ def processes(paths: MeshPaths, sandbox_id: str) -> list[int]:
     """Give a sandbox's processes, PID 1 first."""
     init = Folders(paths).folder(sandbox_id).status_value("child-pid")
     assert init is not None
-    return _below(init)
+    return below(init)
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ async def subject(
         boundary=Boundary(
             writable_mounts=WRITABLE,
             processes=lambda sandbox_id: processes(paths, sandbox_id),
-            hidden=(str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
+            hidden=("/var/lib", str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
         ),
     )
     await sweep_state(paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import socket
 import sys
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.egress import Egress
 from sandmeshd.agent.engine import Engine, Held, Identity
+from sandmeshd.agent.inside import syscalls
 from sandmeshd.agent.kernels import open_jupyter, open_kernel
 from sandmeshd.agent.kernelset import Kernels
 from sandmeshd.agent.link import serve_links
@@ -48,12 +51,14 @@ async def open_agent(
         OSError: The namespaces of user code could not be made, or the address cannot be listened at.
     """
     python, environment = config.python, dict(config.environment)
-    control.send(describe(python, environment, config.hidden_directory, config.seccomp_filter))
+    control.send(describe(python, environment, config.hidden_directory, config.seccomp_filter, config.user_id))
     if config.max_file_bytes:
         # The file tools write here. Python ignores the signal, so that a write which is too much just fails.
         resource.setrlimit(resource.RLIMIT_FSIZE, (config.max_file_bytes, config.max_file_bytes))
+    own = os.geteuid()
+    _touch_files_as(config.user_id)
     async with AsyncExitStack() as stack:
-        processes = Processes(control, Limits(config.max_processes or _PROCESSES, config.max_file_bytes))
+        processes = Processes(control, _limits(config))
         stack.callback(processes.close)
         kernels = _kernels(stack, config, processes, memory)
         programs = Programs(processes, config.workspace, environment, memory)
@@ -61,9 +66,29 @@ async def open_agent(
         engine = _engine(config, _tools(stack, config, kernels, Shell(programs), processes))
         stack.push_async_callback(engine.close)
         egress = await _open_egress(stack, config.egress_port)
+        # Its socket is where user code may not go.
+        _touch_files_as(config.user_id and own)
         await _listen(stack, config.listen, serve_links(engine, egress))
+        if config.user_id:
+            _open_to_node(config.listen)
+        _touch_files_as(config.user_id)
         await processes.up
         yield processes
+
+
+def _touch_files_as(user: int) -> None:
+    if user:
+        syscalls.touch_files_as(user)
+
+
+def _open_to_node(address: str) -> None:
+    """Let any user of the node's, as the driver may be, connect; its directory is closed to user code."""
+    Path(urlsplit(address).path).chmod(0o777)
+
+
+def _limits(config: agent_pb2.AgentConfig) -> Limits:
+    processes = 0 if config.user_id else config.max_processes or _PROCESSES
+    return Limits(processes, config.max_file_bytes, config.user_id)
 
 
 def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engine:

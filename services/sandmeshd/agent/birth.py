@@ -2,7 +2,8 @@
 
 The agent forks while it has one thread and has read no secret. The child waits for what it needs to know, moves into
 user, mount and pid namespaces of its own, hides what is not user code's, gives up every privilege and becomes the
-zygote's program under the template's interpreter.
+zygote's program under the template's interpreter. In a container, which allows no such namespaces, user code is kept
+apart by its uid, and what it forks gives up the zygote's privileges.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import socket
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sandmeshd.agent.inside import nesting, syscalls
+from sandmeshd.agent.inside import nesting, syscalls, users
 
 PROGRAM = str(Path(__file__).parent / "inside" / "__main__.py")
 LARGEST_MESSAGE = 1 << 20
@@ -43,9 +44,9 @@ def fork_zygote(doors: list[int]) -> socket.socket:
     return ours
 
 
-def describe(python: str, environment: dict[str, str], hidden: str, seccomp: bytes) -> bytes:
-    """Give the message that lets the zygote be born."""
-    told = {"python": python, "environment": environment, "hidden": hidden}
+def describe(python: str, environment: dict[str, str], hidden: str, seccomp: bytes, user: int = 0) -> bytes:
+    """Give the message that lets the zygote be born; `user` is the uid that keeps user code apart, 0: namespaces do."""
+    told = {"python": python, "environment": environment, "hidden": hidden, "user": user}
     return json.dumps({**told, "seccomp": base64.b64encode(seccomp).decode()}).encode()
 
 
@@ -53,10 +54,14 @@ def _be_born(control: socket.socket, doors: list[int]) -> NoReturn:
     try:
         _settle(control, doors)
         told = json.loads(control.recv(LARGEST_MESSAGE) or "null")
+        if told is not None and told["user"]:
+            users.pass_on_capabilities()
+            nesting.restrict(base64.b64decode(told["seccomp"]))
+            _become_zygote(control, ["apart", str(told["user"])], doors, told)
         if told is not None and nesting.enter_nested_namespaces() == 0:
             nesting.hide(told["hidden"])
             nesting.give_up_privileges(base64.b64decode(told["seccomp"]))
-            _become_zygote(control, doors, told)
+            _become_zygote(control, ["zygote"], doors, told)
     except (OSError, ValueError) as error:
         control.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
     finally:
@@ -71,9 +76,9 @@ def _settle(control: socket.socket, doors: list[int]) -> None:
     syscalls.close_all_but([0, 1, 2, control.fileno(), *doors])
 
 
-def _become_zygote(control: socket.socket, doors: list[int], told: dict[str, Any]) -> NoReturn:
+def _become_zygote(control: socket.socket, module: list[str], doors: list[int], told: dict[str, Any]) -> NoReturn:
     passed = [control.fileno(), *doors]
     for fd in passed:
         os.set_inheritable(fd, True)
-    arguments = [told["python"], "-I", PROGRAM, "zygote", *map(str, passed)]
+    arguments = [told["python"], "-I", PROGRAM, *module, *map(str, passed)]
     os.execve(told["python"], arguments, told["environment"])  # noqa: S606 - no shell is wanted

@@ -1,6 +1,7 @@
 """PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--door-fds P,Q]`.
 
-With `--zygote-fd N` it is the zygote of such processes.
+With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, in whose place the others are, it is
+PID 1 of a container: see sandmeshd.agent.container.
 
 It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
 """
@@ -27,14 +28,16 @@ def main() -> None:
     if "--zygote-fd" in options:
         _do_without_ssl()
         import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
+    if "--container" in options:
+        options = import_module("sandmeshd.agent.container").enter(options["--container"])
     doors = [int(fd) for fd in options.get("--door-fds", "").split(",") if fd]
     control = fork_zygote(doors)
     _do_without_ssl()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()
-    memory = int(options.get("--memory-fd", -1))
-    code: int = serving.serve(int(options["--config-fd"]), int(options["--ready-fd"]), control, memory)
+    memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
+    code: int = serving.serve(int(options["--config-fd"]), int(options["--ready-fd"]), control, memory, life)
     sys.stderr.flush()
     # As PID 1 its end is everybody's: worker threads are not waited for.
     os._exit(code)

@@ -24,6 +24,8 @@ class Limits:
 
     processes: int = 512
     file_bytes: int = 0
+    user: int = 0
+    """The uid that it becomes, where that is what keeps it apart; 0: it stays what the zygote is."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Processes:
     def __init__(self, control: socket.socket, limits: Limits) -> None:
         control.setblocking(False)
         self._control = control
-        self._limits = {"processes": limits.processes, "file_bytes": limits.file_bytes}
+        self._limits = {"processes": limits.processes, "file_bytes": limits.file_bytes, "user": limits.user}
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, Process] = {}
         self._unsent: deque[tuple[bytes, list[int]]] = deque()

@@ -19,14 +19,18 @@ from sandmeshd.agent.app import open_agent
 from sandmeshd.agent.memory import Memory
 
 
-def serve(config_fd: int, ready_fd: int, control: socket.socket, memory_fd: int = -1) -> int:
+def serve(config_fd: int, ready_fd: int, control: socket.socket, memory_fd: int = -1, life_fd: int = -1) -> int:
     """Serve until the driver lets go, a SIGTERM or the loss of the zygote. Returns: the exit code.
 
-    `memory_fd` counts processes that were ended for want of memory; negative where memory has no limit.
+    `memory_fd` counts processes that were ended for want of memory; negative where that is not known. `life_fd` is
+    what ends with the driver; negative where the configuration's own pipe does.
     """
     try:
         config = _read_config(config_fd)
-        memory = Memory(memory_fd, config.memory_bytes)
+        memory = Memory(memory_fd if config.memory_bytes else -1, config.memory_bytes)
+        if life_fd >= 0:
+            os.dup2(life_fd, config_fd, inheritable=False)
+            os.close(life_fd)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(config, config_fd, ready_fd, control, memory))
     except (OSError, ValueError, json_format.Error, DecodeError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -16,29 +17,51 @@ from sandmeshd.cli.progress import progress_bar
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@commands.command(epilog="Examples: sandmesh build | sandmesh build filesystem")
+@commands.command(
+    epilog="Examples: sandmesh build | sandmesh build filesystem | sandmesh build base --driver docker --bootstrap-base"
+)
 def build(
     template: Annotated[
         str, typer.Argument(help="The template, or `all`.", autocompletion=complete_templates, metavar="[TEMPLATE]")
     ] = "all",
+    driver: Annotated[
+        str | None, typer.Option(help="Build for this driver; by default SANDMESH_DRIVER's, else bubblewrap.")
+    ] = None,
+    bootstrap_base: Annotated[
+        bool,
+        typer.Option("--bootstrap-base", help="Make the Debian base of images here, with mmdebstrap."),
+    ] = False,
+    platform: Annotated[
+        str, typer.Option(help="What an image is for, such as linux/arm64; by default this machine.", metavar="OS/ARCH")
+    ] = "",
     output: Answer = Shape.TEXT,
 ) -> None:
     """Build what a template is made of, so that the first sandbox does not wait for it."""
-    built = run_to_end(_built(template))
+    built = run_to_end(_built(template, driver, Making(bootstrap_base, platform)))
     if output is Shape.JSON:
         print_json({"templates": built})
 
 
-async def _built(template: str) -> list[str]:
+@dataclass(frozen=True)
+class Making:
+    """How images are made."""
+
+    bootstrap_base: bool
+    platform: str
+
+
+async def _built(template: str, driver: str | None, making: Making) -> list[str]:
     # Drivers and services take a second to import, which other commands need not wait for.
     from sandmeshd.cli import preparing  # noqa: PLC0415
     from sandmeshd.cli.environment import read_settings  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
-    settings = read_settings()
+    settings = read_settings(driver=driver)
     configure_logging("WARNING")
     built: list[str] = []
     with progress_bar(Console(stderr=True)) as progress:
+        async for image in preparing.make_images(settings, making.bootstrap_base, making.platform):
+            progress(image.message, image.fraction)
         async for name, step in preparing.prepare(settings, template):
             progress(f"{name}: {step.message}", step.fraction)
             if step.done:

@@ -20,6 +20,7 @@ def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
         "pip_index_url": pip.get("index-url", ""),
         "pip_extra_index_urls": tuple(pip.get("extra-index-url", "").split()),
         "npm_registry": _read_npm(environment),
+        "docker_url": environment.get("DOCKER_HOST", ""),
     }
     return {name: value for name, value in found.items() if value}
 

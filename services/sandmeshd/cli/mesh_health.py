@@ -14,10 +14,9 @@ from sandmeshd.cli.findings import Finding, Health, bad, good, unknown, warning
 from sandmeshd.cli.fleet import list_all
 from sandmeshd.cli.sweep import ask_for_sweep
 from sandmeshd.cli.where import Where
-from sandmeshd.drivers.bubblewrap import open_driver
 from sandmeshd.drivers.registry import known_drivers
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.app import DRIVER, driver_settings
+from sandmeshd.mesh.driving import open_driver
 from sandmeshd.mesh.sweeping import PREFIX, remove
 from sandmeshd.runtime.locks import holder
 
@@ -28,30 +27,35 @@ ASK_SECONDS = 5.0
 async def look_at_drivers(settings: MeshSettings) -> AsyncIterator[Finding]:
     """Try every driver that can be tried from here, by making a sandbox that does nothing."""
     for name in known_drivers():
-        if name != DRIVER:
-            yield unknown(DRIVERS, name, "installed; `sandmeshd driver` runs it apart")
+        if name != settings.driver:
+            yield unknown(DRIVERS, name, f"installed; SANDMESH_DRIVER={name} chooses it")
             continue
-        async for finding in _try_bubblewrap(settings):
+        async for finding in _try(settings):
             yield finding
 
 
-async def _try_bubblewrap(settings: MeshSettings) -> AsyncIterator[Finding]:
+async def _try(settings: MeshSettings) -> AsyncIterator[Finding]:
     # A mesh of a made-up name: what runs here must not notice.
     scratch = settings.model_copy(update={"mesh_id": f"doctor-{secrets.token_hex(4)}", "ephemeral": True})
     try:
         scratch.paths.make()
-        async with open_driver(driver_settings(scratch)) as driver:
+        async with open_driver(scratch) as driver:
             info = await driver.get_info(driver_pb2.GetInfoRequest())
     except SandmeshError as error:
-        yield bad(DRIVERS, DRIVER, error.message, error.facts.get("fix", ""))
+        yield bad(DRIVERS, settings.driver, error.message, error.facts.get("fix", ""))
         return
     except OSError as error:
-        yield bad(DRIVERS, DRIVER, str(error), "make SANDMESH_STATE_DIRECTORY and SANDMESH_RUNTIME_DIRECTORY writable")
+        yield bad(
+            DRIVERS,
+            settings.driver,
+            str(error),
+            "make SANDMESH_STATE_DIRECTORY and SANDMESH_RUNTIME_DIRECTORY writable",
+        )
         return
     finally:
         remove(scratch.paths)
     limits = ", ".join(f"{name} ({how})" for name, how in sorted(info.capabilities.limits.items())) or "none"
-    yield good(DRIVERS, DRIVER, f"works: {info.runtime_version}; limits that hold: {limits}")
+    yield good(DRIVERS, settings.driver, f"works: {info.runtime_version}; limits that hold: {limits}")
     for template in info.templates:
         yield _template(template)
 

@@ -5,11 +5,31 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from sandmesh.api.driver.v1 import driver_pb2
-from sandmesh.errors import TemplateNotFound
-from sandmeshd.drivers.bubblewrap import open_driver
+from sandmesh.errors import InvalidArgument, TemplateNotFound
+from sandmeshd.drivers.docker.building import ImageBuilder, Step
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.app import driver_settings
+from sandmeshd.mesh.driving import docker_settings, open_driver
 from sandmeshd.templates import open_book
+
+
+async def make_images(settings: MeshSettings, bootstrap: bool, platform: str) -> AsyncIterator[Step]:
+    """Make the base of images, and images for a platform; nothing where neither is asked for.
+
+    Raises:
+        InvalidArgument: The driver has no images.
+        TemplateBuildFailed: A step failed; the facts have its last words.
+    """
+    if not bootstrap and not platform:
+        return
+    if settings.driver != "docker":
+        raise InvalidArgument(f"the driver {settings.driver} has no images: say --driver docker")
+    builder = ImageBuilder(docker_settings(settings))
+    if bootstrap:
+        async for step in builder.bootstrap():
+            yield step
+    if platform:
+        async for step in builder.build("base", platform):
+            yield step
 
 
 async def prepare(settings: MeshSettings, name: str) -> AsyncIterator[tuple[str, driver_pb2.PrepareTemplateResponse]]:
@@ -21,7 +41,7 @@ async def prepare(settings: MeshSettings, name: str) -> AsyncIterator[tuple[str,
     """
     settings.paths.make()
     book = open_book(settings.extensions, settings.templates)
-    async with open_driver(driver_settings(settings).model_copy(update={"stands_by": False}), templates=book) as driver:
+    async with open_driver(settings, book, stands_by=False) as driver:
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
         if name not in ("all", *known):

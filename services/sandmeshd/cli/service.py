@@ -25,14 +25,14 @@ from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_until_told
 from sandmeshd.cli.options import Extensions, Templates
-from sandmeshd.drivers.registry import find_driver
 from sandmeshd.drivers.remote import RemoteDriver
 from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
 from sandmeshd.gateway.http.metrics import metrics_page
 from sandmeshd.gateway.http.serving import open_http
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.app import allocator_settings, driver_settings, gateway_settings, identities, store_settings
+from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities, store_settings
+from sandmeshd.mesh.driving import open_driver
 from sandmeshd.mesh.keeping import keeping
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel, open_channels
@@ -160,7 +160,7 @@ async def _driver(settings: MeshSettings, name: str, listen: str, measured: Obse
         # Two drivers of one kind on one node would each take the other's sandboxes for their own.
         await stack.enter_async_context(held(settings.paths.node_state / f"driver-{name}.lock", "driver of this node"))
         book = open_book(settings.extensions, settings.templates)
-        bare = await stack.enter_async_context(find_driver(name)(driver_settings(settings), templates=book))
+        bare = await stack.enter_async_context(open_driver(settings.model_copy(update={"driver": name}), book))
         local = await stack.enter_async_context(keeping(bare, settings.storage))
         await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))
         await asyncio.Event().wait()

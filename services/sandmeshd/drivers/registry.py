@@ -25,10 +25,16 @@ def find_driver(name: str) -> OpenDriver:
     """Give what opens a driver.
 
     Raises:
-        RuntimeUnavailable: None of that name is installed; `facts["known"]` lists those that are.
+        RuntimeUnavailable: None of that name is installed, and `facts["known"]` lists those that are; or a package that
+            it needs is not.
     """
     for entry in entry_points(group=GROUP, name=name):
-        return cast("OpenDriver", entry.load())
+        try:
+            return cast("OpenDriver", entry.load())
+        except ImportError as error:
+            fix = f"pip install 'sandmesh[{name}]'"
+            message = f"the driver {name} needs a package that is not installed ({error}): {fix}"
+            raise RuntimeUnavailable(message, {"fix": fix}) from None
     known = ", ".join(known_drivers())
     fix = f"choose one of these: {known}; or install the package that has it"
     raise RuntimeUnavailable(f"no driver {name!r} is installed: {fix}", {"fix": fix, "known": known})

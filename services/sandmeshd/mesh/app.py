@@ -15,10 +15,10 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import CapabilityMissing, InvalidArgument
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.broker import BrokerSettings, open_broker
-from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpDoor, check_settings, open_gateway
+from sandmeshd.mesh.driving import open_driver
 from sandmeshd.mesh.ending import Ending
 from sandmeshd.mesh.keeping import keeping
 from sandmeshd.mesh.settings import MeshSettings
@@ -42,7 +42,6 @@ from sandmeshd.tokens import TokenRecords, TokenServicer
 
 log = structlog.get_logger()
 
-DRIVER = "bubblewrap"
 Progress = Callable[[str, float], None]
 
 
@@ -78,7 +77,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         check_settings(gateway)
         store = await stack.enter_async_context(open_store(store_settings(settings)))
         book = open_book(settings.extensions, settings.templates)
-        bare = await stack.enter_async_context(open_driver(driver_settings(settings), templates=book))
+        bare = await stack.enter_async_context(open_driver(settings, book))
         driver = await stack.enter_async_context(keeping(bare, storage))
         await _prepare(driver, progress)
         measured = Observed()
@@ -103,7 +102,7 @@ async def _open_internal(
 ) -> grpc.aio.Channel:
     store, driver = parts.store, parts.driver
     allocator = await stack.enter_async_context(
-        open_allocator(allocator_settings(settings), store, {DRIVER: driver}, parts.measured)
+        open_allocator(allocator_settings(settings), store, {settings.driver: driver}, parts.measured)
     )
     stack.push_async_callback(parts.ending.run, allocator.emptying)
     leases = local_channel([sandbox_service(allocator)])
@@ -174,20 +173,6 @@ def store_settings(settings: MeshSettings) -> StoreSettings:
         return StoreSettings(mesh_id=settings.mesh_id, url=settings.redis_url)
     paths = settings.paths
     return StoreSettings(mesh_id=settings.mesh_id, directory=paths.store, socket=paths.services / "r")
-
-
-def driver_settings(settings: MeshSettings) -> BubblewrapSettings:
-    """Give the driver's own settings."""
-    return BubblewrapSettings(
-        paths=settings.paths,
-        node_id=settings.node_id,
-        sandbox_uid=settings.sandbox_uid,
-        ends_with_driver=settings.ephemeral,
-        python=settings.python,
-        way=settings.bubblewrap_way,
-        stands_by=True,
-        egress=settings.egress,
-    )
 
 
 def allocator_settings(settings: MeshSettings) -> AllocatorSettings:

@@ -43,6 +43,9 @@ class MeshSettings(BaseSettings):
     runtime_directory: Path = Field(default_factory=default_runtime_directory)
     """Where sockets are; short, because a socket's path holds 107 bytes."""
 
+    driver: str = "bubblewrap"
+    """What sandboxes are made by: bubblewrap or docker."""
+
     listen: tuple[str, ...] = ()
     """Addresses beside the mesh's unix socket, as host:port; beyond loopback only with TLS and tokens."""
 
@@ -129,6 +132,18 @@ class MeshSettings(BaseSettings):
 
     bubblewrap_way: Literal["auto", "fork", "exec"] = "auto"
     """How bubblewrap starts sandboxes: forked from a zygote, by a bwrap each, or (auto) forked where that works."""
+
+    docker_url: str = "unix:///var/run/docker.sock"
+    """The socket of the docker engine, on this machine; by default DOCKER_HOST's."""
+
+    registry: str = ""
+    """The registry that the docker driver pulls its images from; none: they are built here."""
+
+    image_namespace: str = "sandmesh"
+    """What comes before an image's name."""
+
+    image_tag: str = "latest"
+    """The tag of images."""
 
     log_level: str = Field(default="INFO", pattern=r"(?i)^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe events that are logged."""

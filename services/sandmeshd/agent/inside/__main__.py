@@ -1,6 +1,7 @@
 """The program of user code's side: `python -I __main__.py MODULE FD...`, where the first is its control socket.
 
-MODULE is `zygote`, the first process of a sandbox's nested namespaces, or `nursery`, which forks such processes.
+MODULE is `zygote`, the first process of a sandbox's nested namespaces, `nursery`, which forks such processes, or
+`apart`, the zygote of a container, which takes the uid of user code before its descriptors.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import termios
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from sandmeshd.agent.inside import layer, syscalls
+from sandmeshd.agent.inside import layer, syscalls, users
 
 _HIGH = 200
 _RESET = (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
@@ -41,11 +41,13 @@ def settle(fds: list[int], kept: list[int]) -> list[int]:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Set the limits of user code: `processes` (with threads) and `file_bytes`; 0 is none."""
+    """Set the limits of user code, `processes` (with threads) and `file_bytes`; then be its `user`. 0 is none."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for kind, name in ((resource.RLIMIT_NPROC, "processes"), (resource.RLIMIT_FSIZE, "file_bytes")):
         if limits[name]:
             resource.setrlimit(kind, (limits[name], limits[name]))
+    if limits["user"]:
+        users.become_user(limits["user"])
 
 
 def be_open() -> None:

@@ -78,6 +78,11 @@ def hide(directory: str) -> None:
 def give_up_privileges(seccomp: bytes) -> None:
     """Drop every capability for good, and load the filter of user code."""
     syscalls.drop_capabilities()
+    restrict(seccomp)
+
+
+def restrict(seccomp: bytes) -> None:
+    """Load the filter of user code; nothing that is run gains privileges by being run."""
     syscalls.forbid_new_privileges()
     syscalls.install_filter(seccomp)
 

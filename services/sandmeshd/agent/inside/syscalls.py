@@ -25,12 +25,14 @@ MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 
 _PR_SET_DUMPABLE: Final = 4
+_PR_SET_KEEPCAPS: Final = 8
 _PR_SET_NAME: Final = 15
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_RAISE: Final = 2
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
@@ -108,11 +110,49 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 def drop_capabilities() -> None:
     """Give up every capability, for this process and whatever it runs."""
+    bound_capabilities()
+    clear_capabilities()
+
+
+def bound_capabilities() -> None:
+    """Let no program that is run from now on gain a capability; those that are held stay."""
     for capability in range(int(_last_capability()) + 1):
         _checked(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl(PR_CAPBSET_DROP)")
+
+
+def clear_capabilities() -> None:
+    """Give up the capabilities that are held."""
     _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl(PR_CAP_AMBIENT)")
+    set_capabilities(0, 0)
+
+
+def keep_capabilities() -> None:
+    """Keep what capabilities are permitted through the next change from uid 0 to another."""
+    _checked(_libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "prctl(PR_SET_KEEPCAPS)")
+
+
+def set_capabilities(held: int, inheritable: int) -> None:
+    """Set the capabilities that are effective and permitted, and those that are inheritable: a bit each, below 32."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(held, held, inheritable, 0, 0, 0)), "capset")
+
+
+def pass_on_capability(capability: int) -> None:
+    """Have programs that are run keep a capability that is held and inheritable."""
+    _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT)")
+
+
+def touch_files_as(user: int) -> None:
+    """Have the kernel check and make files as another uid and gid; for this thread and those that it starts.
+
+    Raises:
+        OSError: This process may not.
+    """
+    _libc.setfsgid(user)
+    _libc.setfsuid(user)
+    # Neither call tells whether it did anything; the next answers with what is in force.
+    if _libc.setfsuid(-1) != user or _libc.setfsgid(-1) != user:
+        raise OSError(errno.EPERM, f"setfsuid({user}): {os.strerror(errno.EPERM)}")
 
 
 def _last_capability() -> bytes:

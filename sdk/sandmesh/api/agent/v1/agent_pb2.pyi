@@ -462,8 +462,8 @@ Global___FromAgent: _TypeAlias = FromAgent  # noqa: Y015
 
 @_typing.final
 class AgentConfig(_message.Message):
-    """AgentConfig is what the driver tells the agent at its birth, on a pipe that then stays open: one line, JSON or the
-    message's bytes in base64.
+    """AgentConfig is what the driver tells the agent at its birth, on a pipe that then stays open, or in a file that the
+    agent removes: one line, JSON or the message's bytes in base64.
     It never passes by environment, arguments or a file that code inside could read.
     """
 
@@ -510,6 +510,7 @@ class AgentConfig(_message.Message):
     MCP_CONFIG_FIELD_NUMBER: _builtins.int
     CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
     OWN_TOOLS_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -538,6 +539,10 @@ class AgentConfig(_message.Message):
     """The port of 127.0.0.1 inside where the agent takes connections for the egress proxy of its driver, 0 for none."""
     mcp_config: _builtins.bytes
     """MCP servers that the template has: a JSON object with `mcpServers`, empty for none."""
+    user_id: _builtins.int
+    """The uid and gid of user code where a container keeps it apart from the agent by uid; 0: namespaces of its own do.
+    Its processes are then counted by the runtime and max_processes is not used: a uid's are shared by all containers.
+    """
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -590,10 +595,11 @@ class AgentConfig(_message.Message):
         mcp_config: _builtins.bytes = ...,
         call_timeout: _duration_pb2.Duration | None = ...,
         own_tools: _abc.Iterable[Global___OwnTool] | None = ...,
+        user_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,36 @@
+"""The agent's birth as PID 1 of a container, whose runtime hands over no descriptors.
+
+What it is told is in the file `config` of a directory that the driver shares with it and user code cannot enter; there
+it says in `ready` that it listens, or why it does not. Where there is a FIFO `life`, it ends when no other process has
+that open.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sandmeshd.agent.inside import users
+
+CONFIG, READY, LIFE = "config", "ready", "life"
+EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""What counts processes ended for want of memory, by either version of control groups."""
+
+
+def enter(directory: str) -> dict[str, str]:
+    """Become the agent's uid and open what the agent is told by; give it as the options that name descriptors.
+
+    Raises:
+        OSError: The container lacks the directory, its files or the capabilities.
+    """
+    users.become_agent()
+    config = os.open(Path(directory, CONFIG), os.O_RDONLY | os.O_CLOEXEC)
+    Path(directory, CONFIG).unlink()
+    ready = os.open(Path(directory, READY), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    options = {"--config-fd": str(config), "--ready-fd": str(ready)}
+    if Path(directory, LIFE).exists():
+        options["--life-fd"] = str(os.open(Path(directory, LIFE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    for path in EVENTS:
+        if Path(path).exists():
+            options["--memory-fd"] = str(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    return options

@@ -1,0 +1,60 @@
+"""Opens the docker driver, and removes what dead private meshes left on the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.bubblewrap.seccomp import build_filters
+from sandmeshd.drivers.docker.building import ImageBuilder
+from sandmeshd.drivers.docker.driver import DockerDriver
+from sandmeshd.drivers.docker.engine import Engine, open_engine
+from sandmeshd.drivers.docker.images import Images
+from sandmeshd.drivers.docker.posture import STATE
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.egress import Resolver, open_egress
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.templates import Template, load_templates
+
+
+@asynccontextmanager
+async def open_driver(
+    settings: DockerSettings, resolver: Resolver | None = None, templates: Mapping[str, Template] | None = None
+) -> AsyncGenerator[Driver]:
+    """Open the driver of a mesh; the sandboxes that carry its label are adopted.
+
+    They outlive it, unless `ends_with_driver` says otherwise. `resolver` finds the addresses of what sandboxes want to
+    reach; by default the system does. Templates may be added while it runs; by default they are the shipped ones.
+
+    Raises:
+        RuntimeUnavailable: The engine does not answer or is on another machine, or libseccomp is missing;
+            `facts["fix"]` says what to do.
+    """
+    if not settings.url.startswith("unix://"):
+        fix = "run the mesh on the engine's machine, and set SANDMESH_DOCKER_URL to its socket (unix:///path)"
+        raise RuntimeUnavailable(f"the docker driver does not reach {settings.url}: {fix}", {"fix": fix})
+    filters = await asyncio.to_thread(build_filters)
+    async with open_engine(settings.url) as engine:
+        book = load_templates() if templates is None else templates
+        images = Images(settings, engine, book, ImageBuilder(settings))
+        driver = DockerDriver(settings, engine, images, filters.user)
+        await _sweep(engine, settings.paths)
+        await driver.adopt()
+        try:
+            async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
+                yield guarded
+        finally:
+            await driver.close()
+
+
+async def _sweep(engine: Engine, paths: MeshPaths) -> None:
+    """Remove the containers of programs that were killed: their private mesh's directory is gone."""
+    for container in await engine.list(STATE):
+        state = Path(container["Labels"][STATE])
+        private = state.parent == paths.state.parent and state.name.startswith("private-")
+        if private and not await asyncio.to_thread(state.is_dir):
+            await engine.remove(container["Id"])

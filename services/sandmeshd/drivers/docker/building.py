@@ -1,0 +1,203 @@
+"""Builds images with the engine's own builder, from the Dockerfiles below images/."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import sandmesh
+import sandmeshd
+from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
+from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
+from sandmeshd.drivers.bubblewrap.commands import Command, running
+from sandmeshd.drivers.docker.host import CODENAME, debian_sources, proxy_arguments, write_secrets
+from sandmeshd.drivers.docker.settings import DockerSettings
+
+BASE = "debian:bookworm-slim"
+ROOTS = {"sandmesh": ("sdk/sandmesh", sandmesh), "sandmeshd": ("services/sandmeshd", sandmeshd)}
+BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
+STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
+CLIENTS = ("docker", "/usr/bin/docker")
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far something is: for a person, and from 0 to 1, negative where it cannot be told."""
+
+    message: str
+    fraction: float
+
+
+class ImageBuilder:
+    """Builds the images of one release."""
+
+    def __init__(self, settings: DockerSettings) -> None:
+        self._settings = settings
+
+    def image_name(self, image: str) -> str:
+        """Give an image's full name."""
+        registry = f"{self._settings.registry}/" if self._settings.registry else ""
+        return f"{registry}{self._settings.namespace}/{image}:{self._settings.tag}"
+
+    @cached_property
+    def sources(self) -> str:
+        """A hash of all that images are built from here."""
+        digest = hashlib.sha256()
+        for path, name in _sources():
+            digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return digest.hexdigest()[:20]
+
+    async def build(self, image: str, platform: str = "") -> AsyncGenerator[Step]:
+        """Build an image, saying how far it is; what is cached is not built again.
+
+        Raises:
+            InvalidArgument: There is no such image.
+            RuntimeUnavailable: No client that can build is installed.
+            TemplateBuildFailed: A step failed; `facts["detail"]` has its last lines.
+        """
+        known = sorted(path.name for path in images_folder().iterdir() if path.is_dir())
+        if image not in known:
+            fix = (
+                f"build {self.image_name(image)} yourself, FROM {self.image_name('base')} with its packages in /opt/env"
+            )
+            message = f"there is no Dockerfile of an image {image!r}, only of {', '.join(known)}: {fix}"
+            raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
+        yield Step(f"building {self.image_name(image)}", 0)
+        client = await self._client()
+        with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
+            context = await asyncio.to_thread(_fill, Path(folder, "context"))
+            told = self._host(Path(folder))
+            arguments = [*client, "build", *self._options(image, platform), *told, str(context)]
+            async with aclosing(self._run(arguments, image)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def bootstrap(self) -> AsyncGenerator[Step]:
+        """Make the Debian base with mmdebstrap, where no registry can be reached; one that is there is left alone.
+
+        Raises:
+            RuntimeUnavailable: mmdebstrap is not there, or this is not root.
+            TemplateBuildFailed: It failed.
+        """
+        client = await self._client()
+        async with running([*client, "image", "inspect", "--format", "{{.Id}}", BASE], env=self._environment()) as seen:
+            if await seen.succeeded():
+                return
+        if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
+            fix = "apt-get install mmdebstrap, and run this as root"
+            raise RuntimeUnavailable(f"the base image is made with mmdebstrap as root: {fix}", {"fix": fix})
+        with tempfile.TemporaryDirectory(prefix="sandmesh-base-") as folder:
+            tar = str(Path(folder, "base.tar"))
+            yield Step(f"making {BASE} with mmdebstrap", -1)
+            await self._finish(["mmdebstrap", *BOOTSTRAP, CODENAME, tar, *_mirror(Path(folder))], BASE)
+            yield Step(f"importing {BASE}", -1)
+            await self._finish([*client, "import", tar, BASE], BASE)
+
+    async def _finish(self, arguments: list[str], image: str) -> None:
+        async with running(arguments, env=self._environment()) as command:
+            if not await command.succeeded():
+                raise _failed(command, image)
+
+    async def _run(self, arguments: list[str], image: str) -> AsyncGenerator[Step]:
+        async with running(arguments, env={**self._environment(), "DOCKER_BUILDKIT": "1"}) as command:
+            async for line in command.lines():
+                found = STEP.match(line)
+                if found:
+                    done, of = int(found[1]), int(found[2])
+                    yield Step(f"building {image}: step {done} of {of}", (done - 1) / of)
+            if not await command.succeeded():
+                raise _failed(command, image)
+
+    def _options(self, image: str, platform: str) -> list[str]:
+        options = ["--progress", "plain", "--network", "host", "--file", f"{images_folder()}/{image}/Dockerfile"]
+        options += ["--tag", self.image_name(image), "--build-arg", f"SOURCES={self.sources}"]
+        options += ["--build-arg", f"VERSION={sandmesh.__version__}"]
+        return [*options, "--platform", platform] if platform else options
+
+    def _host(self, secrets: Path) -> list[str]:
+        told = write_secrets(secrets, self._settings.egress)
+        options = [part for name, path in told.items() for part in ("--secret", f"id={name},src={path}")]
+        for name, value in proxy_arguments(self._settings.egress).items():
+            options += ["--build-arg", f"{name}={value}"]
+        return options
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "DOCKER_HOST": self._settings.url}
+
+    async def _client(self) -> list[str]:
+        """Find a client that builds with BuildKit: one of 23 or newer needs its plug-in for that."""
+        for name in CLIENTS:
+            path = shutil.which(name)
+            if path is not None and await self._builds(path):
+                return [path]
+        fix = "install Docker's client with its plug-in buildx (https://docs.docker.com/engine/install/)"
+        raise RuntimeUnavailable(f"images are built with the docker command, and none here can: {fix}", {"fix": fix})
+
+    async def _builds(self, path: str) -> bool:
+        async with running([path, "buildx", "version"], env=self._environment()) as plugin:
+            if await plugin.succeeded():
+                return True
+        async with running([path, "--version"], env=self._environment()) as version:
+            await version.succeeded()
+            found = re.search(r"version (\d+)\.", version.detail)
+            return found is not None and int(found[1]) < 23
+
+
+def _mirror(folder: Path) -> list[str]:
+    """Give where mmdebstrap takes packages from, as its arguments: this machine's own sources, where they fit."""
+    sources = debian_sources(Path("/etc/apt"))
+    path = folder / "sources.list"
+    path.write_text(sources)
+    return [str(path)] if sources else []
+
+
+def images_folder() -> Path:
+    """Give the folder of the Dockerfiles: in the package where it is installed, else beside the sources."""
+    package = Path(next(iter(sandmeshd.__path__)))
+    return package / "images" if (package / "images").is_dir() else package.parents[1] / "images"
+
+
+def _sources() -> Iterator[tuple[Path, str]]:
+    """Give the files of a build with their names in its context, which is laid out as the repository is."""
+    for package, (name, module) in ROOTS.items():
+        root = Path(next(iter(module.__path__)))
+        for part in PARTS[package]:
+            yield from _files(root / part, f"{name}/{part}")
+    root = Path(next(iter(sandmeshd.__path__)))
+    for path in sorted((root / "templates" / "environments").glob("*.toml")):
+        yield path, f"services/sandmeshd/templates/environments/{path.name}"
+    yield from _files(images_folder(), "images")
+
+
+def _files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
+    if path.is_file():
+        yield path, name
+        return
+    for inner in sorted(path.iterdir()):
+        wanted = inner.name != "__pycache__" if inner.is_dir() else inner.suffix not in {".pyc", ".pyi"}
+        if wanted and not inner.name.endswith("_grpc.py"):
+            yield from _files(inner, f"{name}/{inner.name}")
+
+
+def _fill(context: Path) -> Path:
+    for path, name in _sources():
+        target = context / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return context
+
+
+def _failed(command: Command, image: str) -> TemplateBuildFailed:
+    lines = [line for line in command.detail.splitlines() if line.strip()] or ["no output"]
+    fix = f"look at the last lines; where no registry can be reached for {BASE}: sandmesh build --bootstrap-base"
+    facts = {"detail": "\n".join(lines), "fix": fix}
+    return TemplateBuildFailed(f"the image {image} could not be built: {lines[-1][:300]}; {fix}", facts)

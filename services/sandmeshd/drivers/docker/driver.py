@@ -1,0 +1,265 @@
+"""The docker driver: DriverService's methods over an engine's containers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import (
+    AlreadyExists,
+    CapabilityMissing,
+    InvalidArgument,
+    SandboxLost,
+    SandboxNotFound,
+    WrongState,
+)
+from sandmeshd.drivers.agent_link import install_token
+from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
+from sandmeshd.drivers.bubblewrap.full_disk import full_disk_told
+from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
+from sandmeshd.drivers.bubblewrap.processes import to_the_end
+from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
+from sandmeshd.drivers.docker.configuring import agent_config, new_record
+from sandmeshd.drivers.docker.demands import capabilities, check, enforceable
+from sandmeshd.drivers.docker.engine import Engine
+from sandmeshd.drivers.docker.following import Follower
+from sandmeshd.drivers.docker.images import Images
+from sandmeshd.drivers.docker.observing import seen, state_of
+from sandmeshd.drivers.docker.posture import MESH, SANDBOX, container_config, container_name
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.docker.starting import Plan, Starter
+from sandmeshd.templates import Template
+
+NAME = "docker"
+TAIL_BYTES = 64 * 1024
+
+
+class DockerDriver:
+    """One mesh's sandboxes on an engine; opened by `open_driver`."""
+
+    def __init__(self, settings: DockerSettings, engine: Engine, images: Images, user_filter: bytes) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._images = images
+        self._user_filter = user_filter
+        self._folders = Folders(settings.paths)
+        self._follower = Follower(engine, settings.paths.mesh_id)
+        self._starter = Starter(settings, engine, self._follower)
+        self._locks = KeyedLocks()
+        self._held: dict[str, int] = {}
+        self._able: Mapping[str, str] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
+        """Say what the driver is and can do."""
+        info = await self._engine.info()
+        self._able = enforceable(info)
+        return pb.GetInfoResponse(
+            name=NAME,
+            node_id=self._settings.node_id,
+            runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')})",
+            capabilities=capabilities(self._able),
+            templates=await self._images.describe(),
+        )
+
+    async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
+        """Build or pull a template's image."""
+        async with aclosing(self._images.prepare(self._images.template(request.template))) as steps:
+            async for step in steps:
+                yield pb.PrepareTemplateResponse(message=step.message, fraction=step.fraction)
+        yield pb.PrepareTemplateResponse(message="ready", fraction=1, done=True)
+
+    async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
+        """Make a sandbox; return when its agent listens."""
+        folder = self._folders.folder(request.sandbox_id)
+        if request.mesh_id != self._settings.paths.mesh_id:
+            message = f"this driver serves the mesh {self._settings.paths.mesh_id!r}, not {request.mesh_id!r}"
+            raise InvalidArgument(message, {"field": "mesh_id"})
+        async with self._locks.held(request.sandbox_id):
+            present = await self._present(folder, request)
+            if present is None:
+                with full_disk_told(self._settings.paths.state_root):
+                    present = await self._create(folder, request)
+            return pb.CreateSandboxResponse(sandbox=present)
+
+    async def _present(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
+        record = read_record(folder)
+        if record is None:
+            return None
+        if record.sandbox.spec != request.spec:
+            raise AlreadyExists(f"{request.sandbox_id} exists with another spec", {"sandbox_id": request.sandbox_id})
+        # What a killed driver half made is made again.
+        half_made = record.sandbox.state == pb.RUNTIME_STATE_STARTING
+        return None if half_made else await self._look(folder)
+
+    async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
+        template = self._images.template(request.spec.template)
+        able = self._able or enforceable(await self._engine.info())
+        check(request, able)
+        await self._check_prepared(template)
+        record = new_record(request, folder, able)
+        config = agent_config(
+            record, template, self._user_filter, self._settings.egress, self._settings.ends_with_driver
+        )
+        trusts = bool(config.egress_port)
+        container = container_config(self._settings, folder, request.spec, self._images.name_of(template), trusts)
+        await self._remove(folder)
+        try:
+            plan = Plan(folder, record, config, container, self._name(folder))
+            return await self._start(plan)
+        except BaseException:
+            await to_the_end(self._remove(folder))
+            raise
+
+    async def _check_prepared(self, template: Template) -> None:
+        if not await self._images.is_prepared(template):
+            fix = f"prepare it first (sandmesh build {template.name} --driver docker)"
+            message = f"template {template.name} is not prepared: {fix}"
+            raise WrongState(message, {"state": "not prepared", "template": template.name, "fix": fix})
+
+    async def _start(self, plan: Plan) -> pb.RuntimeSandbox:
+        held = await self._starter.start(plan)
+        if held is not None:
+            self._held[plan.folder.sandbox_id] = held
+        plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
+        plan.record.write(plan.folder)
+        self._follower.changed(plan.folder.sandbox_id)
+        return plan.record.sandbox
+
+    async def _remove(self, folder: Folder) -> None:
+        await self._engine.remove(self._name(folder))
+        held = self._held.pop(folder.sandbox_id, None)
+        if held is not None:
+            os.close(held)
+        if folder.is_there():
+            await asyncio.to_thread(discard, folder)
+
+    def _name(self, folder: Folder) -> str:
+        return container_name(self._settings.paths.mesh_id, folder.sandbox_id)
+
+    async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
+        """Say what the engine knows."""
+        return pb.InspectSandboxResponse(sandbox=await self._found(request.sandbox_id))
+
+    async def _found(self, sandbox_id: str) -> pb.RuntimeSandbox:
+        found = await self._look(self._folders.folder(sandbox_id))
+        if found is None:
+            raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
+        return found
+
+    async def _look(self, folder: Folder) -> pb.RuntimeSandbox | None:
+        container = await self._engine.look(self._name(folder))
+        state = None if container is None else state_of(container["State"])
+        return seen(folder, self._settings.paths.mesh_id, state)
+
+    async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
+        """List every container and folder of the mesh."""
+        return pb.ListSandboxesResponse(sandboxes=await self._list(request.mesh_id))
+
+    async def _list(self, mesh_id: str) -> list[pb.RuntimeSandbox]:
+        if mesh_id != self._settings.paths.mesh_id:
+            return []
+        listed = await self._engine.list(f"{MESH}={mesh_id}")
+        ids = {container["Labels"][SANDBOX] for container in listed}
+        ids |= {folder.sandbox_id for folder in self._folders.all()}
+        found = [await self._look(self._folders.folder(name)) for name in sorted(ids)]
+        return [sandbox for sandbox in found if sandbox is not None]
+
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Remove a sandbox's container with its volume, and its folders."""
+        await self._delete(self._folders.folder(request.sandbox_id))
+        return pb.DeleteSandboxResponse()
+
+    async def _delete(self, folder: Folder) -> None:
+        # Without its container a create that is under way fails at once and lets go of the id.
+        await self._engine.remove(self._name(folder))
+        async with self._locks.held(folder.sandbox_id):
+            if folder.is_there():
+                await to_the_end(self._remove(folder))
+                self._follower.changed(folder.sandbox_id)
+
+    async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send every sandbox, then `synced`, then each change."""
+        mesh_id = self._settings.paths.mesh_id
+        with self._follower.watching() as changes:
+            for sandbox in await self._list(request.mesh_id):
+                yield pb.WatchSandboxesResponse(sandbox=sandbox)
+            yield pb.WatchSandboxesResponse(synced=True)
+            async with aclosing(changes.follow()) as ids:
+                async for sandbox_id in ids:
+                    gone = pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=mesh_id, state=pb.RUNTIME_STATE_ENDED)
+                    if request.mesh_id == mesh_id:
+                        found = await self._look(self._folders.folder(sandbox_id))
+                        yield pb.WatchSandboxesResponse(sandbox=found or gone)
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Make the agent refuse every lower fencing token, and store the labels."""
+        folder = self._folders.folder(request.sandbox_id)
+        async with self._locks.held(request.sandbox_id):
+            sandbox = await self._found(request.sandbox_id)
+            if sandbox.state == pb.RUNTIME_STATE_ENDED:
+                raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
+            await install_token(sandbox, request.fencing_token)
+            sandbox.record_labels.clear()
+            sandbox.record_labels.update(request.record_labels)
+            sandbox.state = pb.RUNTIME_STATE_RUNNING
+            Record(sandbox, request.fencing_token).write(folder)
+        return pb.InstallTokenResponse()
+
+    async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
+        """Give the end of what the agent wrote, as the engine kept it."""
+        folder = self._folders.folder(request.sandbox_id)
+        await self._found(request.sandbox_id)
+        whole = await self._engine.log(self._name(folder))
+        after = request.after_offset if request.after_offset <= len(whole) else 0
+        begin = max(after, len(whole) - (request.tail_bytes or TAIL_BYTES))
+        return pb.GetLogsResponse(data=whole[begin:], end_offset=len(whole))
+
+    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        """Freeze every process."""
+        await self._switch(request.sandbox_id, self._engine.pause)
+        return pb.PauseSandboxResponse()
+
+    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
+        """Let a frozen sandbox run."""
+        await self._switch(request.sandbox_id, self._engine.resume)
+        return pb.ResumeSandboxResponse()
+
+    async def _switch(self, sandbox_id: str, how: Any) -> None:
+        async with self._locks.held(sandbox_id):
+            sandbox = await self._found(sandbox_id)
+            if sandbox.state == pb.RUNTIME_STATE_ENDED:
+                raise SandboxLost(f"{sandbox_id} ended", {"detail": sandbox.end_detail})
+            await how(self._name(self._folders.folder(sandbox_id)))
+
+    async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
+        """Refuse: nothing here saves a sandbox yet."""
+        await self._found(request.sandbox_id)
+        _refuse_snapshot()
+
+    async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
+        """Refuse: there are none."""
+        _refuse_snapshot()
+
+    async def adopt(self) -> None:
+        """Follow the engine's events, and finish removals that were begun."""
+        await asyncio.to_thread(finish_removals, self._folders)
+        self._following = asyncio.create_task(self._follower.follow())
+
+    async def close(self) -> None:
+        """Let go of the sandboxes; those that end with the driver are deleted."""
+        try:
+            if self._settings.ends_with_driver:
+                await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
+        finally:
+            if self._following is not None:
+                self._following.cancel()
+                await asyncio.gather(self._following, return_exceptions=True)
+
+
+def _refuse_snapshot() -> NoReturn:
+    raise CapabilityMissing("the docker driver has no snapshot: choose another driver", {"needs": "snapshot"})

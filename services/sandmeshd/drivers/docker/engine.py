@@ -1,0 +1,168 @@
+"""The engine's API: aiodocker, with the engine's refusals as the mesh's errors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from aiodocker import Docker, DockerError
+
+from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable
+
+T = TypeVar("T")
+NOT_FOUND, CONFLICT, NO_ENGINE = 404, 409, 900
+START = "install Docker (https://docs.docker.com/engine/install/) and start it, or set SANDMESH_DOCKER_URL"
+JOIN = "add this user to the group docker and log in again, or run the mesh as root"
+
+
+@contextmanager
+def told(url: str) -> Generator[None]:
+    """Raise what the engine refuses as the mesh's errors; DockerError passes where something is not there or clashes.
+
+    Raises:
+        RuntimeUnavailable: It does not answer, or its disk is full; `facts["fix"]` says what to do.
+        InvalidArgument: It does not accept what was asked for.
+        InternalError: It failed; the message has its words.
+    """
+    try:
+        yield
+    except TimeoutError:
+        fix = "look at the engine's log; restart it"
+        raise RuntimeUnavailable(f"the engine at {url} does not answer in time: {fix}", {"fix": fix}) from None
+    except DockerError as error:
+        if error.status in (NOT_FOUND, CONFLICT):
+            raise
+        raise _meant(error, url) from None
+
+
+def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument | InternalError:
+    if error.status == NO_ENGINE:
+        path = url.removeprefix("unix://")
+        closed = os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK)  # noqa: PTH110 - may be forbidden
+        fix = JOIN if closed else START
+        why = "is closed to this user" if closed else "does not answer"
+        return RuntimeUnavailable(f"the engine at {url} {why}: {fix}", {"fix": fix})
+    if "no space left" in error.message:
+        fix = "free space where the engine keeps its data (docker system df says what takes it)"
+        return RuntimeUnavailable(f"the engine's disk is full: {fix}", {"fix": fix})
+    if error.status == 400:
+        return InvalidArgument(f"the engine does not accept this: {error.message}")
+    return InternalError(f"the engine failed: {error.message}")
+
+
+@asynccontextmanager
+async def open_engine(url: str) -> AsyncGenerator[Engine]:
+    """Give an engine's API; whether it answers is seen at the first question."""
+    docker = Docker(url=url)
+    try:
+        yield Engine(docker, url)
+    finally:
+        await docker.close()
+
+
+class Engine:
+    """What the driver asks an engine for."""
+
+    def __init__(self, docker: Docker, url: str) -> None:
+        # Half of its signatures are untyped.
+        self.docker: Any = docker
+        self.url = url
+
+    async def info(self) -> Mapping[str, Any]:
+        """Give what the engine is and can do."""
+        with told(self.url):
+            found: dict[str, Any] = await self.docker.system.info()
+            return found
+
+    async def image(self, name: str) -> Mapping[str, Any] | None:
+        """Give an image, None where it is not there."""
+        return await self._there(self.docker.images.inspect(name))
+
+    async def look(self, name: str) -> Mapping[str, Any] | None:
+        """Give a container as it is now, None where it is not there."""
+        return await self._there(self._container(name).show())
+
+    async def _there(self, question: Coroutine[Any, Any, dict[str, Any]]) -> Mapping[str, Any] | None:
+        with told(self.url):
+            try:
+                return await question
+            except DockerError as error:
+                if error.status == NOT_FOUND:
+                    return None
+                raise
+
+    async def list(self, label: str) -> list[Mapping[str, Any]]:
+        """Give the containers with a label, ended ones too: id and labels."""
+        with told(self.url):
+            found = await self.docker.containers.list(all=True, filters={"label": [label]})
+        return [{"Id": container.id, "Labels": container["Labels"]} for container in found]
+
+    async def start(self, name: str, config: dict[str, Any]) -> None:
+        """Make a container and start it.
+
+        Raises:
+            DockerError: The image is not there, or the name is taken.
+        """
+        with told(self.url):
+            container = await whole(self.docker.containers.create(config, name=name))
+            await whole(container.start())
+
+    async def remove(self, name: str) -> None:
+        """Remove a container with its volumes; return when it is gone. One that is not there is fine."""
+        with told(self.url):
+            while True:
+                try:
+                    await self._container(name).delete(force=True, v=True)
+                except DockerError as error:
+                    if error.status == NOT_FOUND:
+                        return
+                    if error.status != CONFLICT:
+                        raise
+                    # Somebody else removes it: the engine has no other way to wait for that.
+                    await asyncio.sleep(0.02)
+
+    async def log(self, name: str) -> bytes:
+        """Give what a container wrote, nothing where it is not there."""
+        with told(self.url):
+            try:
+                lines = await self._container(name).log(stdout=True, stderr=True)
+            except DockerError as error:
+                if error.status == NOT_FOUND:
+                    return b""
+                raise
+        return "".join(lines).encode("utf-8", "replace")
+
+    async def pause(self, name: str) -> None:
+        """Freeze a container; one that is frozen is fine."""
+        await self._switch(self._container(name).pause())
+
+    async def resume(self, name: str) -> None:
+        """Let a frozen container run; one that runs is fine."""
+        await self._switch(self._container(name).unpause())
+
+    async def _switch(self, work: Coroutine[Any, Any, None]) -> None:
+        with told(self.url):
+            try:
+                await work
+            except DockerError as error:
+                # It says so of one that is already what it is to be.
+                if error.status != CONFLICT and "paused" not in error.message:
+                    raise
+
+    def _container(self, name: str) -> Any:
+        return self.docker.containers.container(name)
+
+
+async def whole(work: Coroutine[Any, Any, T]) -> T:
+    """Run a request to its end, also when its caller goes away: the engine goes on with what was asked for."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()
+        raise

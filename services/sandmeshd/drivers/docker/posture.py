@@ -1,0 +1,95 @@
+"""What a sandbox's container is: what the engine is asked to make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.bubblewrap.records import Folder
+from sandmeshd.drivers.docker.demands import in_memory, tasks
+from sandmeshd.drivers.docker.settings import DockerSettings
+
+AGENT_DIRECTORY = "/run/sandmesh/agent"
+HOME, WORKSPACE = "/home/sandbox", "/workspace"
+USER_ID = 1000
+BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+MESH, SANDBOX, TEMPLATE, STATE = (f"dev.sandmesh.{name}" for name in ("mesh", "sandbox", "template", "state"))
+"""The labels of a container."""
+
+OWN_BYTES = 96 << 20
+"""What agent and zygote may take beside the memory that user code was granted."""
+
+LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
+
+
+def container_name(mesh_id: str, sandbox_id: str) -> str:
+    """Give the name of a sandbox's container: the engine has each name once."""
+    return f"sandmesh-{mesh_id}-{sandbox_id}"
+
+
+def container_config(
+    settings: DockerSettings, folder: Folder, spec: sandbox_pb2.SandboxSpec, image: str, trusts: bool
+) -> dict[str, Any]:
+    """Give the body of a create; with `trusts` the node's certificates are shown inside."""
+    return {
+        "Image": image,
+        "Hostname": "sandbox",
+        # What begins as uid 0 leaves it before it reads anything, and keeps three capabilities.
+        "User": "0:0",
+        "Labels": {
+            MESH: settings.paths.mesh_id,
+            SANDBOX: folder.sandbox_id,
+            TEMPLATE: spec.template,
+            STATE: str(settings.paths.state),
+        },
+        "Volumes": {} if spec.limits.disk_bytes else {WORKSPACE: {}},
+        "HostConfig": {**_walls(), **_limits(spec.limits), **_files(settings, folder, spec.limits, trusts)},
+    }
+
+
+def _walls() -> dict[str, Any]:
+    return {
+        "NetworkMode": "none",
+        "ReadonlyRootfs": True,
+        "CapDrop": ["ALL"],
+        "CapAdd": ["KILL", "SETGID", "SETUID", "SETPCAP"],
+        "SecurityOpt": ["no-new-privileges"],
+        "IpcMode": "private",
+        "RestartPolicy": {"Name": "no"},
+        "LogConfig": LOG,
+        # Shared memory that nobody is attached to goes, so that it cannot hold a sandbox's memory for ever.
+        "Sysctls": {"kernel.shm_rmid_forced": "1"},
+    }
+
+
+def _limits(limits: sandbox_pb2.Limits) -> dict[str, Any]:
+    memory = limits.memory_bytes + OWN_BYTES if limits.memory_bytes else 0
+    return {
+        "Memory": memory,
+        "MemorySwap": memory,
+        "NanoCpus": limits.cpu_millis * 1_000_000,
+        "PidsLimit": tasks(limits),
+    }
+
+
+def _files(settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits, trusts: bool) -> dict[str, Any]:
+    disk, scratch = in_memory(limits)
+    size = min(scratch or settings.scratch_bytes, settings.scratch_bytes)
+    owned = f"uid={USER_ID},gid={USER_ID},mode=0700"
+    memory = {
+        "/tmp": f"rw,exec,nosuid,nodev,size={size},mode=1777",  # noqa: S108 - inside
+        HOME: f"rw,exec,nosuid,nodev,size={size},{owned}",
+    }
+    if disk:
+        memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owned}"
+    mounts = [_bound(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
+    if trusts and BUNDLE.exists():
+        mounts.append(_bound(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
+    return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
+
+
+def _bound(source: str, target: str, read_only: bool) -> dict[str, Any]:
+    options = {"Propagation": "rprivate"}
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}

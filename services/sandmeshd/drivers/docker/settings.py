@@ -1,0 +1,46 @@
+"""What the docker driver can be told."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.runtime.paths import MeshPaths
+
+DEFAULT_URL = "unix:///var/run/docker.sock"
+
+
+class DockerSettings(BaseModel):
+    """Settings of the docker driver of one mesh on one node."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    paths: MeshPaths
+    """The mesh's directories; they must exist, where the engine sees the same files."""
+
+    node_id: str = "local"
+    """The node that the driver is."""
+
+    url: str = DEFAULT_URL
+    """The engine's socket, as unix:///path."""
+
+    registry: str = ""
+    """The registry of the images; empty: they are built here, and never pulled."""
+
+    namespace: str = "sandmesh"
+    """What comes before an image's name."""
+
+    tag: str = "latest"
+    """The images' tag."""
+
+    ends_with_driver: bool = False
+    """Sandboxes end with the driver's process and are deleted when it closes."""
+
+    start_timeout: float = Field(default=60.0, gt=0)
+    """Seconds that a sandbox's agent may take until it listens."""
+
+    scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""
+
+    egress: EgressSettings = EgressSettings()
+    """What sandboxes may reach at all, and how; images are built with the same package indexes and proxy."""

@@ -1,0 +1,56 @@
+"""The driver of a mesh, by the name that its settings have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+
+from pydantic import BaseModel
+
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.registry import find_driver
+from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.templates import Template
+
+
+def open_driver(
+    settings: MeshSettings, templates: Mapping[str, Template], *, stands_by: bool = True
+) -> AbstractAsyncContextManager[Driver]:
+    """Open the driver that a mesh's settings name, as its own `open_driver` does.
+
+    Raises:
+        RuntimeUnavailable: There is none of that name, or a package that it needs is not installed.
+    """
+    return find_driver(settings.driver)(driver_settings(settings, stands_by=stands_by), templates=templates)
+
+
+def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseModel:
+    """Give the driver's own settings."""
+    if settings.driver == "docker":
+        return docker_settings(settings)
+    return BubblewrapSettings(
+        paths=settings.paths,
+        node_id=settings.node_id,
+        sandbox_uid=settings.sandbox_uid,
+        ends_with_driver=settings.ephemeral,
+        python=settings.python,
+        way=settings.bubblewrap_way,
+        stands_by=stands_by,
+        egress=settings.egress,
+    )
+
+
+def docker_settings(settings: MeshSettings) -> DockerSettings:
+    """Give the docker driver's own settings."""
+    return DockerSettings(
+        paths=settings.paths,
+        node_id=settings.node_id,
+        url=settings.docker_url,
+        registry=settings.registry,
+        namespace=settings.image_namespace,
+        tag=settings.image_tag,
+        ends_with_driver=settings.ephemeral,
+        egress=settings.egress,
+    )

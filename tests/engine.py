@@ -1,0 +1,154 @@
+"""A docker engine of the tests' own: its data, socket and bridge are nobody else's, and it ends with them.
+
+The images that were built stay in the cache of this user's state directory, so that the next run builds what changed.
+Two runs at once do not share them: the second has its own, for the time of its run. With SANDMESH_TEST_DOCKER_URL an
+engine that runs already is used as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sandmeshd.drivers.docker.building import ImageBuilder, Step
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+
+START_SECONDS, END_SECONDS = 90.0, 30.0
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("engine", timeout=30)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self._path)
+
+
+def ask(url: str, path: str) -> Any:
+    """Ask an engine for what is at a path of its API.
+
+    Raises:
+        OSError: It does not answer.
+    """
+    connection = _Connection(url.removeprefix("unix://"))
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        data = answer.read()
+        return json.loads(data) if answer.status == 200 and data[:1] in b"[{" else None
+    finally:
+        connection.close()
+
+
+@contextmanager
+def own_engine(folder: Path) -> Generator[str]:
+    """Run an engine with its socket in a folder, the image of the templates in it; give its URL."""
+    stated = os.environ.get("SANDMESH_TEST_DOCKER_URL")
+    if stated is not None:
+        asyncio.run(_build(stated))
+        yield stated
+        return
+    with ExitStack() as stack:
+        data = stack.enter_context(_data_root(folder / "data"))
+        bridge = stack.enter_context(_bridge())
+        url = f"unix://{folder}/docker.sock"
+        stack.enter_context(_daemon(folder, data, bridge, url))
+        asyncio.run(_build(url))
+        yield url
+
+
+@contextmanager
+def _data_root(otherwise: Path) -> Generator[Path]:
+    kept = default_state_directory() / "cache" / "test-engine"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_name("test-engine.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield otherwise
+            shutil.rmtree(otherwise, ignore_errors=True)
+        else:
+            yield kept
+
+
+@contextmanager
+def _bridge() -> Generator[str]:
+    # An engine without a bridge of its own takes, or deletes, that of the machine's engine.
+    name, third = f"smt{secrets.token_hex(4)}", secrets.randbelow(250) + 1
+    _run("ip", "link", "add", name, "type", "bridge")
+    try:
+        _run("ip", "address", "add", f"10.213.{third}.1/24", "dev", name)
+        _run("ip", "link", "set", name, "up")
+        yield name
+    finally:
+        _run("ip", "link", "delete", name)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def _daemon(folder: Path, data: Path, bridge: str, url: str) -> Generator[None]:
+    files = {"data-root": data, "exec-root": folder / "exec", "pidfile": folder / "pid", "host": url}
+    places = [part for name, value in files.items() for part in (f"--{name}", str(value))]
+    network = ["--bridge", bridge, "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
+    with (folder / "log").open("wb") as log:
+        command = ["dockerd", *places, *network]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait(process, url, folder / "log")
+        yield
+    finally:
+        _end(process)
+        for mount in _mounts(folder):
+            _run("umount", "--lazy", mount)
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError):
+            if ask(url, "/info") is not None:
+                return
+        # It has no way to tell that it listens but its socket.
+        time.sleep(0.05)
+    raise RuntimeError(f"dockerd did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _mounts(folder: Path) -> list[str]:
+    places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return sorted((place for place in places if place.startswith(f"{folder}/")), reverse=True)
+
+
+async def _build(url: str) -> None:
+    paths = MeshPaths("suite-images", default_state_directory(), default_runtime_directory())
+    builder = ImageBuilder(DockerSettings(paths=paths, url=url))
+    steps: list[Step] = [step async for step in builder.bootstrap()]
+    steps += [step async for step in builder.build("base")]
