@@ -60,9 +60,8 @@ class ImageBuilder:
         """Build an image, saying how far it is; what is cached is not built again.
 
         Raises:
-            InvalidArgument: There is no such image.
             RuntimeUnavailable: No client that can build is installed.
-            TemplateBuildFailed: A step failed; `facts["detail"]` has its last lines.
+            TemplateBuildFailed: There is no Dockerfile of it, or a step failed; `facts["detail"]` has its last lines.
         """
         known = sorted(path.name for path in images_folder().iterdir() if path.is_dir())
         if image not in known:

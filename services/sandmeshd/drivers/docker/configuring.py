@@ -80,6 +80,8 @@ def agent_config(
         finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
         call_timeout=None if seconds is None else Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds)),
         own_tools=[own_tool(tool) for tool in template.tools],
+        mcp_libraries=["/opt/sandmesh/site", "/opt/sandmesh/mcp"],
+        mcp_config=template.mcp_config.encode(),
         egress_port=egress_port(grant),
         user_id=USER_ID,
     )
