@@ -9,7 +9,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free docker-tests check bench stubs format clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -27,6 +27,10 @@ faults-free: set-up-dev
 # Those alone, in full: kills at random during 10,000 cycles, and streams of 1 GiB over connections that are cut.
 faults: set-up-dev
 	@SANDMESH_FAULTS=full SANDMESH_TEST_STREAM_MIB=1024 $(VENV)/python -m pytest tests/faults $(ARGS)
+
+# The docker driver's, on an engine of their own: needs root and docker.io, containerd, runc, iptables, iproute2, mmdebstrap.
+docker-tests: set-up-dev
+	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker.py $(ARGS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)
