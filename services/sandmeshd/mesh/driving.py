@@ -16,7 +16,7 @@ from sandmeshd.templates import Template
 
 
 def open_driver(
-    settings: MeshSettings, templates: Mapping[str, Template], *, stands_by: bool = True
+    settings: MeshSettings, templates: Mapping[str, Template] | None = None, *, stands_by: bool = True
 ) -> AbstractAsyncContextManager[Driver]:
     """Open the driver that a mesh's settings name, as its own `open_driver` does.
 
