@@ -94,7 +94,8 @@ def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str) -> Su
         unprepared=None,
         leftovers=lambda: leftovers(engine, paths),
         boundary=Boundary(
-            writable_mounts=WRITABLE | ({"/sys/fs/cgroup"} if ask(engine, "/info")["CgroupVersion"] == "1" else set()),
+            writable_mounts=WRITABLE
+            | ({"/sys/fs/cgroup"} if ask(engine, "/info")["CgroupVersion"] == "1" else set[str]()),
             processes=lambda sandbox_id: processes(engine, paths, sandbox_id),
             hidden=(str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
         ),
