@@ -64,7 +64,7 @@ class Offering:
 def mcp(where: Where, making: Making, offering: Offering, timeout: Timeout = 3000) -> None:
     """Serve an MCP client over standard input and output: a sandbox's tools, and its files as resources.
 
-    The sandbox is made at the first call and ends with the client; docs/mcp.md has what clients want to be told.
+    The sandbox is made at the first call and ends with the client: see docs/mcp-adapter.md.
     """
     settings = adapter_settings(where, making, offering, timeout)
     # Its libraries take a second to import, which other commands need not wait for.
