@@ -22,6 +22,9 @@ from sandmesh.files import ByteStream, ChangeStream, FileChange, FileData, FileI
 
 Changes: TypeAlias = list[FileChange]
 
+AT_ONCE = 8
+"""How many files `write_many` writes at a time; each large one has a stream of its own."""
+
 
 class FilesAsync:
     """The files of a sandbox's workspace and of what its template grants beside.
@@ -98,9 +101,26 @@ class FilesAsync:
     async def write_many(
         self, files: Mapping[str, FileData] | Mapping[bytes, FileData] | Iterable[tuple[FilePath, FileData]]
     ) -> list[FileInfo]:
-        """Write several files, each as `write` does, in their order; the first that cannot be ends it."""
+        """Write several files, up to AT_ONCE at a time, each as `write` does: whole or not at all, alone.
+
+        What is known of each comes in the order of the files. The first that cannot be written ends it: those that were
+        written by then stay. A path that is given twice has the content of either.
+        """
         items = cast("Mapping[FilePath, FileData]", files).items() if isinstance(files, Mapping) else files
-        return [await self.write(path, data) for path, data in items]
+        numbered, found = enumerate(items), dict[int, FileInfo]()
+
+        async def write_next() -> None:
+            for number, (path, data) in numbered:
+                found[number] = await self.write(path, data)
+
+        writing = [asyncio.create_task(write_next()) for _ in range(AT_ONCE)]
+        try:
+            await asyncio.gather(*writing)
+        finally:
+            for task in writing:
+                task.cancel()
+            await asyncio.wait(writing)
+        return [found[number] for number in sorted(found)]
 
     async def list(self, path: FilePath = ".", depth: int = 1) -> list[FileInfo]:
         """List what is below a directory by name, down to `depth` levels (1 to 200); links are not followed."""

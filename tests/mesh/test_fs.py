@@ -101,6 +101,25 @@ async def test_entries_are_listed_to_a_depth(box: BaseSandboxAsync) -> None:
     assert len(await box.fs.list("many")) == 3003
 
 
+async def test_many_files_are_written_at_a_time_and_each_whole(box: BaseSandboxAsync) -> None:
+    begun = asyncio.Event()
+
+    async def waits() -> AsyncIterator[bytes]:
+        await begun.wait()
+        yield b"first"
+
+    async def begins() -> AsyncIterator[bytes]:
+        begun.set()
+        yield b"second"
+
+    found = await box.fs.write_many([("one", waits()), ("two", begins()), *((f"n/{n}", str(n)) for n in range(40))])
+    assert [info.path for info in found] == ["one", "two", *(f"n/{n}" for n in range(40))]
+    assert (await box.run_shell_command("cat one two n/*| wc -c")).stdout.strip() == str(5 + 6 + 10 + 30 * 2)
+    with pytest.raises(IsADirectoryError):
+        await box.fs.write_many({"n": "a directory is there", "other": begins()})
+    assert await box.fs.write_many({}) == []
+
+
 async def test_files_are_moved_and_removed(box: BaseSandboxAsync) -> None:
     await box.fs.write_many({"a": "1", "b": "2", "d/e": "3"})
     with pytest.raises(FileExistsError):

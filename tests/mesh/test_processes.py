@@ -195,6 +195,15 @@ async def test_what_is_not_there_is_not_found(box: BaseSandboxAsync) -> None:
         await box.processes.attach("nothing")
 
 
+async def test_a_process_whose_output_is_no_longer_kept_is_expired(box: BaseSandboxAsync) -> None:
+    process = await box.processes.start("echo over")
+    await process.wait()
+    # A sandbox keeps a thousand calls that ended: the oldest is forgotten.
+    await asyncio.gather(*(box.fs.exists("nothing") for _ in range(1000)))
+    with pytest.raises(errors.CallExpired, match="no longer kept"):
+        await box.processes.attach(process.id)
+
+
 async def test_options_that_do_not_fit_are_refused(box: BaseSandboxAsync) -> None:
     wrong: list[tuple[Any, Any]] = [
         ("", {}),
