@@ -116,7 +116,7 @@ async def test_many_files_are_written_at_a_time_and_each_whole(box: BaseSandboxA
     assert [info.path for info in found] == ["one", "two", *(f"n/{n}" for n in range(40))]
     assert (await box.run_shell_command("cat one two n/*| wc -c")).stdout.strip() == str(5 + 6 + 10 + 30 * 2)
     with pytest.raises(IsADirectoryError):
-        await box.fs.write_many({"n": "a directory is there", "other": begins()})
+        await box.fs.write_many([("n", "a directory is there"), ("other", begins())])
     assert await box.fs.write_many({}) == []
 
 

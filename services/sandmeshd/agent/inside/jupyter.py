@@ -15,11 +15,16 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from sandmeshd.agent.inside import blocks, frames, output, raised
 
 _START_SECONDS: Final = 60
+_LOOK_SECONDS: Final = 0.05
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -52,10 +57,25 @@ def _start(name: str) -> tuple[Any, Any]:
     # By sockets in the file system: for TCP, ZeroMQ asks for the machine's interfaces, which user code may not.
     started: Any = manager.KernelManager(kernel_name=name, transport="ipc")
     started.start_kernel(stdin=nothing, stdout=nothing, stderr=nothing)
+    threading.Thread(target=name_sockets, args=(started.ip, started.ports), daemon=True).start()
     client: Any = started.blocking_client()
     client.start_channels()
     client.wait_for_ready(timeout=_START_SECONDS)
     return started, client
+
+
+def name_sockets(place: str, ports: Sequence[int]) -> None:
+    """Give the sockets of kernels that write `:` before the number, as for TCP, the names that Jupyter has for them."""
+    missing = [(Path(f"{place}:{port}"), Path(f"{place}-{port}")) for port in ports]
+    for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
+        for there, wanted in missing:
+            with suppress(FileExistsError):
+                if there.exists():
+                    wanted.symlink_to(there)
+        missing = [pair for pair in missing if not pair[1].exists()]
+        if not missing:
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 class _Bridge:
