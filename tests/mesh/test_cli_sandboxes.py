@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +90,19 @@ def test_a_shell_completes_ids_of_sandboxes_and_templates(sandmesh: Commands, bo
     assert box.sandbox_id in done.out
     done = sandmesh.run(ok=False, COMP_WORDS="sandmesh build fil", **told)
     assert "filesystem" in done.out
+
+
+def test_tools_of_mcp_servers_are_added_called_and_removed_by_command(sandmesh: Commands, box: Sandbox) -> None:
+    box.fs.write_from_path(Path(__file__).with_name("mcp_program.py"), "server.py")
+    servers = {"good": {"command": "python", "args": ["server.py"]}, "bad": {"command": "no-such-program"}}
+    added = sandmesh.run("mcp-servers", "add", box.sandbox_id, "-", stdin=json.dumps({"mcpServers": servers}), ok=False)
+    assert added.code == 1
+    assert [row.split()[:2] for row in added.out.splitlines()[1:]] == [["good", "READY"], ["bad", "FAILED"]]
+    assert "No such file" in added.out
+    assert ["echo", "good"] in [row.split()[:2] for row in sandmesh.run("tools", box.sandbox_id).out.splitlines()]
+    assert sandmesh.run("call", box.sandbox_id, "echo", '{"text": "hello"}').out == "hello\n"
+    failed = sandmesh.run("call", box.sandbox_id, "good.fail", "-o", "json", ok=False)
+    assert (failed.code, failed.json["isError"]) == (1, True)
+    sandmesh.run("mcp-servers", "rm", box.sandbox_id, "bad", "good")
+    assert sandmesh.run("mcp-servers", "ls", box.sandbox_id, "-o", "json").json == []
+    assert sandmesh.run("call", box.sandbox_id, "echo", "[]", ok=False).code == 2

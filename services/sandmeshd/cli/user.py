@@ -19,6 +19,7 @@ from sandmeshd.cli import (
     logs,
     mcp,
     running,
+    servers,
     sweep,
     tokens,
     up,
@@ -49,6 +50,8 @@ add(files.commands, SANDBOXES)
 add(fleet.commands, SANDBOXES)
 add(logs.commands, SANDBOXES)
 add(events.commands, SANDBOXES)
+add(servers.commands, SANDBOXES)
+add(servers.server_commands, SANDBOXES, "mcp-servers")
 add(mcp.commands, SANDBOXES)
 add(sweep.commands, MESH)
 add(tokens.commands, MESH, "token")

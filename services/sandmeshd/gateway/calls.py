@@ -21,6 +21,9 @@ from sandmeshd.runtime.callers import current_caller
 # More than any client has under way; a finished call that is not acknowledged counts until then.
 MOST_RELAYS = 8192
 
+# The first listing waits for the MCP servers of the sandbox's template, which may be downloaded.
+_LIST_SECONDS = 150.0
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Put = Callable[[Relay | None, bytes, int], None]
 """Takes a call's serialized response (without a call, an empty one) and the sequence of its last event."""
@@ -108,7 +111,7 @@ class Calls:
         link = await self._own_routes().link(request.sandbox_id)
         token = request.fencing_token or link.fencing_token
         question = agent_pb2.ListTools(group=request.group, fencing_token=token)
-        answer = await link.ask(agent_pb2.ToAgent(list_tools=question), self._settings.connect_timeout_seconds)
+        answer = await link.ask(agent_pb2.ToAgent(list_tools=question), _LIST_SECONDS)
         return pb.ListToolsResponse.FromString(answer.tools)
 
     def _own_routes(self) -> OwnedRoutes:

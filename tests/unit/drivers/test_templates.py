@@ -60,6 +60,22 @@ def test_a_bad_definition_is_refused_by_its_name(tmp_path: Path, definition: str
         load_templates(_write(tmp_path, definition))
 
 
+def test_a_template_ships_mcp_servers_by_a_file(tmp_path: Path) -> None:
+    root = _write(tmp_path, GOOD + 'mcp_config = "time.json"\n')
+    (root / "servers").mkdir()
+    (root / "servers" / "time.json").write_text(
+        '{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
+    )
+    assert "uvx" in load_templates(root)["one"].mcp_config
+    for bad in ("{", "[]", '{"mcpServers": {"time": {}}}'):
+        (root / "servers" / "time.json").write_text(bad)
+        with pytest.raises(InvalidArgument, match=r"time\.json"):
+            load_templates(root)
+    (root / "servers" / "time.json").unlink()
+    with pytest.raises(InvalidArgument, match=r"time\.json"):
+        load_templates(root)
+
+
 def test_templates_need_nothing_of_the_services() -> None:
     program = "import sys, sandmeshd.templates; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,8 @@ class Servers:
         self._home = home
         self._host: asyncio.Task[Host] | None = None
         self._servers: dict[str, Server] = {config.name: self._made(config) for config in shipped}
+        self._shipped = list(self._servers.values())
+        self._settling: asyncio.Task[None] | None = None
         self._watching: set[Callable[[Server, bool], None]] = set()
 
     async def close(self) -> None:
@@ -138,6 +141,11 @@ class Servers:
         head, dot, tail = name.partition(".")
         if dot and head in self._servers:
             return partial(_call, self._servers[head], tail)
+        if self.unsettled:
+            return partial(self._call_settled, name)
+        return self._find_settled(name)
+
+    def _find_settled(self, name: str) -> Handler | None:
         having = [server for server in self._servers.values() if name in server.told.tools]
         if len(having) > 1:
             known = ",".join(f"{server.config.name}.{name}" for server in having)
@@ -148,14 +156,28 @@ class Servers:
         """Give the names that all tools of servers have."""
         return [f"{name}.{tool}" for name, server in self._servers.items() for tool in server.told.tools]
 
+    async def _call_settled(self, name: str, arguments: bytes, call: Call) -> Outcome:
+        """Run a tool that may be one of a server that was never started."""
+        with suppress(Cut):
+            await unless_cut(call, self.settled())
+        try:
+            handler = self._find_settled(name)
+        except ToolNotFound as error:
+            raise ToolFailure(f"{error}.") from None
+        if handler is None:
+            raise ToolFailure(f"The sandbox has no tool {name!r}; of MCP servers it has {', '.join(self.known())}.")
+        return await handler(arguments, call)
+
     async def settled(self) -> None:
-        """Start the servers that were not yet, and wait until each is ready or failed."""
-        await _settled([server for server in self._servers.values() if not server.told.starts])
+        """Start the servers that the template has, and wait until each is ready or failed."""
+        if self._settling is None:
+            self._settling = asyncio.create_task(_settled(self._shipped))
+        await asyncio.shield(self._settling)
 
     @property
     def unsettled(self) -> bool:
-        """Whether a server was never started."""
-        return any(not server.told.starts for server in self._servers.values())
+        """Whether the servers that the template has were never all started."""
+        return bool(self._shipped) and (self._settling is None or not self._settling.done())
 
     def listing(self, group: str) -> list[pb.Tool]:
         """Describe the tools of a server, or of all for the empty name."""

@@ -1,0 +1,83 @@
+"""MCP servers as the agent has them: those of a template, and a program that speaks MCP which breaks the form."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh.api.agent.v1 import agent_pb2 as pb
+from sandmesh.api.call.v1 import call_pb2
+from sandmesh.errors import ToolNotFound
+from sandmeshd.agent.mcphost import wire
+from sandmeshd.drivers.bubblewrap.arguments import AGENT, MCP
+
+from .client import Client
+from .sandbox import Ground, talking
+
+SERVER = Path(__file__).parents[2] / "mesh" / "mcp_program.py"
+SHIPPED = {
+    "one": {"command": "python", "args": ["server.py"]},
+    "two": {"command": "python", "args": ["server.py", "mute"], "startup_timeout": 0.5},
+}
+
+
+def shipping(**servers: Any) -> dict[str, Any]:
+    """Give the configuration of an agent whose template has servers."""
+    config = b64encode(json.dumps({"mcpServers": servers}).encode()).decode()
+    return {"mcp_libraries": [AGENT, MCP], "mcp_config": config}
+
+
+async def listed(client: Client, group: str = "") -> list[call_pb2.Tool]:
+    """Ask for the tools."""
+    answer = await client.ask(list_tools=pb.ListTools(group=group))
+    return list(call_pb2.ListToolsResponse.FromString(answer.tools).tools)
+
+
+async def test_the_first_listing_has_the_tools_of_the_templates_servers(ground: Ground) -> None:
+    async with talking(ground, **shipping(**SHIPPED)) as (sandbox, client):
+        shutil.copy(SERVER, sandbox.workspace / "server.py")
+        found = [tool.name for tool in await listed(client) if tool.group == "one"]
+        assert found == ["cancelled", "die", "echo", "fail", "grow", "hang", "image", "refuse"]
+        told = (await client.start("list_mcp_servers").end()).result
+        servers = json.loads(told.structured_json)["servers"]
+        assert [(server["name"], server["state"]) for server in servers] == [("one", "READY"), ("two", "FAILED")]
+
+
+@pytest.mark.parametrize("name", ["echo", "one.echo"])
+async def test_a_call_starts_the_templates_server_that_it_means(ground: Ground, name: str) -> None:
+    async with talking(ground, **shipping(one=SHIPPED["one"])) as (sandbox, client):
+        shutil.copy(SERVER, sandbox.workspace / "server.py")
+        ended = await client.start(name, b'{"text": "hi"}').end()
+        assert [json.loads(block)["text"] for block in ended.blocks] == ["hi"]
+        await listed(client)
+        with pytest.raises(ToolNotFound):
+            await client.start("no_such_tool").end()
+
+
+def test_frames_come_whole_however_they_are_cut() -> None:
+    frames = [({"up": True}, b""), ({"call": 1, "block": True}, b"\x00" * 5000), ({"session": 2}, b"x")]
+    data = b"".join(wire.pack(head, body) for head, body in frames)
+    for size in (1, 7, len(data)):
+        cutter = wire.Cutter()
+        assert [frame for at in range(0, len(data), size) for frame in cutter.feed(data[at : at + size])] == frames
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire.HEADER.pack(wire.MOST_HEAD + 1, 0),
+        wire.HEADER.pack(2, wire.MOST_BODY + 1),
+        wire.HEADER.pack(4, 0) + b"nope",
+        wire.HEADER.pack(2, 0) + b"[]",
+        wire.HEADER.pack(100_000, 0) + b"[" * 100_000,
+    ],
+    ids=["a long head", "a long body", "no JSON", "no object", "a deep one"],
+)
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(wire.BrokenFrame):
+        wire.Cutter().feed(data)
