@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adapter, figures, profiles, streams, transfers
+from benchmarks import adapter, figures, profiles, servers, streams, transfers
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from sandmesh import SandmeshError
@@ -28,6 +28,7 @@ PLAIN: Mapping[str, Bench] = {
     "files": transfers.files,
     "streams": streams.streams,
     "adapter": adapter.adapter,
+    "servers": servers.servers,
     "memory": figures.memory,
     "at_once": figures.at_once,
 }

@@ -60,7 +60,11 @@ async def test_a_call_starts_the_templates_server_that_it_means(ground: Ground, 
 
 
 def test_frames_come_whole_however_they_are_cut() -> None:
-    frames = [({"up": True}, b""), ({"call": 1, "block": True}, b"\x00" * 5000), ({"session": 2}, b"x")]
+    frames: list[tuple[dict[str, Any], bytes]] = [
+        ({"up": True}, b""),
+        ({"call": 1, "block": True}, b"\x00" * 5000),
+        ({"session": 2}, b"x"),
+    ]
     data = b"".join(wire.pack(head, body) for head, body in frames)
     for size in (1, 7, len(data)):
         cutter = wire.Cutter()
