@@ -12,11 +12,13 @@ import time
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, processes_below
 from benchmarks.transfers import peak_bytes
-from sandmesh import BaseSandboxAsync, Output
+from sandmesh import BaseSandboxAsync, ContentBlock, Output
 
 BYTES = 1 << 30
 LINES = 100_000
 SLOW_READS = 30
+EVENTS = 20_000
+_SHOWS = f"for n in range({EVENTS}): show({{'text/plain': str(n)}})"
 _PRINTS = f"import sys; [(sys.stdout.write(str(n)), sys.stdout.flush()) for n in range({LINES})]"
 
 
@@ -27,7 +29,8 @@ async def streams(mesh: RunningMesh) -> list[Figure]:
         found: list[Figure] = []
         for way, what, aim in (
             ("large", "1 GB of a process's output", "300 MB/s"),
-            ("small", "writes of a few bytes", "10,000 a second"),
+            ("small", "writes of a few bytes, joined on their way", "10,000 a second"),
+            ("events", "small events of a cell, each by itself", "10,000 a second"),
             ("slow", "a writer whose reader takes 64 KiB every 100 ms", "waits"),
         ):
             told = await _client(mesh.address, box.sandbox_id, way)
@@ -51,6 +54,8 @@ async def _client(address: str, sandbox_id: str, way: str) -> dict[str, str | fl
 async def _follow(address: str, sandbox_id: str, way: str) -> str:
     commands = {"large": f"head -c {BYTES} /dev/zero", "small": f'python3 -c "{_PRINTS}"', "slow": "cat /dev/zero"}
     async with BaseSandboxAsync(sandbox_id, base_url=address) as box:
+        if way == "events":
+            return await _count_events(box)
         started, got, reads = time.perf_counter(), 0, 0
         async with await box.processes.start(commands[way]) as process:
             async for event in process:
@@ -64,6 +69,16 @@ async def _follow(address: str, sandbox_id: str, way: str) -> str:
     if way == "slow":
         return f"{got / 1e6:.1f} MB in {seconds:.1f} s"
     return f"{got / seconds / 1e6:,.0f} MB/s" if way == "large" else f"{LINES / seconds:,.0f} a second"
+
+
+async def _count_events(box: BaseSandboxAsync) -> str:
+    await box.run_ipython_cell("from IPython.display import publish_display_data as show")
+    started, count = time.perf_counter(), 0
+    async for event in box.stream("run_ipython_cell", code=_SHOWS):
+        count += isinstance(event, ContentBlock)
+    if count != EVENTS:
+        raise RuntimeError(f"{count} events of {EVENTS} came")
+    return f"{count / (time.perf_counter() - started):,.0f} a second"
 
 
 def main() -> None:
