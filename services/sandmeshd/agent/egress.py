@@ -141,8 +141,7 @@ class _Connection(asyncio.Protocol):
         self.number = number
         self._cancel_timer()
         self._send(opened=pb.EgressOpened())
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._pass_on()
 
     def data_received(self, data: bytes) -> None:
         """Pass on what there is credit for; read no more until there is some again."""
@@ -195,6 +194,9 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _pass_on(self) -> None:
+        # Some loops read what was sent with the connection before it can be paused.
+        if not self.number:
+            return
         part, self._held = self._held[: self._credit], self._held[self._credit :]
         if part:
             self._credit -= len(part)
