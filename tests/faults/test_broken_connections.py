@@ -168,7 +168,8 @@ from sandmesh import BaseSandboxAsync
 
 async def main(address, sandbox_id):
     async with BaseSandboxAsync(sandbox_id, base_url=address) as box:
-        process = await box.processes.start("for i in $(seq 1 200); do echo $i; sleep 0.01; done; exit 9")
+        lines = "for i in $(seq {} {}); do echo $i; done"
+        process = await box.processes.start(f"{lines.format(1, 100)}; read -r go; {lines.format(101, 200)}; exit 9")
         async for event in process:
             print(process.id, flush=True)
 
@@ -186,6 +187,7 @@ async def test_a_client_is_killed_in_mid_call_and_another_gets_the_rest_and_the_
         client.send_signal(signal.SIGKILL)
         await client.communicate()
         process = await box.processes.attach(process_id)
+        await process.write("go\n")
         lines = b"".join([event.data async for event in process if isinstance(event, Output)]).decode().split()
         assert lines == [str(number) for number in range(int(lines[0]), 201)]
         assert (await process.wait()).exit_code == 9

@@ -22,7 +22,7 @@ REFUSALS = {"LeaseLost", "SandboxLost", "SandboxNotFound"}
 async def test_a_holder_that_was_stopped_past_its_lease_is_refused(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         program = await asyncio.create_subprocess_exec(
-            sys.executable, holder.__file__, world.addresses(), "2",
+            sys.executable, holder.__file__, world.addresses(), "5",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert program.stdout is not None

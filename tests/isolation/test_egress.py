@@ -175,14 +175,17 @@ async def test_refusals_come_with_the_watch_once_for_many(world: World) -> None:
 
         synced = asyncio.Event()
         watching = asyncio.create_task(watch())
-        async with asyncio.timeout(30):
+        told: list[pb.EgressRefusal] = []
+        async with asyncio.timeout(60):
             await synced.wait()
-            await box.shell(f"for i in 1 2 3 4 5; do {CURL} http://evil.test/; done")
-            told = [await heard.get(), await heard.get()]
+            await box.shell(f"{CURL} 'http://evil.test/[1-20]'")
+            while sum(one.count for one in told) < 20:
+                told.append(await heard.get())
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     assert {(one.sandbox_id, one.host, one.port) for one in told} == {(box.runtime.sandbox_id, "evil.test", 80)}
-    assert sum(one.count for one in told) == 5
+    assert sum(one.count for one in told) == 20
+    assert len(told) < 20
     assert "not among the hosts" in told[0].reason
 
 

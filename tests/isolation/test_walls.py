@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -81,7 +82,7 @@ async def test_no_process_of_a_sandbox_is_the_hosts_root(neighbours: Neighbours)
     await run_cell(neighbours.one, "import subprocess; subprocess.Popen(['sleep', '1000'])")
     init = neighbours.folder(neighbours.one).status_value("child-pid")
     assert init is not None
-    uids = [uid_of(pid) for pid in below(init)]
+    uids = list(uids_below(init))
     assert len(uids) >= 4
     assert 0 not in uids
 
@@ -90,9 +91,9 @@ async def test_nothing_that_left_its_group_outlives_its_sandbox(neighbours: Neig
     seconds = f"{100_000 + secrets.randbelow(900_000)}"
     code = f"import os; os.fork() and os._exit(0); os.setsid(); os.execlp('sleep', 'sleep', '{seconds}')"
     await run(neighbours.one, f'python3 -c "{code}" >/dev/null 2>&1; until pgrep -f "^sleep {seconds}"; do :; done')
-    assert seconds in commands()
+    assert f"sleep {seconds}" in commands()
     await neighbours.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
-    assert seconds not in commands()
+    assert f"sleep {seconds}" not in commands()
 
 
 async def test_file_tools_follow_no_link_out_of_the_workspace(neighbours: Neighbours, decoys: Decoys) -> None:
@@ -136,12 +137,14 @@ async def test_other_users_of_the_host_reach_neither_workspace_nor_agent(neighbo
     assert folder.spec.stat().st_mode & 0o077 == 0
 
 
-def below(pid: int) -> Iterator[int]:
-    """Give a process and all below it."""
-    yield pid
+def uids_below(pid: int) -> Iterator[int]:
+    """Give the users of a process and of all below it; one that ends meanwhile is none of them."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        yield uid_of(pid)
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from below(int(child))
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in children.read_text().split():
+                yield from uids_below(int(child))
 
 
 def uid_of(pid: int) -> int:

@@ -6,14 +6,16 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import cast
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.conformance.expecting import expect
 from sandmeshd.drivers.conformance.subject import Subject
 from sandmeshd.drivers.interface import Driver
 
-NOTICE_SECONDS = 10.0
+# Far more than a driver takes, also on a node that is busy with much else.
+NOTICE_SECONDS = 60.0
 
 
 def kill_init(subject: Subject, sandbox_id: str) -> None:
@@ -36,10 +38,18 @@ async def end_of(driver: Driver, subject: Subject, sandbox_id: str) -> AsyncGene
     expect(bool(sandbox.end_detail), "it is not said how it ended")
 
 
+def watched(driver: Driver, mesh_id: str) -> AbstractAsyncContextManager[AsyncGenerator[pb.WatchSandboxesResponse]]:
+    """Give what a driver tells, which is told no more when the block ends."""
+    changes = driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=mesh_id))
+    # Every driver's watch is a generator.
+    return aclosing(cast("AsyncGenerator[pb.WatchSandboxesResponse]", changes))
+
+
 async def _ended(driver: Driver, mesh_id: str, sandbox_id: str, synced: asyncio.Event) -> pb.RuntimeSandbox:
-    async for change in driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=mesh_id)):
-        if change.synced:
-            synced.set()
-        if change.sandbox.sandbox_id == sandbox_id and change.sandbox.state == pb.RUNTIME_STATE_ENDED:
-            return change.sandbox
+    async with watched(driver, mesh_id) as changes:
+        async for change in changes:
+            if change.synced:
+                synced.set()
+            if change.sandbox.sandbox_id == sandbox_id and change.sandbox.state == pb.RUNTIME_STATE_ENDED:
+                return change.sandbox
     raise AssertionError("the watch ended")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument, SandboxNotFound
+from sandmeshd.drivers.conformance.ending import watched
 from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.subject import Subject
@@ -114,8 +115,7 @@ async def refusals_are_told_to_who_watches(subject: Subject) -> None:
 
 
 async def _first_refusal(driver: Driver, mesh_id: str) -> pb.EgressRefusal:
-    changes = driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=mesh_id))
-    async with aclosing(changes):  # type: ignore[type-var]  # every driver's watch is a generator
+    async with watched(driver, mesh_id) as changes:
         async for change in changes:
             if change.HasField("egress_refusal"):
                 return change.egress_refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.conformance.ending import NOTICE_SECONDS, end_of, kill_init
+from sandmeshd.drivers.conformance.ending import NOTICE_SECONDS, end_of, kill_init, watched
 from sandmeshd.drivers.conformance.expecting import expect, expect_equal
 from sandmeshd.drivers.conformance.subject import Subject
 from sandmeshd.drivers.interface import Driver
@@ -20,8 +20,8 @@ async def a_watch_begins_with_every_sandbox(subject: Subject) -> None:
 
 async def _until_synced(driver: Driver, mesh_id: str) -> list[str]:
     seen: list[str] = []
-    async with asyncio.timeout(NOTICE_SECONDS):
-        async for change in driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=mesh_id)):
+    async with asyncio.timeout(NOTICE_SECONDS), watched(driver, mesh_id) as changes:
+        async for change in changes:
             if change.synced:
                 break
             seen.append(change.sandbox.sandbox_id)
@@ -54,11 +54,12 @@ async def a_watch_tells_of_creates_and_deletes(subject: Subject) -> None:
 
 async def _states(driver: Driver, mesh_id: str, sandbox_id: str, synced: asyncio.Event) -> list[int]:
     states: list[int] = []
-    async for change in driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=mesh_id)):
-        if change.synced:
-            synced.set()
-        elif change.sandbox.sandbox_id == sandbox_id:
-            states.append(change.sandbox.state)
-            if states[-1] == pb.RUNTIME_STATE_ENDED:
-                break
+    async with watched(driver, mesh_id) as changes:
+        async for change in changes:
+            if change.synced:
+                synced.set()
+            elif change.sandbox.sandbox_id == sandbox_id:
+                states.append(change.sandbox.state)
+                if states[-1] == pb.RUNTIME_STATE_ENDED:
+                    break
     return states
