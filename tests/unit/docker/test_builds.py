@@ -1,0 +1,45 @@
+"""What a build is told of this machine, and what an image is made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
+from sandmeshd.drivers.docker.building import ImageBuilder, images_folder
+from sandmeshd.drivers.docker.host import proxy_arguments, write_secrets
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
+from sandmeshd.runtime.paths import MeshPaths
+
+INDEXES = PackageIndexes(pip="https://user:word@index.example/simple", pip_extra=("file:///opt/mine",))
+EGRESS = EgressSettings(indexes=INDEXES, proxy=SecretStr("http://proxy.example:3128"), no_proxy="localhost")
+
+
+def test_indexes_go_into_a_secret_without_directories_of_this_machine(tmp_path: Path) -> None:
+    text = write_secrets(tmp_path, EGRESS)["pip"].read_text()
+    assert "index-url = https://user:word@index.example/simple\n" in text
+    assert "/opt/mine" not in text
+
+
+def test_the_proxy_is_told_to_apt_and_as_the_arguments_that_no_image_records(tmp_path: Path) -> None:
+    assert 'Acquire::http::Proxy "http://proxy.example:3128";' in write_secrets(tmp_path, EGRESS)["apt"].read_text()
+    assert set(proxy_arguments(EGRESS)) == {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+    assert proxy_arguments(EgressSettings()) == {}
+
+
+def test_the_image_has_every_part_of_the_agent() -> None:
+    dockerfile = (images_folder() / "base" / "Dockerfile").read_text()
+    roots = {"sandmesh": "sdk/sandmesh", "sandmeshd": "services/sandmeshd"}
+    missing = [
+        f"{root}/{part}" for name, root in roots.items() for part in PARTS[name] if f"{root}/{part}" not in dockerfile
+    ]
+    assert not missing
+
+
+def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:
+    settings = DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), namespace="team", tag="1.2")
+    assert ImageBuilder(settings).image_name("base") == "team/base:1.2"
+    there = settings.model_copy(update={"registry": "registry.example:5000"})
+    assert ImageBuilder(there).image_name("base") == "registry.example:5000/team/base:1.2"

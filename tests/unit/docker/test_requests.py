@@ -1,0 +1,103 @@
+"""What the docker driver asks an engine for, and what it refuses before it asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable
+from sandmeshd.drivers.bubblewrap.records import Folders
+from sandmeshd.drivers.docker.app import open_driver
+from sandmeshd.drivers.docker.demands import check, enforceable
+from sandmeshd.drivers.docker.observing import state_of
+from sandmeshd.drivers.docker.posture import OWN_BYTES, container_config
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.runtime.paths import MeshPaths
+
+WHOLE = {"MemoryLimit": True, "CpuCfsQuota": True, "CpuCfsPeriod": True, "PidsLimit": True, "CgroupVersion": "2"}
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> DockerSettings:
+    """Give settings of a mesh whose engine is not there."""
+    paths = MeshPaths("unit", tmp_path / "state", tmp_path / "run")
+    return DockerSettings(paths=paths, url=f"unix://{tmp_path}/none.sock")
+
+
+def _config(settings: DockerSettings, **limits: int) -> dict[str, Any]:
+    spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(**limits))
+    folder = Folders(settings.paths).folder("sb_1")
+    return container_config(settings, folder, spec, "image", trusts=False)
+
+
+def test_a_container_has_no_network_no_writable_root_and_four_capabilities_to_begin_with(
+    settings: DockerSettings,
+) -> None:
+    host = _config(settings)["HostConfig"]
+    assert host["NetworkMode"] == "none"
+    assert host["ReadonlyRootfs"] is True
+    assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], ["KILL", "SETGID", "SETUID", "SETPCAP"])
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert not {"Privileged", "PortBindings", "Devices", "Binds"} & host.keys()
+
+
+def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket(settings: DockerSettings) -> None:
+    mounts = _config(settings)["HostConfig"]["Mounts"]
+    sources = [mount["Source"] for mount in mounts]
+    assert sources == [str(Folders(settings.paths).folder("sb_1").sockets)]
+
+
+def test_limits_are_the_engines_and_swap_adds_nothing(settings: DockerSettings) -> None:
+    host = _config(settings, memory_bytes=64 * MEBIBYTE, cpu_millis=500, pids=40)["HostConfig"]
+    assert host["Memory"] == host["MemorySwap"] == 64 * MEBIBYTE + OWN_BYTES
+    assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 46)
+
+
+def test_a_workspace_whose_size_is_limited_is_in_memory_and_no_volume(settings: DockerSettings) -> None:
+    limited = _config(settings, disk_bytes=16 * MEBIBYTE)
+    files = limited["HostConfig"]["Tmpfs"]
+    assert f"size={16 * MEBIBYTE}" in files["/workspace"]
+    assert (limited["Volumes"], _config(settings)["Volumes"]) == ({}, {"/workspace": {}})
+
+
+@pytest.mark.parametrize("name", ["memory_bytes", "cpu_millis", "pids"])
+def test_what_the_engine_cannot_limit_is_refused_by_name(name: str) -> None:
+    spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(**{name: 1 << 30}))
+    request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
+    with pytest.raises(CapabilityMissing) as caught:
+        check(request, enforceable({}))
+    assert caught.value.facts["needs"] == name.partition("_")[0]
+
+
+def test_memory_that_holds_no_python_is_refused() -> None:
+    spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(memory_bytes=MEBIBYTE))
+    request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
+    with pytest.raises(InvalidArgument, match="at least"):
+        check(request, enforceable(WHOLE))
+
+
+def test_how_a_container_ended_is_told() -> None:
+    killed = {"Status": "exited", "ExitCode": 137, "OOMKilled": True}
+    assert state_of(killed) == (pb.RUNTIME_STATE_ENDED, "signal 9, out of memory")
+    assert state_of({"Status": "exited", "ExitCode": 1}) == (pb.RUNTIME_STATE_ENDED, "exit code 1")
+    assert state_of({"Status": "paused"}) == (pb.RUNTIME_STATE_PAUSED, "")
+
+
+async def test_an_engine_that_is_not_there_is_named_with_the_fix(settings: DockerSettings) -> None:
+    with pytest.raises(RuntimeUnavailable, match="does not answer") as caught:
+        async with open_driver(settings):
+            pass
+    assert "SANDMESH_DOCKER_URL" in caught.value.facts["fix"]
+
+
+async def test_an_engine_on_another_machine_is_refused(settings: DockerSettings) -> None:
+    remote = settings.model_copy(update={"url": "tcp://example.org:2375"})
+    with pytest.raises(RuntimeUnavailable, match=r"example\.org") as caught:
+        async with open_driver(remote):
+            pass
+    assert "unix:///path" in caught.value.facts["fix"]
