@@ -107,7 +107,7 @@ class Claims:
 
     def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
         if not request.HasField("idle_timeout"):
-            return 0
+            return int(self._settings.default_idle_seconds * 1e6)
         microseconds = request.idle_timeout.ToMicroseconds()
         least, most = self._settings.min_idle_seconds, self._settings.max_ttl_seconds
         if not least * 1e6 <= microseconds <= most * 1e6:

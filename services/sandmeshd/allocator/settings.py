@@ -51,6 +51,9 @@ class AllocatorSettings(BaseModel):
     max_ttl_seconds: float = Field(default=7 * 86400.0, gt=0)
     """The longest lease that a request may ask for."""
 
+    default_idle_seconds: float = Field(default=0.0, ge=0)
+    """The idle time of requests that state none; 0: none."""
+
     min_idle_seconds: float = Field(default=5.0, gt=0)
     """The shortest idle time that a request may ask for: use is reported every few seconds."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, cast
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -18,28 +18,29 @@ def config() -> None:
     """Read the settings of a mesh on this machine."""
 
 
-@commands.command(epilog="Examples: sandmesh config show | sandmesh config show -o json")
-def show(output: Answer = Shape.TEXT) -> None:
+@commands.command(epilog="Examples: sandmesh config show | sandmesh config show --config mesh.env -o json")
+def show(
+    config: Annotated[Path | None, typer.Option(help="A file with settings, as for `up`.", metavar="FILE")] = None,
+    output: Answer = Shape.TEXT,
+) -> None:
     """Print every setting with its value and where it came from; of secrets only that they are set."""
-    rows = _rows()
+    rows = _rows(config)
     if output is Shape.JSON:
         print_json(rows)
     else:
         print_table(("SETTING", "VALUE", "FROM"), [(row["name"], _text(row["value"]), row["source"]) for row in rows])
 
 
-def _rows() -> list[dict[str, Any]]:
+def _rows(config: Path | None) -> list[dict[str, Any]]:
     # Settings know the services, which take a second to import.
-    from sandmeshd.cli.environment import EnvironmentSettings, read_settings  # noqa: PLC0415
+    from sandmeshd.cli.environment import read_with_sources  # noqa: PLC0415
 
-    plain = read_settings().model_dump(mode="json")
-    present = {name.upper() for name in os.environ}
+    settings, sources = read_with_sources(config)
+    plain = settings.model_dump(mode="json")
     rows: list[dict[str, Any]] = []
-    for name, field in EnvironmentSettings.model_fields.items():
-        variable = f"SANDMESH_{name.upper()}"
-        source = variable if variable in present else "default"
-        row = {"name": name, "value": plain[name], "source": source, "variable": variable, "help": field.description}
-        rows.append(row)
+    for name, field in type(settings).model_fields.items():
+        row = {"name": name, "value": plain[name], "source": sources.get(name, "default")}
+        rows.append({**row, "variable": f"SANDMESH_{name.upper()}", "help": field.description})
     return rows
 
 

@@ -8,6 +8,7 @@ import signal
 from contextlib import AsyncExitStack
 
 from sandmeshd.cli.announcing import Announcer, Ready
+from sandmeshd.cli.workers import open_workers
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 
 KEEP = signal.SIGUSR1
@@ -20,6 +21,7 @@ async def host(settings: MeshSettings, announcer: Announcer) -> None:
         with announcer.progress() as progress:
             running = await stack.enter_async_context(open_mesh(settings, progress))
             http = await running.http.open()
+            await stack.enter_async_context(open_workers(settings, running.addresses, http))
         asyncio.get_running_loop().add_signal_handler(KEEP, _end_and_keep, running)
         announcer.ready(Ready(running.addresses, http, os.getpid(), settings.keep_sandboxes))
         await asyncio.Event().wait()

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -28,6 +28,7 @@ from sandmeshd.cli.options import Extensions, Templates
 from sandmeshd.drivers.remote import RemoteDriver
 from sandmeshd.drivers.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
+from sandmeshd.gateway.http import Wanted
 from sandmeshd.gateway.http.metrics import metrics_page
 from sandmeshd.gateway.http.serving import open_http
 from sandmeshd.mesh import MeshSettings
@@ -57,6 +58,12 @@ app = typer.Typer(
 
 Listen = Annotated[str, typer.Option(help="unix:///path, or a host:port (port 0 takes a free one).")]
 Listens = Annotated[list[str], typer.Option(help="unix:///path or a host:port; repeatable.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="SANDMESH_CONFIG", help="A file with settings; the environment goes before it.", metavar="FILE"
+    ),
+]
 SecretFile = Annotated[
     Path | None, typer.Option(help="A file with the secret that all services of the mesh share.", metavar="PATH")
 ]
@@ -149,7 +156,7 @@ async def _with_metrics(address: str | None, serve: Callable[[Observed], Awaitab
     async with AsyncExitStack() as stack:
         if address is not None:
             pages = [metrics_page(measured, to_all=True)]
-            bound = await stack.enter_async_context(open_http([address], pages, None))
+            bound = await stack.enter_async_context(open_http(Wanted((address,)), pages, None))
             typer.echo("metrics at " + " ".join(bound))
         await serve(measured)
 
@@ -226,7 +233,7 @@ def _announce(addresses: Sequence[str]) -> None:
     typer.echo("serving at " + " ".join(addresses))
 
 
-def _settings(secret_file: Path | None, **given: object) -> MeshSettings:
+def _settings(secret_file: Path | None, **given: Any) -> MeshSettings:
     settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None, **given)
     configure_logging(settings.log_level, settings.log_format)
     keep_freed_memory()

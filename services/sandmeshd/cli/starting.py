@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,10 +39,15 @@ def start_here(given: dict[str, object], ready_fd: int | None, *, as_json: bool)
 
 
 async def _host(given: dict[str, object], announcer: Announcer) -> None:
-    settings = read_settings(**given)
+    settings = _read(given)
     configure_logging(settings.log_level, settings.log_format)
     keep_freed_memory()
     await host(settings, announcer)
+
+
+def _read(given: Mapping[str, Any]) -> MeshSettings:
+    # Who starts a mesh by hand means to end it whole, unless somebody says otherwise.
+    return read_settings(defaults={"keep_sandboxes": False}, **given)
 
 
 def start_apart(given: dict[str, object], arguments: Sequence[str], *, as_json: bool) -> None:
@@ -51,7 +56,7 @@ def start_apart(given: dict[str, object], arguments: Sequence[str], *, as_json: 
     Raises:
         SandmeshError: What stands in the way of the mesh.
     """
-    settings = read_settings(**given)
+    settings = _read(given)
     settings.paths.make()
     log = settings.paths.state / "mesh.log"
     run_to_end(_started(settings, arguments, log, ToPerson(as_json=as_json)))

@@ -18,7 +18,7 @@ commands = typer.Typer(rich_markup_mode=None)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a mesh is told on the command line; what is not stated comes from the environment."""
+    """What a mesh is told on the command line; what is not stated comes from the environment, then the file."""
 
     listen: Annotated[
         list[str] | None,
@@ -31,6 +31,15 @@ class Wanted:
         list[str] | None,
         typer.Option(help="Sandboxes of a template to keep ready; repeatable.", metavar="TEMPLATE=COUNT"),
     ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with settings, SANDMESH_NAME=VALUE a line; the environment goes before it.", metavar="FILE"
+        ),
+    ] = None
+    workers: Annotated[
+        int | None, typer.Option(help="How many processes serve the addresses of --listen.", metavar="COUNT")
+    ] = None
     max_sandboxes: Annotated[
         int | None, typer.Option(help="The most sandboxes at once, those in pools included.", metavar="COUNT")
     ] = None
@@ -38,13 +47,9 @@ class Wanted:
     extension: Extensions = None
     template: Templates = None
     keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep",
-            envvar="SANDMESH_KEEP_SANDBOXES",
-            help="Sandboxes outlive the mesh and are there at its next start.",
-        ),
-    ] = False
+        bool | None,
+        typer.Option("--keep/--no-keep", help="Sandboxes outlive the mesh and are there at its next start."),
+    ] = None
     tls_cert: Annotated[
         Path | None, typer.Option(help="The certificate of those addresses, with its chain.", metavar="PEM")
     ] = None
@@ -59,6 +64,8 @@ class Wanted:
     def settings(self) -> dict[str, object]:
         """Give what was stated, as settings."""
         return {
+            "config": self.config,
+            "workers": self.workers,
             "listen": tuple(self.listen) if self.listen else None,
             "pools": {name: _count(name, text) for name, text in pairs(self.pool, "TEMPLATE=COUNT").items()} or None,
             "max_sandboxes": self.max_sandboxes,
@@ -72,13 +79,26 @@ class Wanted:
         }
 
     def arguments(self) -> list[str]:
-        """Give what was stated, as a command line says it."""
+        """Give what was stated, as a command line says it in any directory."""
         listens = [argument for address in self.listen or () for argument in ("--listen", address)]
         pools = [argument for pool in self.pool or () for argument in ("--pool", pool)]
-        most = [] if self.max_sandboxes is None else ["--max-sandboxes", str(self.max_sandboxes)]
+        files = {"--config": self.config, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        valued: dict[str, object] = {"--workers": self.workers, "--max-sandboxes": self.max_sandboxes}
+        valued |= {option: None if path is None else path.absolute() for option, path in files.items()}
+        stated = [text for option, value in valued.items() if value is not None for text in (option, str(value))]
+        switches = {"keep": self.keep, "require-token": self.require_token}
+        switched = [f"--{name}" if on else f"--no-{name}" for name, on in switches.items() if on is not None]
         extensions = [argument for name in self.extension or () for argument in ("--extension", absolute(name))]
         templates = [argument for path in self.template or () for argument in ("--template", absolute(path))]
-        return [*listens, *pools, *most, *extensions, *templates, *(["--keep"] if self.keep else [])]
+        return [
+            *listens,
+            *pools,
+            *stated,
+            *extensions,
+            *templates,
+            *switched,
+            *(["--allow-insecure"] if self.allow_insecure else []),
+        ]
 
 
 @commands.command(

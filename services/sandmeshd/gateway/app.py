@@ -20,7 +20,7 @@ from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
-from sandmeshd.gateway.http import Certificate, HttpDoor, open_door
+from sandmeshd.gateway.http import Certificate, HttpDoor, Wanted, open_door
 from sandmeshd.gateway.http.metrics import metrics_page
 from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
@@ -95,10 +95,11 @@ async def open_gateway(
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
-        door = await stack.enter_async_context(open_door(settings.http_listen, _certificate(settings)))
+        door = await stack.enter_async_context(open_door(_wanted(settings), _certificate(settings)))
         door.add(metrics_page(measured))
         services.append(await stack.enter_async_context(open_ports(settings, routes, door, activity.holding)))
-        serving = open_server(settings.listen, services, arounds, tls=_tls(settings))
+        tls, shared = _tls(settings), settings.share_ports
+        serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
         await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
         yield Gateway(listening.addresses, door, activity)
@@ -107,6 +108,10 @@ async def open_gateway(
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait([task])
+
+
+def _wanted(settings: GatewaySettings) -> Wanted:
+    return Wanted(settings.http_listen, settings.share_ports, settings.http_ports)
 
 
 def _certificate(settings: GatewaySettings) -> Certificate | None:

@@ -15,6 +15,12 @@ class GatewaySettings(BaseModel):
     listen: tuple[str, ...]
     """Addresses: unix:///path or host:port; port 0 takes a free one."""
 
+    share_ports: bool = False
+    """Other processes listen at the same addresses: the system spreads connections over all."""
+
+    http_ports: tuple[int, int] | None = None
+    """First and last of the ports for HTTP where its address has port 0; none: any."""
+
     http_listen: tuple[str, ...] = ("127.0.0.1:0",)
     """Addresses for HTTP (health, ports of sandboxes) as host:port; port 0 takes a free one; none: no HTTP."""
 

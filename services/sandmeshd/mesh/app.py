@@ -154,6 +154,8 @@ def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> Gateway
     return GatewaySettings(
         listen=listen,
         http_listen=settings.http_listen,
+        http_ports=settings.port_range,
+        share_ports=settings.workers > 1,
         http_url=settings.http_url,
         ports_domain=settings.ports_domain,
         url_secret=SecretStr(mesh_secret(settings)),
@@ -187,6 +189,9 @@ def allocator_settings(settings: MeshSettings) -> AllocatorSettings:
         default_ttl_seconds=settings.lease_seconds,
         queue_timeout_seconds=settings.queue_seconds,
         node_grace_seconds=settings.node_grace_seconds,
+        default_idle_seconds=settings.idle_seconds,
+        sweep_seconds=settings.sweep_seconds,
+        owner_grace_seconds=settings.owner_grace_seconds,
         event_seconds=settings.event_seconds,
         tomb_seconds=max(60, settings.event_seconds),
         ephemeral=settings.ephemeral,

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 from pydantic import BaseModel
 
+from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.interface import Driver
@@ -39,11 +40,19 @@ def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseMo
         way=settings.bubblewrap_way,
         stands_by=stands_by,
         egress=settings.egress,
+        readonly_mounts=settings.readonly_mounts,
     )
 
 
 def docker_settings(settings: MeshSettings) -> DockerSettings:
-    """Give the docker driver's own settings."""
+    """Give the docker driver's own settings.
+
+    Raises:
+        CapabilityMissing: They ask for what it does not do.
+    """
+    if settings.readonly_mounts:
+        fix = "leave SANDMESH_READONLY_MOUNTS out, or put the files into an image of your own"
+        raise CapabilityMissing(f"the docker driver shows sandboxes nothing of the host: {fix}", {"needs": "mounts"})
     return DockerSettings(
         paths=settings.paths,
         node_id=settings.node_id,

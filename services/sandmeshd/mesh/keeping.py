@@ -40,11 +40,13 @@ def read_storage(settings: MeshSettings) -> StorageSettings | None:
         return None
     if service == "local" and settings.storage_folder is None:
         raise InvalidArgument("SANDMESH_FILE_SYSTEM=local needs a directory: give SANDMESH_STORAGE_FOLDER")
+    if service == "local" and settings.storage_folder is not None and not settings.storage_folder.is_absolute():
+        raise InvalidArgument(f"SANDMESH_STORAGE_FOLDER is {settings.storage_folder}: give an absolute path")
     root = (settings.storage_folder or Path()) / settings.mesh_id
     try:
         return StorageSettings(
             service=service,
-            folder=root.absolute() if service == "local" else Path("/") / root,
+            folder=Path("/") / root,
             bucket=settings.storage_bucket,
             endpoint=settings.storage_endpoint,
             region=settings.storage_region,

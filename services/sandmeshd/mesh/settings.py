@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ByteSize, Field, PositiveInt, SecretStr
+from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
@@ -13,6 +13,8 @@ from sandmeshd.mesh.keeping import read_storage
 from sandmeshd.runtime.identity import SHORTEST
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.storage import StorageSettings
+
+SHORTEST_IDLE = 5.0
 
 
 class MeshSettings(BaseSettings):
@@ -93,6 +95,32 @@ class MeshSettings(BaseSettings):
 
     event_seconds: int = Field(default=3600, ge=1)
     """How long a deleted sandbox is remembered, with its events."""
+
+    workers: int = Field(default=1, ge=1, le=64)
+    """How many processes serve the addresses of `listen`; more than one share their ports."""
+
+    port_range: tuple[int, int] | None = None
+    """First and last of the ports that HTTP listens at one of, where `http_listen` states port 0, as [49152, 59152]."""
+
+    idle_seconds: float = Field(default=0.0, ge=0)
+    """How long a sandbox may be unused whose claim states no time; 0: for as long as its lease lasts."""
+
+    @field_validator("idle_seconds")
+    @classmethod
+    def _not_too_short(cls, seconds: float) -> float:
+        # Use is reported every few seconds: a shorter time would end sandboxes that are in use.
+        if 0 < seconds < SHORTEST_IDLE:
+            raise ValueError(f"it is 0, for none, or at least {SHORTEST_IDLE:g} seconds")
+        return seconds
+
+    sweep_seconds: float = Field(default=1.0, gt=0)
+    """How often leases and idle times that ran out are looked for."""
+
+    owner_grace_seconds: float = Field(default=10.0, gt=0)
+    """After how long of silence an allocator counts as dead, and another goes on with what it began."""
+
+    readonly_mounts: dict[str, str] = Field(default_factory=dict)
+    """Files and directories of the host that every sandbox sees read-only, by where, as {"/opt/data": "/data"}."""
 
     max_sandboxes: int = Field(default=100, ge=1, le=100_000)
     """The most sandboxes that exist at once, pools included."""

@@ -27,7 +27,6 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.so_reuseport", 0),
 ]
 
 
@@ -61,18 +60,21 @@ async def open_server(
     arounds: Sequence[Around] = (),
     grace: float = 0.5,
     tls: ServerTls | None = None,
+    share_ports: bool = False,
 ) -> AsyncGenerator[Listening]:
     """Serve the services at the addresses until the block ends.
 
     Each is unix:///path or host:port, where port 0 takes a free one. `arounds` run inside the one that turns
     exceptions into statuses. RPCs under way at the end get `grace` seconds. With `tls` it is spoken at host:port.
+    With `share_ports` other processes may listen at the same ports.
 
     Raises:
         InvalidArgument: The certificate or its key cannot be used.
         MeshUnavailable: An address cannot be listened at.
     """
     interceptors = [AroundInterceptor(nested((errors_as_status, *arounds)))]
-    server = grpc.aio.server(interceptors=interceptors, options=OPTIONS)
+    options = [*OPTIONS, ("grpc.so_reuseport", int(share_ports))]
+    server = grpc.aio.server(interceptors=interceptors, options=options)
     for service in services:
         service.add(server)
     health = await _add_standard(server, [service.name for service in services])

@@ -16,6 +16,7 @@ from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.forking import ForkStarter
+from sandmeshd.drivers.bubblewrap.granting import show_granted
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.bubblewrap.interpreter import choose_interpreter
 from sandmeshd.drivers.bubblewrap.probing import Probe
@@ -73,7 +74,7 @@ async def open_view(settings: BubblewrapSettings) -> View:
     """
     interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
     bwrap = await find_bwrap(settings)
-    system = await show_system(settings.paths.cache)
+    system = (*await show_system(settings.paths.cache), *show_granted(settings.readonly_mounts))
     command = (*sandbox_identity(settings), str(bwrap))
     return View(command, system, interpreter, settings.scratch_bytes)
 

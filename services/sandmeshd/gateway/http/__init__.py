@@ -1,5 +1,5 @@
 """The gateway's HTTP side: health for load balancers, and ports of sandboxes."""
 
-from sandmeshd.gateway.http.door import Certificate, HttpDoor, Pages, open_door
+from sandmeshd.gateway.http.door import Certificate, HttpDoor, Pages, Wanted, open_door
 
-__all__ = ["Certificate", "HttpDoor", "Pages", "open_door"]
+__all__ = ["Certificate", "HttpDoor", "Pages", "Wanted", "open_door"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -27,11 +27,20 @@ class Certificate:
     key: Path
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Where to listen: addresses, whether other processes do too, and of which ports one is taken instead of port 0."""
+
+    addresses: tuple[str, ...]
+    shared: bool = False
+    ports: tuple[int, int] | None = None
+
+
 class HttpDoor:
     """An HTTP listener that opens when it is told to: a first sandbox need not wait for the import of aiohttp."""
 
-    def __init__(self, addresses: Sequence[str], certificate: Certificate | None, stack: AsyncExitStack) -> None:
-        self._wanted = tuple(addresses)
+    def __init__(self, wanted: Wanted, certificate: Certificate | None, stack: AsyncExitStack) -> None:
+        self._wanted = wanted
         self._certificate = certificate
         self._stack = stack
         self._pages: list[Pages] = []
@@ -54,7 +63,7 @@ class HttpDoor:
             MeshUnavailable: An address cannot be listened at.
         """
         async with self._lock:
-            if self._wanted and not self._bound:
+            if self._wanted.addresses and not self._bound:
                 # A thread imports, so that the loop goes on.
                 serving = await asyncio.to_thread(import_module, "sandmeshd.gateway.http.serving")
                 listening = serving.open_http(self._wanted, self._pages, self._certificate)
@@ -63,10 +72,10 @@ class HttpDoor:
 
 
 @asynccontextmanager
-async def open_door(addresses: Sequence[str], certificate: Certificate | None = None) -> AsyncGenerator[HttpDoor]:
+async def open_door(wanted: Wanted, certificate: Certificate | None = None) -> AsyncGenerator[HttpDoor]:
     """Give a door that `open` opens; the end of the block closes it.
 
     Addresses that others than this machine's processes could reach serve HTTPS where there is a certificate.
     """
     async with AsyncExitStack() as stack:
-        yield HttpDoor(addresses, certificate, stack)
+        yield HttpDoor(wanted, certificate, stack)

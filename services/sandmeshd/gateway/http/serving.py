@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.gateway.http.door import Certificate, Pages
+from sandmeshd.gateway.http.door import Certificate, Pages, Wanted
 from sandmeshd.runtime.addresses import is_open
 
 # Requests under way at the end get so long.
@@ -25,9 +25,9 @@ SERVER: Final[dict[str, Any]] = {
 
 @asynccontextmanager
 async def open_http(
-    addresses: Sequence[str], pages: Sequence[Pages], certificate: Certificate | None
+    wanted: Wanted, pages: Sequence[Pages], certificate: Certificate | None
 ) -> AsyncGenerator[tuple[str, ...]]:
-    """Serve `/healthz` and the pages at the addresses (host:port; port 0 takes a free one) until the block ends.
+    """Serve `/healthz` and the pages at addresses (host:port; port 0 takes a free one) until the block ends.
 
     Yields them as URLs, with the ports that were chosen.
 
@@ -41,23 +41,30 @@ async def open_http(
     runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=GRACE_SECONDS, **SERVER)
     await runner.setup()
     try:
-        schemes = [await _listen(runner, address, certificate) for address in addresses]
+        schemes = [await _listen(runner, wanted, address, certificate) for address in wanted.addresses]
         bound = (_written(address) for address in runner.addresses)
         yield tuple(f"{scheme}://{address}" for scheme, address in zip(schemes, bound, strict=True))
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, address: str, certificate: Certificate | None) -> str:
+async def _listen(runner: web.AppRunner, wanted: Wanted, address: str, certificate: Certificate | None) -> str:
     """Listen at an address and give its scheme."""
     host, _, port = address.rpartition(":")
     tls = _context(certificate) if certificate is not None and is_open(address) else None
-    try:
-        await web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=tls).start()
-    except (OSError, ValueError) as error:
-        message = f"cannot listen at {address} for HTTP: {error}; free it or choose another address"
-        raise MeshUnavailable(message, {"address": address}) from None
-    return "http" if tls is None else "https"
+    first, last = wanted.ports if wanted.ports is not None and port == "0" else (port, port)
+    shared = wanted.shared or None
+    failure: Exception | None = None
+    for one in range(int(first), int(last) + 1) if f"{first}{last}".isdigit() else ():
+        try:
+            await web.TCPSite(runner, host.strip("[]"), one, ssl_context=tls, reuse_port=shared).start()
+        except OSError as error:
+            failure = error
+        else:
+            return "http" if tls is None else "https"
+    reason = failure or "its port is no number"
+    message = f"cannot listen at {address} for HTTP: {reason}; free it or choose another address"
+    raise MeshUnavailable(message, {"address": address})
 
 
 def _context(certificate: Certificate) -> ssl.SSLContext:

@@ -1,0 +1,188 @@
+"""What is stated about a mesh: where it comes from, what goes before what, what is refused and how."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from scripts.configuration_page import default, kind
+from typer.testing import CliRunner
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.cli.environment import COMMAND_LINE, read_settings, read_with_sources
+from sandmeshd.cli.oldnames import MEANINGS, REFUSED, RULES
+from sandmeshd.cli.user import app
+from sandmeshd.mesh import MeshSettings
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
+HINT = "python scripts/configuration_page.py > docs/configuration.md"
+
+# The old documentation's example, each name with our prefix; what is refused is tested one by one.
+OLD = """
+# Service settings
+SANDMESH_HOST="0.0.0.0"
+SANDMESH_PORT=8000
+SANDMESH_WORKERS=4
+SANDMESH_DEBUG=True
+SANDMESH_BEARER_TOKEN=your-secret-token
+SANDMESH_DEFAULT_SANDBOX_TYPE=base,filesystem
+SANDMESH_POOL_SIZE=10
+SANDMESH_AUTO_CLEANUP=False
+SANDMESH_CONTAINER_PREFIX_KEY=agent-runtime-container-
+SANDMESH_CONTAINER_DEPLOYMENT=bubblewrap
+SANDMESH_PORT_RANGE=[49152,59152]
+SANDMESH_REDIS_ENABLED=True
+SANDMESH_REDIS_SERVER=localhost
+SANDMESH_REDIS_PORT=6379
+SANDMESH_REDIS_DB=0
+SANDMESH_REDIS_USER=your-redis-user
+SANDMESH_REDIS_PASSWORD=p@ss
+SANDMESH_FILE_SYSTEM=oss
+SANDMESH_OSS_ENDPOINT=http://oss-cn-hangzhou.aliyuncs.com
+SANDMESH_OSS_ACCESS_KEY_ID=your-access-key-id
+SANDMESH_OSS_ACCESS_KEY_SECRET=your-access-key-secret
+SANDMESH_OSS_BUCKET_NAME=your-bucket-name
+SANDMESH_HEARTBEAT_TIMEOUT=300
+SANDMESH_HEARTBEAT_SCAN_INTERVAL=2
+SANDMESH_HEARTBEAT_LOCK_TTL=20
+SANDMESH_MAX_SANDBOX_INSTANCES=50
+SANDMESH_READONLY_MOUNTS={"/opt/shared": "/mnt/shared"}
+SANDMESH_KUBECONFIG_PATH=
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what the machine's environment states."""
+    import os  # noqa: PLC0415 - only here
+
+    for name in [name for name in os.environ if name.startswith("SANDMESH_") and not name.startswith("SANDMESH_TEST")]:
+        monkeypatch.delenv(name)
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a configuration."""
+    file = folder / "mesh.env"
+    file.write_text(text)
+    return file
+
+
+def test_the_old_documentations_file_means_the_same_here(tmp_path: Path) -> None:
+    settings = read_settings(write(tmp_path, OLD))
+    assert settings.listen == ("0.0.0.0:8000",)
+    assert (settings.workers, settings.log_level, settings.driver) == (4, "DEBUG", "bubblewrap")
+    assert settings.bearer_token is not None
+    assert settings.bearer_token.get_secret_value() == "your-secret-token"
+    assert settings.pools == {"base": 10, "filesystem": 10}
+    assert settings.keep_sandboxes
+    assert settings.mesh_id == "agent-runtime-container"
+    assert settings.port_range == (49152, 59152)
+    assert settings.redis_url is not None
+    assert settings.redis_url.get_secret_value() == "redis://your-redis-user:p%40ss@localhost:6379/0"
+    assert (settings.idle_seconds, settings.sweep_seconds, settings.owner_grace_seconds) == (300.0, 2.0, 20.0)
+    assert settings.max_sandboxes == 50
+    assert settings.readonly_mounts == {"/opt/shared": "/mnt/shared"}
+    storage = settings.storage
+    assert storage is not None
+    assert (storage.service, storage.bucket, storage.endpoint) == (
+        "oss",
+        "your-bucket-name",
+        "http://oss-cn-hangzhou.aliyuncs.com",
+    )
+    assert storage.key_id is not None
+    assert storage.key_secret is not None
+    assert storage.key_id.get_secret_value() == "your-access-key-id"
+    assert storage.key_secret.get_secret_value() == "your-access-key-secret"
+
+
+@pytest.mark.parametrize(
+    ("text", "pools"),
+    [("base", {"base": 1}), ("base, gui", {"base": 1, "gui": 1}), ('["a","b"]', {"a": 1, "b": 1})],
+)
+def test_types_are_one_several_or_a_list_with_a_pool_each(tmp_path: Path, text: str, pools: dict[str, int]) -> None:
+    assert read_settings(write(tmp_path, f"SANDMESH_DEFAULT_SANDBOX_TYPE={text}\n")).pools == pools
+
+
+def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, 'SANDMESH_QUEUE_SECONDS=1\nSANDMESH_LEASE_SECONDS=2\nSANDMESH_MAX_SANDBOXES="3"\n')
+    monkeypatch.setenv("SANDMESH_LEASE_SECONDS", "20")
+    monkeypatch.setenv("SANDMESH_MAX_SANDBOXES", "30")
+    monkeypatch.setenv("SANDMESH_ADDRESS", "unix:///a/clients/own")
+    settings, sources = read_with_sources(file, {"keep_sandboxes": False}, max_sandboxes=300, workers=None)
+    assert (settings.queue_seconds, settings.lease_seconds, settings.max_sandboxes) == (1.0, 20.0, 300)
+    assert not settings.keep_sandboxes
+    named = {name: sources.get(name) for name in ("queue_seconds", "lease_seconds", "max_sandboxes", "workers")}
+    expected = (str(file), "SANDMESH_LEASE_SECONDS", COMMAND_LINE, None)
+    assert tuple(named.values()) == expected
+    monkeypatch.setenv("SANDMESH_CONFIG", str(file))
+    assert read_settings().queue_seconds == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("SANDMESH_LEASE_SECOND=1", "SANDMESH_LEASE_SECONDS?"),
+        ("SANDMESH_HEARTBEAT_TIMOUT=1", "SANDMESH_HEARTBEAT_TIMEOUT?"),
+        ("SANDMESH_QQQ=1", "config show"),
+        ("HOST=1", "write SANDMESH_HOST=VALUE"),
+        ("SANDMESH_WORKERS", "write SANDMESH_WORKERS=VALUE"),
+        ("SANDMESH_WORKERS=many", "SANDMESH_WORKERS: Input should be a valid integer"),
+        ("SANDMESH_WORKERS=4", "state SANDMESH_LISTEN"),
+        ("SANDMESH_POOLS=base", "SANDMESH_POOLS is JSON"),
+        ("SANDMESH_PORT=eighty", "SANDMESH_PORT: PORT is 'eighty'"),
+        ("SANDMESH_DEBUG=perhaps", "SANDMESH_DEBUG is true or false"),
+        ("SANDMESH_DEFAULT_SANDBOX_TYPE=[1]", "a JSON list of types"),
+        ("SANDMESH_HEARTBEAT_TIMEOUT=soon", "SANDMESH_HEARTBEAT_TIMEOUT: Input should be a valid number"),
+        ("SANDMESH_HEARTBEAT_TIMEOUT=1", "at least 5 seconds"),
+        ("SANDMESH_HEARTBEAT_LOCK_TTL=2", "several times SANDMESH_SWEEP_SECONDS"),
+        ("SANDMESH_CONTAINER_DEPLOYMENT=cloudy", "no driver 'cloudy' is installed: choose one of these: bubblewrap"),
+        ('SANDMESH_HOST=::1\nSANDMESH_LISTEN=["a:1"]', "say the same thing"),
+        ('SANDMESH_POOL_SIZE=1\nSANDMESH_POOLS={"base": 2}', "say the same thing"),
+        ("SANDMESH_REDIS_SERVER=x", "SANDMESH_REDIS_ENABLED is not true"),
+        ("SANDMESH_OSS_BUCKET_NAME=x", "SANDMESH_FILE_SYSTEM is not stated"),
+        ("SANDMESH_FILE_SYSTEM=local\nSANDMESH_OSS_ENDPOINT=x", "SANDMESH_FILE_SYSTEM is local"),
+        ("SANDMESH_FILE_SYSTEM=local", "give SANDMESH_STORAGE_FOLDER"),
+        ("SANDMESH_STORAGE_FOLDER=here", "an absolute path"),
+        ("SANDMESH_STORAGE_BUCKET=x", "give SANDMESH_FILE_SYSTEM"),
+        ("SANDMESH_FC_REGION_ID=x", "has no effect here"),
+        *((f"SANDMESH_{name}=x", "has no effect here") for name in REFUSED),
+    ],
+)
+def test_what_is_unknown_contradictory_or_without_effect_stops_the_start(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(said)):
+        read_settings(write(tmp_path, text + "\n"))
+
+
+def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read_settings(tmp_path / "nowhere.env")
+
+
+def test_config_show_says_where_each_value_came_from_and_hides_secrets(tmp_path: Path) -> None:
+    file = write(tmp_path, "SANDMESH_BEARER_TOKEN=hush\nSANDMESH_PORT=9000\n")
+    shown = CliRunner().invoke(app, ["config", "show", "--config", str(file)])
+    assert shown.exit_code == 0, shown.output
+    assert "hush" not in shown.output
+    lines = {line.split()[0]: line for line in shown.output.splitlines()}
+    assert "127.0.0.1:9000" in lines["listen"]
+    assert str(file) in lines["bearer_token"]
+    assert lines["workers"].split()[-1] == "default"
+
+
+def test_every_old_name_has_one_rule_about_a_setting_that_exists() -> None:
+    assert sorted(name for names in RULES for name in names) == sorted(MEANINGS)
+    assert set(MEANINGS.values()) <= set(MeshSettings.model_fields)
+    assert not set(MEANINGS) & {name.upper() for name in MeshSettings.model_fields}
+
+
+def test_the_page_has_every_setting_and_every_old_name() -> None:
+    page = PAGE.read_text()
+    for name, field in MeshSettings.model_fields.items():
+        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+        row = f"| `SANDMESH_{name.upper()}` | {kind(field.annotation)} | {default(field)} | {meaning} |"
+        assert row in page, HINT
+    assert all(f"| `{name}` | `{setting.upper()}` |" in page for name, setting in MEANINGS.items()), HINT
+    assert all(f"| `{name}` | {reason} |" in page for name, reason in REFUSED.items()), HINT
