@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -74,7 +75,7 @@ def default(field: FieldInfo) -> str:
     if isinstance(value, ByteSize):
         return f"`{value.human_readable()}`"
     if isinstance(value, tuple):
-        return f"`{list(value)}`".replace("'", '"') if value else "none"
+        return f"`{json.dumps(value)}`" if value else "none"
     return (
         "none"
         if value is None or value == ""

@@ -20,7 +20,7 @@ from sandmeshd.mesh import MeshSettings
 
 log = structlog.get_logger()
 
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 END_SECONDS = 5.0
 _LONGEST_PAUSE = 10.0
 

@@ -74,7 +74,7 @@ async def open_view(settings: BubblewrapSettings) -> View:
     """
     interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
     bwrap = await find_bwrap(settings)
-    system = (*await show_system(settings.paths.cache), *show_granted(settings.readonly_mounts))
+    system = (*await show_system(settings.paths.cache), *show_granted(settings.readonly_mounts, settings.host_uid))
     command = (*sandbox_identity(settings), str(bwrap))
     return View(command, system, interpreter, settings.scratch_bytes)
 

@@ -14,26 +14,34 @@ _OURS = (
 _NEVER = ("/proc", "/sys", "/dev", "/run")
 
 
-def show_granted(mounts: Mapping[str, str]) -> Sequence[str]:
-    """Give bwrap's arguments for them.
+def show_granted(mounts: Mapping[str, str], uid: int) -> Sequence[str]:
+    """Give bwrap's arguments for them; `uid` is that of sandboxes' processes on the host.
 
     Raises:
         InvalidArgument: One is not there, or may not be where it is wanted.
     """
     arguments: list[str] = []
     for host, inside in sorted(mounts.items(), key=lambda pair: pair[1]):
-        arguments += ["--ro-bind", str(_checked(host)), _place(host, inside)]
+        arguments += ["--ro-bind", str(_checked(host, uid)), _place(host, inside)]
     return arguments
 
 
-def _checked(host: str) -> Path:
+def _checked(host: str, uid: int) -> Path:
     path = Path(host)
     if not path.is_absolute() or not path.exists():
         raise _refused(host, "is not there: give the absolute path of a file or directory of this machine")
     real = path.resolve()
     if real == Path("/") or any(real.is_relative_to(one) for one in _NEVER):
         raise _refused(host, "is the host's own and may not be shown to sandboxes")
+    if not all(_passes(parent, uid) for parent in real.parents):
+        raise _refused(host, f"is in a directory that sandboxes' uid {uid} may not pass: chmod o+x the ones above it")
     return real
+
+
+def _passes(path: Path, uid: int) -> bool:
+    found = path.stat()
+    bits = 0o100 if found.st_uid == uid else 0o010 if found.st_gid == uid else 0o001
+    return bool(found.st_mode & bits)
 
 
 def _place(host: str, inside: str) -> str:
