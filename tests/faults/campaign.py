@@ -20,6 +20,8 @@ GRACE_SECONDS = 30.0
 """How long after the last fault a create may still fail."""
 CLEAN_SECONDS = 60.0
 REPORT_SECONDS = 30.0
+LEASES = {"SANDMESH_LEASE_SECONDS": "45"}
+"""What was released on a node that is away, an emptied store forgets: that ends with its lease, within a minute."""
 
 Say = Callable[[str], None]
 
@@ -71,7 +73,7 @@ class Outcome:
 
 async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
     """Run one round in a mesh of its own."""
-    async with open_world(folder, shape=plan.shape) as world:
+    async with open_world(folder, shape=plan.shape, environment=LEASES) as world:
         idle = await _warmed(world)
         storm = Storm(world, plan.seed, plan.pause, plan.away)
         work = Workload(world.addresses)

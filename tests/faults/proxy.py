@@ -13,6 +13,8 @@ class Stall:
 
     def __init__(self, upstream: Path) -> None:
         self._upstream = upstream
+        self.delay = 0.0
+        """For how many seconds everything is held up while it is open."""
         self._open = asyncio.Event()
         self._open.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,6 +50,7 @@ class Stall:
         with suppress(ConnectionError):
             while data := await reader.read(65536):
                 await self._open.wait()
+                await asyncio.sleep(self.delay)
                 writer.write(data)
                 await writer.drain()
         writer.close()

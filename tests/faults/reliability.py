@@ -17,13 +17,16 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tests.faults.campaign import Plan, run_round
-from tests.faults.soak import soak
+from tests.faults.soak import Bounds, Sample, soak, trends
 from tests.faults.world import Shape
 from tests.leaks import mark_process
 
+NONE = ("late_failures", "undocumented", "wrong_output", "handed_out_twice", "left", "logged_errors")
+"""What there may be none of."""
+LEAST_PART = 0.99
 STORES: tuple[Literal["external"], Literal["embedded"]] = ("external", "embedded")
 
 
@@ -37,6 +40,26 @@ def main() -> None:
         _storms(told, ends)
     if told.soak_seconds > 0:
         _soak(told)
+    failed = _failures(told.out)
+    for line in failed:
+        _say(f"FAILED: {line}")
+    sys.exit(1 if failed else 0)
+
+
+def _failures(out: Path) -> list[str]:
+    """Name what does not hold of what was kept."""
+    rounds: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(out.glob("storm-*.json"))]
+    found = [f"round {number}: {name} {one[name]}" for number, one in enumerate(rounds) for name in NONE if one[name]]
+    clear = sum(one["creates_in_the_clear"] for one in rounds)
+    done = sum(one["creates_in_the_clear_that_succeeded"] for one in rounds)
+    if done < LEAST_PART * clear:
+        found.append(f"{done} of {clear} creates outside fault windows succeeded")
+    if (out / "soak.json").exists():
+        soaked = json.loads((out / "soak.json").read_text())
+        series = trends([Sample(**one) for one in soaked["samples"]], Bounds())
+        found += [f"soak: {trend}" for trend in series if not trend.flat]
+        found += [f"soak: {name} {soaked[name]}" for name in ("errors", "wrong_output", "left") if soaked[name]]
+    return found
 
 
 def _arguments() -> argparse.Namespace:

@@ -12,6 +12,7 @@ import pytest
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import SandmeshError
 from sandmeshd.runtime.paths import default_state_directory
+from tests.faults.doctoring import until_told, until_well
 from tests.faults.world import open_world
 
 
@@ -50,7 +51,10 @@ async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_
             fill(small / "filler")
         with pytest.raises(SandmeshError, match=r"No space left|disk is full"):
             await BaseSandboxAsync(base_url=world.addresses(), timeout=20).start()
+        told = await until_told(world, lambda one: one.name == "node node-1")
+        assert "is full" in told.seen
         assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
         (small / "filler").unlink()
+        await until_well(world)
         async with BaseSandboxAsync(base_url=world.addresses(), timeout=30) as other:
             assert (await other.run_ipython_cell("print(2)")).stdout == "2\n"

@@ -19,7 +19,7 @@ async def test_kills_at_random_lose_nothing_and_leave_nothing(
     tmp_path: Path, store: Literal["external", "embedded"]
 ) -> None:
     shape = Shape(services=2, nodes=2, store=store)
-    plan = Plan(shape, cycles=100_000, seconds=25.0, seed=SEEDS[store], pause=(0.3, 1.5), away=(0.5, 3.0), after=5.0)
+    plan = Plan(shape, cycles=100_000, seconds=15.0, seed=SEEDS[store], pause=(0.3, 1.5), away=(0.5, 3.0), after=4.0)
     outcome = await run_round(plan, tmp_path)
     assert not outcome.wrong_output
     assert not outcome.undocumented

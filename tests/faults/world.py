@@ -87,13 +87,13 @@ class World:
         for number in range(1, self.shape.nodes + 1):
             name = f"driver{number}"
             command = ("driver", self.runtime.name, "--node-id", f"node-{number}")
-            self._add(name, *command, before=self.runtime.command(number))
+            self.add(name, *command, before=self.runtime.command(number))
             uses += ["--driver", f"{name}=unix://{self._socket(name)}"]
         for kind, told in (("allocator", uses), ("broker", []), ("gateway", [])):
             behind = [] if kind == "allocator" else self._reached("allocator")
             behind += self._reached("broker") if kind == "gateway" else []
             for number in range(1, self.shape.services + 1):
-                self._add(f"{kind}{number}", kind, *told, *behind)
+                self.add(f"{kind}{number}", kind, *told, *behind)
         for kind in ("driver", "allocator", "broker", "gateway"):
             await asyncio.gather(*(self.programs[name].start() for name in self.names(kind)))
 
@@ -107,11 +107,12 @@ class World:
 
     async def close(self) -> None:
         """End everything."""
-        for kind in ("gateway", "broker", "allocator", "driver"):
+        for kind in ("gateway", "broker", "allocator", "driver", ""):
             await asyncio.gather(*(self.programs[name].stop() for name in self.names(kind)))
         await self.store.stop()
 
-    def _add(self, name: str, *arguments: str, before: Sequence[str] = ()) -> None:
+    def add(self, name: str, *arguments: str, before: Sequence[str] = ()) -> None:
+        """Have one more service, not started yet."""
         listen = ("--listen", f"unix://{self._socket(name)}")
         command = [*before, sys.executable, "-m", "sandmeshd.cli.service", *arguments, *listen]
         self.programs[name] = Program(name, command, self._environment, self.folder / f"{name}.log")

@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import SandmeshError, StoreUnavailable
+from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.background import Background, wait_briefly
 from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.settings import AllocatorSettings
@@ -63,7 +63,7 @@ class Deletions:
     async def _delete(self, taken: Stopping) -> None:
         try:
             await self._ask(taken)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, Recovering) as error:
             log.warning("a deletion waits for the store", sandbox_id=taken.sandbox_id, error=error.message)
         except Exception:
             log.exception("a driver failed unexpectedly", sandbox_id=taken.sandbox_id, node=taken.node_id)

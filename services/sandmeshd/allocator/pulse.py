@@ -8,16 +8,20 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import median
 
+import structlog
+
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import StoreUnavailable
 from sandmeshd.store import Store
+
+log = structlog.get_logger()
 
 LOOK_SECONDS = 1.0
 SILENT_SECONDS = 2.0
 """A store that has not answered for so long is said to be away."""
 SLOW_SECONDS = 0.25
 SKEW_SECONDS = 2.0
-REMEMBERED_SECONDS = 60.0
+REMEMBERED_SECONDS = 15.0
 _LOOKS = 5
 
 
@@ -62,6 +66,7 @@ class Pulse:
             jump = (beat.store - self._last.store) - (beat.steady - self._last.steady)
             if abs(jump) > SKEW_SECONDS + (now - began):
                 self._jump = (jump, now)
+                log.warning("the clock of the store jumped", seconds=round(jump, 1))
         self._last = beat
 
     def troubles(self) -> list[pb.Trouble]:

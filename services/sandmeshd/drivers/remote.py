@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any, TypeVar
 
 import grpc
 
 from sandmesh._status import translated
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.driver.v1 import driver_pb2_grpc
+
+T = TypeVar("T")
 
 
 class RemoteDriver:
@@ -22,11 +25,9 @@ class RemoteDriver:
         with translated():
             return await self._stub.GetInfo(request)
 
-    async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
+    def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
         """Build or fetch what a template is made of, saying how far it is."""
-        with translated():
-            async for response in self._stub.PrepareTemplate(request):
-                yield response
+        return _followed(self._stub.PrepareTemplate(request))
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Make a sandbox; return when its agent listens."""
@@ -48,11 +49,9 @@ class RemoteDriver:
         with translated():
             return await self._stub.DeleteSandbox(request)
 
-    async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Send every sandbox, then `synced`, then each change."""
-        with translated():
-            async for response in self._stub.WatchSandboxes(request):
-                yield response
+        return _followed(self._stub.WatchSandboxes(request))
 
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token."""
@@ -83,3 +82,13 @@ class RemoteDriver:
         """Remove a snapshot."""
         with translated():
             return await self._stub.DeleteSnapshot(request)
+
+
+async def _followed(call: grpc.aio.UnaryStreamCall[Any, T]) -> AsyncIterator[T]:
+    # Who stops between two messages leaves a call that nobody reads, and that never ends by itself.
+    try:
+        with translated():
+            async for response in call:
+                yield response
+    finally:
+        call.cancel()

@@ -116,6 +116,10 @@ class Allocator:
         with translated():
             return (await self.stub.ListEvents(request)).events
 
+    async def health(self) -> pb.GetMeshHealthResponse:
+        with translated():
+            return await self.stub.GetMeshHealth(pb.GetMeshHealthRequest())
+
     async def sweep(self, dry_run: bool) -> Sequence[pb.SweepFinding]:
         with translated():
             return (await self.stub.SweepMesh(pb.SweepMeshRequest(dry_run=dry_run))).findings

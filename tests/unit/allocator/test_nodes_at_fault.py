@@ -31,9 +31,14 @@ class FlakyDriver(ProcessDriver):
 
 
 @asynccontextmanager
-async def two_nodes(mesh: Mesh, **told: object) -> AsyncGenerator[tuple[Allocator, FlakyDriver, FlakyDriver]]:
-    """Run an allocator over two nodes."""
-    first, second = (FlakyDriver(Runtime(node_id=f"node-{number}", ports=(20000, 20009))) for number in (1, 2))
+async def two_nodes(
+    mesh: Mesh, *generations: str, **told: object
+) -> AsyncGenerator[tuple[Allocator, FlakyDriver, FlakyDriver]]:
+    """Run an allocator over two nodes, each with a version of the templates."""
+    first, second = (
+        FlakyDriver(Runtime(node_id=f"node-{number}", ports=(20000, 20009), generation=generation))
+        for number, generation in enumerate(generations or ("1", "1"), 1)
+    )
     try:
         async with mesh.over({"one": first, "two": second}, "a", create_pause_seconds=0.01, **told) as allocator:
             yield allocator, first, second
@@ -62,6 +67,34 @@ async def test_a_node_whose_starts_keep_failing_is_passed_over_while_another_has
         sandboxes = [(await allocator.claim(f"s{number}")).sandbox for number in range(6)]
         assert {sandbox.node_id for sandbox in sandboxes} == {"node-2"}
         assert len(first.runtime.failures) >= 17
+        health = await allocator.health()
+        assert [one.in_rotation for one in health.nodes] == [False, True]
+        [trouble] = health.troubles
+        assert trouble.node_id == "node-1"
+        assert "starts keep failing" in trouble.detail
+        assert "no space left" in trouble.detail
+
+
+async def test_of_two_drivers_that_say_they_are_one_node_the_second_is_left_out(mesh: Mesh) -> None:
+    first, second = (FlakyDriver(Runtime(node_id="same", ports=(20000, 20009))) for _ in range(2))
+    try:
+        async with mesh.over({"one": first, "two": second}, recovery_seconds=0.1) as allocator:
+            await until(lambda: mesh.store.is_open)
+            for number in range(3):
+                await allocator.claim(f"s{number}")
+            assert not second.runtime.processes
+            [trouble] = (await allocator.health()).troubles
+            assert "both say that they are node same" in trouble.detail
+    finally:
+        await first.runtime.close()
+        await second.runtime.close()
+
+
+async def test_nodes_with_another_version_of_a_template_do_not_serve_the_same_request(mesh: Mesh) -> None:
+    async with two_nodes(mesh, "1", "newer") as (allocator, first, second):
+        places = {(await allocator.claim(f"s{number}")).sandbox.node_id for number in range(4)}
+        assert len(places) == 1
+        assert bool(first.runtime.processes) != bool(second.runtime.processes)
 
 
 def test_a_breaker_opens_after_failures_in_a_row_and_closes_with_a_success() -> None:

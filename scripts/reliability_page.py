@@ -1,0 +1,155 @@
+"""Writes docs/reliability.md from the results of `python -m tests.faults.reliability`: `make reliability` does both."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.faults.soak import Bounds, Sample, Trend, trends
+
+Results = list[dict[str, Any]]
+
+HEAD = """# Reliability
+
+This page is written by `make reliability`, which runs the fault suite in full; no figure in it is written by hand.
+It ran on a machine with {cores} cores and {memory_gib} GiB (Linux {kernel}, Python {python}), with bubblewrap as the
+driver and everything on it, clients included, and other work beside it: the load average was {loads}.
+"""
+
+STORM = """## Storms
+
+Four clients create a sandbox, run a cell, a command that prints 2,000 lines and another cell in it, and release it,
+over and over, through two gateways, brokers and allocators, on two nodes. Every 3 to 7 s something is killed with
+SIGKILL, at random, and started again: a service, Redis (with its data, or emptied), an agent, kernel or zygote, or a
+whole node with its driver and all its sandboxes, which comes back 2 to 12 s later. A fault's window ends 1.5 s after
+what was killed serves again; the loss of a node has a window of 6 s, and while it is away longer, creates have to
+succeed on the other. Rounds, each in a mesh of its own: {rounds}; together {minutes:.0f} minutes;
+ended {ended}; commit {commits}.
+"""
+
+SOAK = """## Soak
+
+The same clients without any fault, for {minutes:.0f} minutes and {cycles:,} cycles; ended {ended}; commit {commit}.
+What each process holds is sampled {samples} times. Flat means that the average of the last quarter of the samples is
+not above that of the second quarter by more than {part:.0%} or {mib:g} MiB of memory (PSS), {fds:g} descriptors,
+{keys_part:.0%} or {keys:g} keys of a kind. This mesh remembers deleted sandboxes for a minute, so that what is kept of
+them can be flat. Errors: {errors}. Left when it was over: {left}.
+"""
+
+
+def main() -> None:
+    """Read what was kept, and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path(".reliability"))
+    parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"))
+    told = parser.parse_args()
+    rounds = [json.loads(path.read_text()) for path in sorted(told.results.glob("storm-*.json"))]
+    kept = told.results / "soak.json"
+    soak = json.loads(kept.read_text()) if kept.exists() else None
+    if not rounds and soak is None:
+        sys.exit(f"no results in {told.results}: `make reliability` makes them")
+    every = [*rounds, *([soak] if soak else [])]
+    parts = [_head(every)]
+    parts += [_storm(rounds), _by_store(rounds), _struck(rounds)] if rounds else []
+    parts += [_soak(soak)] if soak else []
+    told.page.write_text("\n".join(parts))
+
+
+def _head(every: Results) -> str:
+    loads = sorted({one["machine"]["load"] for one in every})
+    loads_said = f"{loads[0]:g} to {loads[-1]:g}" if len(loads) > 1 else f"{loads[0]:g}"
+    return HEAD.format(**{**every[-1]["machine"], "loads": loads_said})
+
+
+def _storm(rounds: Results) -> str:
+    return STORM.format(
+        rounds=len(rounds),
+        minutes=sum(one["seconds"] for one in rounds) / 60,
+        ended=rounds[-1]["ended"],
+        commits=", ".join(sorted({one["commit"] for one in rounds})),
+    )
+
+
+def _by_store(rounds: Results) -> str:
+    stores = sorted({one["store"] for one in rounds})
+    of_each = {store: [one for one in rounds if one["store"] == store] for store in stores}
+    columns = [*of_each.values(), rounds]
+    lines = [f"| | {' | '.join(f'{store} Redis' for store in stores)} | both |", f"| --- {'| --- ' * len(columns)}|"]
+    for name, value in _ROWS.items():
+        lines.append(f"| {name} | {' | '.join(value(column) for column in columns)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _sum(rounds: Results, name: str) -> int:
+    return sum(one[name] if isinstance(one[name], int) else len(one[name]) for one in rounds)
+
+
+def _part(rounds: Results, name: str) -> str:
+    whole, done = _sum(rounds, name), _sum(rounds, f"{name}_that_succeeded")
+    return f"{done:,} of {whole:,} ({done / whole:.2%})" if whole else "none"
+
+
+def _errors(rounds: Results) -> str:
+    met = Counter[str]()
+    for one in rounds:
+        met.update(one["errors"])
+    return ", ".join(f"{name} {count}" for name, count in met.most_common()) or "none"
+
+
+_ROWS: dict[str, Callable[[Results], str]] = {
+    "cycles": lambda rounds: f"{_sum(rounds, 'cycles'):,}",
+    "faults": lambda rounds: f"{sum(sum(one['struck'].values()) for one in rounds):,}",
+    "creates outside fault windows that succeeded": lambda rounds: _part(rounds, "creates_in_the_clear"),
+    "creates inside them that succeeded": lambda rounds: _part(rounds, "creates_in_windows"),
+    "failures later than 30 s after the last fault": lambda rounds: str(_sum(rounds, "late_failures")),
+    "errors that clients met, by class": _errors,
+    "errors that are not documented": lambda rounds: str(_sum(rounds, "undocumented")),
+    "outputs compared, line by line": lambda rounds: f"{_sum(rounds, 'outputs_checked'):,}",
+    "outputs with anything lost or wrong": lambda rounds: str(_sum(rounds, "wrong_output")),
+    "sandboxes handed out twice": lambda rounds: str(_sum(rounds, "handed_out_twice")),
+    "what services logged as errors": lambda rounds: str(_sum(rounds, "logged_errors")),
+    "records, processes, folders, cgroups without an owner after 60 s": lambda rounds: str(_sum(rounds, "left")),
+    "the longest until nothing was left": lambda rounds: f"{max(one['clean_after_seconds'] for one in rounds):g} s",
+}
+
+
+def _struck(rounds: Results) -> str:
+    struck = Counter[str]()
+    for one in rounds:
+        struck.update(one["struck"])
+    names = {"sandbox": "agent, kernel or zygote", "node": "whole node", "store": "Redis, with its data"}
+    names["store emptied"] = "Redis, emptied"
+    lines = ["| killed | times |", "| --- | --- |"]
+    return (
+        "\n".join([*lines, *(f"| {names.get(name, name)} | {count} |" for name, count in struck.most_common())]) + "\n"
+    )
+
+
+def _soak(soak: dict[str, Any]) -> str:
+    bounds = Bounds()
+    samples = [Sample(**one) for one in soak["samples"]]
+    told = SOAK.format(
+        minutes=soak["seconds"] / 60, cycles=soak["cycles"], ended=soak["ended"], commit=soak["commit"],
+        samples=len(samples), part=bounds.memory_part, mib=bounds.memory_mib, fds=bounds.descriptors,
+        keys_part=bounds.keys_part, keys=bounds.keys,
+        errors=", ".join(f"{name} {count}" for name, count in soak["errors"].items()) or "none",
+        left=len(soak["left"]) or "nothing",
+    )  # fmt: skip
+    lines = ["| what | of | second quarter | last quarter | flat |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join([told, *lines, *map(_row, trends(samples, bounds))]) + "\n"
+
+
+def _row(trend: Trend) -> str:
+    what = {"memory": "memory, MiB", "descriptors": "descriptors", "keys": "keys"}[trend.what]
+    return f"| {what} | {trend.name} | {trend.second:g} | {trend.last:g} | {'yes' if trend.flat else 'NO'} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""A driver of another process: following its changes ends on both sides with who follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.remote import RemoteDriver
+from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.iteration import ended
+from sandmeshd.runtime.registrations import driver_service
+from sandmeshd.runtime.serving import open_server
+
+
+class Watched:
+    """The part of a driver that sends changes, one after the other without end."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+
+    async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        try:
+            yield pb.WatchSandboxesResponse(synced=True)
+            await asyncio.Event().wait()
+        finally:
+            self.over.set()
+
+
+async def test_who_stops_between_two_changes_leaves_no_stream_behind(tmp_path: Path) -> None:
+    watched, address = Watched(), f"unix://{tmp_path}/d"
+    service = driver_service(DriverServicer(cast("Driver", watched)))
+    async with open_server([address], [service], grace=0), open_channel(address) as channel:
+        changes = RemoteDriver(channel).watch_sandboxes(pb.WatchSandboxesRequest(mesh_id="m"))
+        async with ended(changes):
+            assert (await anext(changes)).synced
+        async with asyncio.timeout(20):
+            await watched.over.wait()
