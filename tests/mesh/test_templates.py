@@ -147,6 +147,15 @@ async def test_a_definition_is_replaced_by_its_owner_and_never_one_of_the_meshs_
             assert caught.value.code() in (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 
 
+async def test_who_is_no_administrator_adds_nothing_and_hears_what_to_do(make_mesh: MeshMaker) -> None:
+    token = secrets.token_hex(16)
+    async with make_mesh(listen=("127.0.0.1:0",), bearer_token=token, bearer_user="ada") as mesh:
+        box = WeatherSandbox(base_url=mesh.addresses[1], bearer_token=token)
+        with pytest.raises(errors.TemplateNotFound, match="--extension") as caught:
+            await in_thread(box.start)
+        assert "weather" not in caught.value.facts["known"]
+
+
 async def test_a_mesh_that_was_started_anew_is_told_again(make_mesh: MeshMaker) -> None:
     mesh_id = f"test-{secrets.token_hex(5)}"
     for _ in range(2):
