@@ -21,7 +21,12 @@ import json, os, stat
 rows = [line.split() for line in open("/proc/self/mounts")]
 last = {row[1]: (row[2], row[3].split(",")) for row in rows}
 found = [path for path, (kind, options) in last.items() if "rw" in options and kind != "devtmpfs"]
-print(json.dumps([path for path in found if not stat.S_ISCHR(os.stat(path).st_mode)]))
+def masked(path):
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return False
+print(json.dumps([path for path in found if not masked(path)]))
 """
 
 DENIED = """
