@@ -46,9 +46,10 @@ class WeatherSandbox(BaseSandbox):
     @staticmethod
     def table(rows: int) -> object:
         """Make a table."""
-        import pandas as pd  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+        from importlib import import_module  # noqa: PLC0415 - as above
 
-        made: object = pd.DataFrame({"row": range(rows)})  # pyright: ignore[reportUnknownMemberType]  # it has no types
+        # Pandas is the template's: neither here nor typed.
+        made: object = import_module("pandas").DataFrame({"row": range(rows)})
         return made
 
 
