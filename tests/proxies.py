@@ -102,7 +102,7 @@ class FaultProxy:
 
     def _break(self, pair: _Pair) -> None:
         pair.passes.set()
-        if self._random.random() < 0.5:
+        if self._stalls_next():
             self.faults.stalls += 1
             pair.passes.clear()
         else:
@@ -110,6 +110,12 @@ class FaultProxy:
             # In the middle of whatever comes next; a connection that is quiet is cut at once.
             pair.left = self._random.randrange(CHUNK)
             asyncio.get_running_loop().call_later(self.faults.period / 4, pair.cut)
+
+    def _stalls_next(self) -> bool:
+        """Say which fault comes: by chance, once there was one of each."""
+        if self.faults.stalls and self.faults.cuts:
+            return self._random.random() < 0.5
+        return not self.faults.stalls
 
     def heal(self) -> None:
         """Break nothing more, and let pass what is held up."""
