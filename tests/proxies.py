@@ -97,8 +97,10 @@ class FaultProxy:
         while True:
             await self.faults.go.wait()
             await asyncio.sleep(self.faults.period)
-            for pair in list(self.pairs):
-                self._break(pair)
+            # It may have been healed meanwhile: nobody would undo a stall after that.
+            if self.faults.go.is_set():
+                for pair in list(self.pairs):
+                    self._break(pair)
 
     def _break(self, pair: _Pair) -> None:
         pair.passes.set()

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import typer
 
 from sandmesh import Output, ProcessAsync, Result, SandboxAsync
-from sandmesh.errors import CallFinished, SandmeshError
+from sandmesh.errors import CallFinished, SandmeshError, WrongState
 from sandmeshd.cli.copying import STDERR, STDOUT, exit_code, write
 
 STDIN = 0
@@ -105,7 +105,7 @@ class _Input:
 
     def _read(self) -> None:
         # The loop may be closed by the time that somebody writes.
-        with suppress(OSError, RuntimeError, asyncio.CancelledError, CallFinished):
+        with suppress(OSError, RuntimeError, asyncio.CancelledError, CallFinished, WrongState):
             while data := os.read(STDIN, 1 << 16):
                 asyncio.run_coroutine_threadsafe(self._process.write(data), self._loop).result()
             asyncio.run_coroutine_threadsafe(self._process.close_stdin(), self._loop).result()

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from sandmesh import Output, ProcessAsync, SandboxAsync
-from sandmesh.errors import CallFinished, SandmeshError
+from sandmesh.errors import CallFinished, SandmeshError, WrongState
 from sandmeshd.cli.copying import STDERR, STDOUT, exit_code, write
 
 STDIN = 0
@@ -100,7 +100,7 @@ class _Typing:
 
     def _read(self) -> None:
         # The loop may be closed by the time that somebody types.
-        with suppress(OSError, RuntimeError, asyncio.CancelledError, CallFinished):
+        with suppress(OSError, RuntimeError, asyncio.CancelledError, CallFinished, WrongState):
             while data := os.read(STDIN, 1 << 16):
                 asyncio.run_coroutine_threadsafe(self._process.write(data), self._loop).result()
             asyncio.run_coroutine_threadsafe(self._process.close_stdin(), self._loop).result()

@@ -74,7 +74,9 @@ def test_names_that_are_swapped_for_links_all_the_time_never_lead_out(
     swapper.start()
     seen: set[str] = set()
     try:
-        for _ in range(3000):
+        tries = 0
+        while tries < 3000 or ("inside" not in seen and tries < 300_000):
+            tries += 1
             try:
                 with os.fdopen(opens(fd, "d/secret", os.O_RDONLY)) as file:  # type: ignore[operator]
                     seen.add(file.read())

@@ -21,7 +21,10 @@ from tests.unit.store.waiting import until
 _OWNER = """
 import asyncio, sys
 from pathlib import Path
+from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.store import StoreSettings, open_store
+
+configure_logging("WARNING")
 
 async def main():
     settings = StoreSettings(mesh_id="m", directory=Path(sys.argv[1]), socket=Path(sys.argv[2]))
