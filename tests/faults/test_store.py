@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import DeadlineExceeded, Recovering, SandmeshError, StoreUnavailable
-from tests.faults.doctoring import doctor, until_told, until_well
+from tests.faults.doctoring import Found, doctor, until_told, until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.proxy import stalling
 from tests.faults.world import CLOCK, open_world
@@ -77,6 +78,10 @@ async def test_a_store_that_stalls_delays_and_breaks_nothing(tmp_path: Path) -> 
         assert not await wait_until_clean(world, idle=10)
 
 
+def _says(wanted: str, one: Found) -> bool:
+    return one.name == "clock" and wanted in one.seen
+
+
 @pytest.mark.needs("faketime")
 @pytest.mark.timeout(180)
 async def test_a_jump_of_the_stores_clock_is_told_and_ends_no_sandbox_that_is_in_use(tmp_path: Path) -> None:
@@ -88,8 +93,7 @@ async def test_a_jump_of_the_stores_clock_is_told_and_ends_no_sandbox_that_is_in
             boxes.append(await open_box(world.addresses()))
             for box in boxes:
                 assert (await box.run_ipython_cell("print(6 * 7)")).stdout == "42\n"
-            wanted = f"{where} this allocator's"
-            await until_told(world, lambda one, wanted=wanted: one.name == "clock" and wanted in one.seen)
+            await until_told(world, partial(_says, f"{where} this allocator's"))
         assert (await boxes[0].run_ipython_cell("print(kept)")).stdout == "1\n"
         tokens = [int((await box.get_info())["lease"]["fencing_token"]) for box in boxes]
         assert tokens == sorted(set(tokens))
