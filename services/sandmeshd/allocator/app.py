@@ -88,8 +88,12 @@ async def open_allocator(
     finally:
         await filling.finish(0.0)
         await background.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
-        with suppress(StoreUnavailable):
-            await upkeep.farewell()
+        await _say_farewell(upkeep)
+
+
+async def _say_farewell(upkeep: Upkeep) -> None:
+    with suppress(StoreUnavailable):
+        await upkeep.farewell()
 
 
 async def _sweep(settings: AllocatorSettings, upkeep: Upkeep, nodes: Nodes, starts: Starts, recovery: Recovery) -> None:
