@@ -17,6 +17,10 @@ THREAD = "sandmesh-portal"
 # How long an interrupted caller waits until its remote work was told to end.
 CANCEL_SECONDS = 5.0
 
+# How long a wait for a result sleeps at a time. A signal that comes just before a thread falls asleep does not wake it:
+# Python's handler has noted it by then and runs when the thread next does.
+LOOK_SECONDS = 0.5
+
 
 class _Job(Generic[R]):
     """One coroutine on its way through the loop; `done` ends only when the task did, a cancelled one too."""
@@ -62,6 +66,9 @@ class Portal:
         job = _Job(self.loop, work)
         try:
             self.post(job.start)
+            while not job.done.done():
+                with suppress(TimeoutError):
+                    job.done.exception(LOOK_SECONDS)
             return job.done.result()
         except BaseException:
             if not job.done.done():
