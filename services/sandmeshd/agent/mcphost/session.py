@@ -28,6 +28,8 @@ _SECONDS: Final = 30.0
 _MOST_STRUCTURED: Final = 1 << 20
 _LONGEST: Final = 2000
 _GONE: Final = "Session terminated"
+_NOT_FOUND: Final = 404
+_SESSION: Final = "mcp-session-id"
 _CLIENT: Final = Implementation(name="sandmesh", version="0.1")
 
 
@@ -66,6 +68,7 @@ class Session:
         self._dispatcher: Dispatcher | None = None
         self._headers: dict[str, str] = {}
         self._stale = asyncio.Event()
+        self._refused = ""
 
     async def run(self, pipes: tuple[int, int] | None) -> None:
         """Open the session, follow its tools, and say how it ended."""
@@ -78,9 +81,9 @@ class Session:
                 if self._noise.problem:
                     await self._tell("problem", told=self._noise.problem)
                 await self._follow(ended)
-            told = "its connection ended"
+            told = self._refused or "its connection ended"
         except Exception as error:
-            told = _say(error)
+            told = self._refused or _say(error)
         await self._tell("closed" if opened else "failed", told=self._noise.broken or told)
 
     async def _tell(self, kind: str, body: bytes = b"", told: str = "") -> None:
@@ -95,6 +98,8 @@ class Session:
         await session.initialize()
         if session.protocol_version is not None:
             self._headers = {MCP_PROTOCOL_VERSION_HEADER: session.protocol_version}
+        # A server may refuse a way of opening and take the next one.
+        self._refused = ""
         return dispatcher.ended
 
     async def _connect(self, stack: AsyncExitStack, pipes: tuple[int, int] | None) -> tuple[Any, Any]:
@@ -103,9 +108,24 @@ class Session:
         url, headers = self._asked["url"], self._asked["headers"]
         if self._asked["transport"] == "sse":
             return await stack.enter_async_context(sse_client(url, headers, _SECONDS, sse_read_timeout=86_400.0))
-        client = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(_SECONDS, read=None))
+        hooks = {"response": [self._answered]}
+        client = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(_SECONDS, read=None), event_hooks=hooks)
         await stack.enter_async_context(client)
         return await stack.enter_async_context(streamable_http_client(url, http_client=client))
+
+    async def _answered(self, response: httpx2.Response) -> None:
+        """Keep the status with which a start was refused, and notice that the server knows the session no more.
+
+        The library tells of neither: of a status only that there was one, and of 404, with which the specification has
+        a server that was restarted answer, only what its body says.
+        """
+        if self._dispatcher is None or response.request.method != "POST" or not response.is_error:
+            return
+        if not self._headers:
+            self._refused = f"it answered HTTP {response.status_code}"
+        elif response.status_code == _NOT_FOUND and _SESSION in response.request.headers:
+            self._refused = "it knows the session no more (HTTP 404), as after it was started again"
+            self._dispatcher.ended.set()
 
     async def _heard(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
@@ -154,7 +174,7 @@ class Session:
             result = await self._ask("tools/call", params, report)
             await self._deliver(number, result)
         except MCPError as error:
-            lost = error.code == CONNECTION_CLOSED or error.message == _GONE
+            lost = error.code == CONNECTION_CLOSED or error.message == _GONE or bool(self._refused)
             told = f"The server refused the call: {error.message} (JSON-RPC error {error.code})."
             await self._end(number, True, self._noise.broken if lost else told, lost=lost)
         except Exception as error:
