@@ -37,7 +37,7 @@ reliability: set-up-dev
 
 # The docker driver's, on an engine of their own: needs root and docker.io, containerd, runc, iptables, iproute2, mmdebstrap.
 docker-tests: set-up-dev
-	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker.py $(ARGS)
+	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker*.py $(ARGS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -25,8 +25,9 @@ from sandmeshd.runtime.channels import open_channel
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.registrations import driver_service
 from sandmeshd.runtime.serving import open_server
+from tests.engine import own_engine
 
-collect_ignore = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker.py"]
+collect_ignore_glob = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py"]
 """An engine and its images take minutes: `make docker-tests` asks for them."""
 
 WRITABLE = frozenset({"/proc", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})
@@ -164,3 +165,10 @@ async def subject(
         ),
     )
     await sweep_state(paths)
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """Give the URL of an engine that has the image of the templates."""
+    with own_engine(tmp_path_factory.mktemp("engine")) as url:
+        yield url

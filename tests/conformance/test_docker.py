@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.registrations import driver_service
 from sandmeshd.runtime.serving import open_server
 from tests.conformance.conftest import below
-from tests.engine import ask, own_engine
+from tests.engine import ask
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
@@ -38,13 +38,6 @@ WRITABLE = frozenset(
     }
 )
 Open = Callable[[], AbstractAsyncContextManager[Driver]]
-
-
-@pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """Give the URL of an engine that has the image of the templates."""
-    with own_engine(tmp_path_factory.mktemp("engine")) as url:
-        yield url
 
 
 def _direct(settings: DockerSettings) -> Open:

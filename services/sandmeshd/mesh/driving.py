@@ -7,7 +7,6 @@ from contextlib import AbstractAsyncContextManager
 
 from pydantic import BaseModel
 
-from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.interface import Driver
@@ -45,14 +44,7 @@ def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseMo
 
 
 def docker_settings(settings: MeshSettings) -> DockerSettings:
-    """Give the docker driver's own settings.
-
-    Raises:
-        CapabilityMissing: They ask for what it does not do.
-    """
-    if settings.readonly_mounts:
-        fix = "leave SANDMESH_READONLY_MOUNTS out, or put the files into an image of your own"
-        raise CapabilityMissing(f"the docker driver shows sandboxes nothing of the host: {fix}", {"needs": "mounts"})
+    """Give the docker driver's own settings."""
     return DockerSettings(
         paths=settings.paths,
         node_id=settings.node_id,
@@ -61,5 +53,6 @@ def docker_settings(settings: MeshSettings) -> DockerSettings:
         namespace=settings.image_namespace,
         tag=settings.image_tag,
         ends_with_driver=settings.ephemeral,
+        readonly_mounts=settings.readonly_mounts,
         egress=settings.egress,
     )

@@ -52,6 +52,22 @@ def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket(s
     assert sources == [str(Folders(settings.paths).folder("sb_1").sockets)]
 
 
+def test_what_the_settings_grant_of_the_host_is_shown_read_only_without_what_is_mounted_below(
+    settings: DockerSettings, tmp_path: Path
+) -> None:
+    shown = settings.model_copy(update={"readonly_mounts": {str(tmp_path): "/mnt/data"}})
+    mount = _config(shown)["HostConfig"]["Mounts"][-1]
+    assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == (str(tmp_path.resolve()), "/mnt/data", True)
+    assert mount["BindOptions"]["NonRecursive"] is True
+
+
+async def test_a_mount_of_what_is_not_there_is_refused_before_the_engine_is_asked(settings: DockerSettings) -> None:
+    wrong = settings.model_copy(update={"readonly_mounts": {"/nowhere/at/all": "/mnt/data"}})
+    with pytest.raises(InvalidArgument, match="is not there"):
+        async with open_driver(wrong):
+            pass
+
+
 def test_limits_are_the_engines_and_swap_adds_nothing(settings: DockerSettings) -> None:
     host = _config(settings, memory_bytes=64 * MEBIBYTE, cpu_millis=500, pids=40)["HostConfig"]
     assert host["Memory"] == host["MemorySwap"] == 64 * MEBIBYTE + OWN_BYTES

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.bubblewrap.arguments import AGENT, MCP
+from sandmeshd.drivers.birth import AGENT, MCP
 from sandmeshd.drivers.bubblewrap.builds import building, is_complete
 from sandmeshd.drivers.bubblewrap.interpreter import VERSION
 from sandmeshd.drivers.bubblewrap.reach import open_to_all

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandmeshd.drivers.birth import AGENT, ENVIRONMENT, HOME, MCP, USER, USER_ID, WORKSPACE
 from sandmeshd.drivers.bubblewrap.interpreter import Interpreter
-from sandmeshd.drivers.bubblewrap.system import HOME, USER, USER_ID
 
 NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),
@@ -14,10 +14,6 @@ NAMESPACES = (
     *("--cap-drop", "ALL"),
 )
 FOLDERS = ("/etc", "/home", "/opt", "/run")
-ENVIRONMENT = "/opt/env"
-AGENT = "/opt/sandmesh/site"
-MCP = "/opt/sandmesh/mcp"
-WORKSPACE = "/workspace"
 SOCKETS = "/run/agent"
 FOLDERS_OF_ALL = "/run/others/sandboxes"
 SOCKETS_OF_ALL = "/run/others/agents"

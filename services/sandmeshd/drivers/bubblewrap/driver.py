@@ -20,9 +20,9 @@ from sandmesh.errors import (
 )
 from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
-from sandmeshd.drivers.bubblewrap.configuring import agent_config, let_out, new_record
+from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
-from sandmeshd.drivers.bubblewrap.demands import capabilities, check, wanted
+from sandmeshd.drivers.bubblewrap.demands import NAME, capabilities, check, wanted
 from sandmeshd.drivers.bubblewrap.forking import shared_variables
 from sandmeshd.drivers.bubblewrap.full_disk import full_disk_told
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
@@ -36,7 +36,6 @@ from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.tracking import Tracker
 from sandmeshd.drivers.bubblewrap.ways import Ways
 
-NAME = "bubblewrap"
 TAIL_BYTES = 64 * 1024
 
 
@@ -105,8 +104,7 @@ class BubblewrapDriver:
         check(request, groups)
         mounts = self._supplies.mounts(template, folder, request.spec.limits)
         record = new_record(request, folder, self._settings, groups)
-        config = agent_config(record, template, self._user_filter, self._settings.ends_with_driver)
-        let_out(record, config, template, self._settings.egress)
+        config = agent_config(record, template, self._user_filter, self._settings)
         await self._remove(folder)
         try:
             variables = shared_variables(template)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.bubblewrap.arguments import ENVIRONMENT, View, warm_up_arguments
+from sandmeshd.drivers.birth import ENVIRONMENT
+from sandmeshd.drivers.bubblewrap.arguments import View, warm_up_arguments
 from sandmeshd.drivers.bubblewrap.builds import building, is_being_built
 from sandmeshd.drivers.bubblewrap.commands import Command, running
 from sandmeshd.drivers.bubblewrap.interpreter import VERSION

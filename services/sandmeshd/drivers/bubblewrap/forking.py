@@ -14,9 +14,9 @@ from pathlib import Path
 import structlog
 
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, WORKSPACE, Mounts
+from sandmeshd.drivers.birth import BASIC, WORKSPACE
+from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, Mounts
 from sandmeshd.drivers.bubblewrap.cgroups import Group, Groups
-from sandmeshd.drivers.bubblewrap.configuring import BASIC
 from sandmeshd.drivers.bubblewrap.processes import end, readable, to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings

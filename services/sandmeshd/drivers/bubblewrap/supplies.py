@@ -12,10 +12,11 @@ from sandmesh.errors import WrongState
 from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.builds import is_complete
-from sandmeshd.drivers.bubblewrap.demands import able, check_template, in_memory, template_of
+from sandmeshd.drivers.bubblewrap.demands import able, check_template
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
 from sandmeshd.drivers.bubblewrap.records import Folder
-from sandmeshd.drivers.egress import default_grant
+from sandmeshd.drivers.demands import in_memory
+from sandmeshd.drivers.offered import template_info, template_of
 from sandmeshd.templates import Template
 
 
@@ -38,18 +39,7 @@ class Supplies:
 
     def describe(self) -> list[pb.TemplateInfo]:
         """Give the templates as drivers report them."""
-        return [self._info(template) for template in self._templates.values()]
-
-    def _info(self, template: Template) -> pb.TemplateInfo:
-        return pb.TemplateInfo(
-            name=template.name,
-            prepared=self.is_prepared(template),
-            generation=template.generation,
-            tool_groups=template.tool_groups,
-            network=default_grant(template),
-            limits=sandbox_pb2.Limits(**template.limits.model_dump()),
-            network_fixed=template.security_level == "high",
-        )
+        return [template_info(template, self.is_prepared(template)) for template in self._templates.values()]
 
     def is_prepared(self, template: Template) -> bool:
         """Say whether a create can start at once."""

@@ -6,12 +6,9 @@ import asyncio
 import hashlib
 from pathlib import Path
 
+from sandmeshd.drivers.birth import HOME, USER, USER_ID
 from sandmeshd.drivers.bubblewrap.builds import building
 from sandmeshd.drivers.bubblewrap.reach import open_to_all
-
-USER = "sandbox"
-USER_ID = 1000
-HOME = "/home/sandbox"
 
 MADE = {
     "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"

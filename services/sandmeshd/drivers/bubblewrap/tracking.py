@@ -4,61 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager
 
 import structlog
 
 from sandmeshd.drivers.bubblewrap.processes import Sandboxed
 from sandmeshd.drivers.bubblewrap.records import Folder
+from sandmeshd.drivers.changes import Watched
 
 log = structlog.get_logger()
 
 
-class Changes:
-    """Ids of sandboxes that changed, each once however often it did: a slow watcher costs no memory."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, None] = {}
-        self._any = asyncio.Event()
-
-    def add(self, sandbox_id: str) -> None:
-        """Note a change."""
-        self._ids[sandbox_id] = None
-        self._any.set()
-
-    async def follow(self) -> AsyncGenerator[str]:
-        """Give each id that changed since it was last given."""
-        while True:
-            await self._any.wait()
-            for sandbox_id in list(self._ids):
-                del self._ids[sandbox_id]
-                yield sandbox_id
-            if not self._ids:
-                self._any.clear()
-
-
-class Tracker:
+class Tracker(Watched):
     """The sandboxes that live, as this driver knows them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._following: dict[str, asyncio.Task[None]] = {}
-        self._watchers: set[Changes] = set()
-
-    @contextmanager
-    def watching(self) -> Generator[Changes]:
-        """Give the changes from now on."""
-        changes = Changes()
-        self._watchers.add(changes)
-        try:
-            yield changes
-        finally:
-            self._watchers.discard(changes)
-
-    def changed(self, sandbox_id: str) -> None:
-        """Tell the watchers that a sandbox is no longer what it was."""
-        for changes in self._watchers:
-            changes.add(sandbox_id)
 
     def follows(self, folder: Folder) -> bool:
         """Say whether a sandbox is followed."""

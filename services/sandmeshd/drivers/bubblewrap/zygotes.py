@@ -14,8 +14,8 @@ from pathlib import Path
 
 import structlog
 
+from sandmeshd.drivers.birth import ENVIRONMENT, HOME
 from sandmeshd.drivers.bubblewrap.arguments import (
-    ENVIRONMENT,
     FOLDERS_OF_ALL,
     IN_MEMORY,
     SOCKETS_OF_ALL,
@@ -26,7 +26,6 @@ from sandmeshd.drivers.bubblewrap.arguments import (
 from sandmeshd.drivers.bubblewrap.processes import readable, reap
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.starting import memory_file, parsed
-from sandmeshd.drivers.bubblewrap.system import HOME
 
 END_SECONDS = 2.0
 TAIL_BYTES = 2048

@@ -16,6 +16,7 @@ from sandmeshd.drivers.docker.images import Images
 from sandmeshd.drivers.docker.posture import STATE
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import Resolver, open_egress
+from sandmeshd.drivers.granting import granted
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
@@ -31,12 +32,14 @@ async def open_driver(
     reach; by default the system does. Templates may be added while it runs; by default they are the shipped ones.
 
     Raises:
+        InvalidArgument: What sandboxes are to see of the host is not there, or may not be where it is wanted.
         RuntimeUnavailable: The engine does not answer or is on another machine, or libseccomp is missing;
             `facts["fix"]` says what to do.
     """
     if not settings.url.startswith("unix://"):
         fix = "run the mesh on the engine's machine, and set SANDMESH_DOCKER_URL to its socket (unix:///path)"
         raise RuntimeUnavailable(f"the docker driver does not reach {settings.url}: {fix}", {"fix": fix})
+    granted(settings.readonly_mounts)
     filters = await asyncio.to_thread(build_filters)
     async with open_engine(settings.url) as engine:
         book = load_templates() if templates is None else templates

@@ -24,7 +24,7 @@ from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.processes import to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
 from sandmeshd.drivers.docker.configuring import agent_config, new_record
-from sandmeshd.drivers.docker.demands import capabilities, check, enforceable
+from sandmeshd.drivers.docker.demands import NAME, capabilities, check, enforceable
 from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.images import Images
@@ -32,9 +32,9 @@ from sandmeshd.drivers.docker.observing import seen, state_of
 from sandmeshd.drivers.docker.posture import MESH, SANDBOX, container_config, container_name
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.docker.starting import Plan, Starter
+from sandmeshd.drivers.offered import check_settings
 from sandmeshd.templates import Template
 
-NAME = "docker"
 TAIL_BYTES = 64 * 1024
 
 
@@ -102,9 +102,7 @@ class DockerDriver:
         check(request, able)
         await self._check_prepared(template)
         record = new_record(request, folder, able)
-        config = agent_config(
-            record, template, self._user_filter, self._settings.egress, self._settings.ends_with_driver
-        )
+        config = agent_config(record, template, self._user_filter, self._settings)
         trusts = bool(config.egress_port)
         container = container_config(self._settings, folder, request.spec, self._images.name_of(template), trusts)
         await self._remove(folder)
@@ -116,8 +114,9 @@ class DockerDriver:
             raise
 
     async def _check_prepared(self, template: Template) -> None:
+        check_settings(template, NAME)
         if not await self._images.is_prepared(template):
-            fix = f"prepare it first (sandmesh build {template.name} --driver docker)"
+            fix = f"prepare it first ({self._images.how_to_prepare(template)})"
             message = f"template {template.name} is not prepared: {fix}"
             raise WrongState(message, {"state": "not prepared", "template": template.name, "fix": fix})
 

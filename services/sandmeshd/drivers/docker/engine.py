@@ -13,7 +13,7 @@ from aiodocker import Docker, DockerError
 from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable
 
 T = TypeVar("T")
-NOT_FOUND, CONFLICT, NO_ENGINE = 404, 409, 900
+BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
 START = "install Docker (https://docs.docker.com/engine/install/) and start it, or set SANDMESH_DOCKER_URL"
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
 
@@ -48,7 +48,7 @@ def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument
     if "no space left" in error.message:
         fix = "free space where the engine keeps its data (docker system df says what takes it)"
         return RuntimeUnavailable(f"the engine's disk is full: {fix}", {"fix": fix})
-    if error.status == 400:
+    if error.status == BAD_NAME:
         return InvalidArgument(f"the engine does not accept this: {error.message}")
     return InternalError(f"the engine failed: {error.message}")
 
@@ -78,19 +78,36 @@ class Engine:
             return found
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
-        """Give an image, None where it is not there."""
-        return await self._there(self.docker.images.inspect(name))
+        """Give an image, None where it is not there, or where none can have that name."""
+        return await self._there(self.docker.images.inspect(name), (NOT_FOUND, BAD_NAME))
+
+    async def pull(self, name: str) -> AsyncGenerator[str]:
+        """Pull an image, saying how far it is.
+
+        Raises:
+            RuntimeUnavailable: The engine does not answer.
+            DockerError: It cannot pull the image.
+        """
+        try:
+            async for line in self.docker.images.pull(name, stream=True):
+                yield str(line.get("status", ""))
+        except DockerError as error:
+            if error.status == NO_ENGINE:
+                raise _meant(error, self.url) from None
+            raise
 
     async def look(self, name: str) -> Mapping[str, Any] | None:
         """Give a container as it is now, None where it is not there."""
         return await self._there(self._container(name).show())
 
-    async def _there(self, question: Coroutine[Any, Any, dict[str, Any]]) -> Mapping[str, Any] | None:
+    async def _there(
+        self, question: Coroutine[Any, Any, dict[str, Any]], absent: tuple[int, ...] = (NOT_FOUND,)
+    ) -> Mapping[str, Any] | None:
         with told(self.url):
             try:
                 return await question
             except DockerError as error:
-                if error.status == NOT_FOUND:
+                if error.status in absent:
                     return None
                 raise
 
@@ -125,12 +142,12 @@ class Engine:
                     await asyncio.sleep(0.02)
 
     async def log(self, name: str) -> bytes:
-        """Give what a container wrote, nothing where it is not there."""
+        """Give what a container wrote, nothing where it is not there or is being removed."""
         with told(self.url):
             try:
                 lines = await self._container(name).log(stdout=True, stderr=True)
             except DockerError as error:
-                if error.status == NOT_FOUND:
+                if error.status in (NOT_FOUND, CONFLICT):
                     return b""
                 raise
         return "".join(lines).encode("utf-8", "replace")

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 from aiodocker import DockerError
 
-from sandmeshd.drivers.bubblewrap.tracking import Changes
+from sandmeshd.drivers.changes import Watched
 from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.posture import MESH, SANDBOX
 
@@ -21,24 +21,14 @@ AGAIN_SECONDS = 1.0
 log = structlog.get_logger()
 
 
-class Follower:
+class Follower(Watched):
     """What happens to a mesh's containers, as the engine tells it."""
 
     def __init__(self, engine: Engine, mesh_id: str) -> None:
+        super().__init__()
         self._engine = engine
         self._mesh_id = mesh_id
-        self._watchers: set[Changes] = set()
         self._ends: dict[str, asyncio.Event] = {}
-
-    @contextmanager
-    def watching(self) -> Generator[Changes]:
-        """Give the changes from now on."""
-        changes = Changes()
-        self._watchers.add(changes)
-        try:
-            yield changes
-        finally:
-            self._watchers.discard(changes)
 
     @contextmanager
     def end_of(self, sandbox_id: str) -> Generator[asyncio.Event]:
@@ -48,11 +38,6 @@ class Follower:
             yield ended
         finally:
             self._ends.pop(sandbox_id, None)
-
-    def changed(self, sandbox_id: str) -> None:
-        """Tell the watchers that a sandbox is no longer what it was."""
-        for changes in self._watchers:
-            changes.add(sandbox_id)
 
     async def follow(self) -> None:
         """Take events for ever; an engine that went away is asked again, and all that changed meanwhile is told."""

@@ -9,12 +9,14 @@ from typing import Any
 from aiodocker import DockerError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed, TemplateNotFound
+from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmeshd.drivers.agent_link import PROTOCOL
+from sandmeshd.drivers.birth import ENVIRONMENT
 from sandmeshd.drivers.docker.building import ImageBuilder, Step
-from sandmeshd.drivers.docker.engine import Engine, told
+from sandmeshd.drivers.docker.demands import NAME
+from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.drivers.egress import default_grant
+from sandmeshd.drivers.offered import check_settings, template_info, template_of
 from sandmeshd.templates import Template
 
 BASE = "base"
@@ -38,31 +40,31 @@ class Images:
         Raises:
             TemplateNotFound: There is none; `facts["known"]` lists those there are.
         """
-        if name not in self._templates:
-            known = ", ".join(self._templates)
-            raise TemplateNotFound(f"there is no template {name!r}: choose one of {known}", {"known": known})
-        return self._templates[name]
+        return template_of(self._templates, name)
 
     def name_of(self, template: Template) -> str:
-        """Give the name of a template's image: those with the shipped packages share one, others have their own."""
+        """Give the name of a template's image: the one it states; those with the shipped packages share one."""
+        if not template.image_is_shipped:
+            return template.image
         return self._builder.image_name(self._image_of(template))
 
     def _image_of(self, template: Template) -> str:
         shipped = self._templates.get(BASE)
         return BASE if shipped is None or template.python == shipped.python else template.name
 
+    def _is_pulled(self, template: Template) -> bool:
+        return bool(self._settings.registry) or not template.image_is_shipped
+
+    def how_to_prepare(self, template: Template) -> str:
+        """Say what to do where a template's image is not there."""
+        if template.image_is_shipped:
+            return f"sandmesh build {template.name} --driver docker"
+        base = self._builder.image_name(BASE)
+        return f"docker pull {template.image}, or build it FROM {base}, with packages of its own in {ENVIRONMENT}"
+
     async def describe(self) -> list[pb.TemplateInfo]:
         """Give the templates as drivers report them."""
-        return [await self._info(template) for template in self._templates.values()]
-
-    async def _info(self, template: Template) -> pb.TemplateInfo:
-        return pb.TemplateInfo(
-            name=template.name,
-            prepared=await self.is_prepared(template),
-            generation=template.generation,
-            tool_groups=template.tool_groups,
-            network=default_grant(template),
-        )
+        return [template_info(template, await self.is_prepared(template)) for template in self._templates.values()]
 
     async def is_prepared(self, template: Template) -> bool:
         """Say whether a create can start at once: one that was built here is of the sources that are here."""
@@ -70,10 +72,9 @@ class Images:
         if found is None:
             return False
         labels = labels_of(found)
-        built_here = not self._settings.registry and self._image_of(template) == BASE
-        return labels.get(PROTOCOL_LABEL) == str(PROTOCOL) and (
-            not built_here or labels.get(SOURCES_LABEL) == self._builder.sources
-        )
+        built_here = not self._is_pulled(template) and self._image_of(template) == BASE
+        fits = labels.get(PROTOCOL_LABEL) == str(PROTOCOL) and not template.runtime_config
+        return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
         """Have the image there: pulled where there is a registry, else built.
@@ -81,14 +82,19 @@ class Images:
         Raises:
             TemplateBuildFailed: It could not be; `facts["detail"]` has the last words, `facts["fix"]` what to do.
             ProtocolMismatch: What was pulled is none of this mesh's.
+            CapabilityMissing: The template states what this driver does not know.
         """
+        check_settings(template, NAME)
         if await self.is_prepared(template):
             return
         name = self.name_of(template)
-        steps = self._pull(name) if self._settings.registry else self._builder.build(self._image_of(template))
-        async with aclosing(steps):
-            async for step in steps:
-                yield step
+        # An image of a person's own that is there is taken as it is: it may have been built here.
+        if template.image_is_shipped or await self._engine.image(name) is None:
+            pulled = self._is_pulled(template)
+            steps = self._pull(template) if pulled else self._builder.build(self._image_of(template))
+            async with aclosing(steps):
+                async for step in steps:
+                    yield step
         await self.check(name)
 
     async def check(self, name: str) -> None:
@@ -104,13 +110,16 @@ class Images:
             fix = "build or pull the image of this release (sandmesh build base --driver docker)"
             raise ProtocolMismatch(f"the image {name} {has}, and this mesh speaks {PROTOCOL}: {fix}", {"fix": fix})
 
-    async def _pull(self, name: str) -> AsyncGenerator[Step]:
+    async def _pull(self, template: Template) -> AsyncGenerator[Step]:
+        name = self.name_of(template)
         try:
-            with told(self._engine.url):
-                async for line in self._engine.docker.images.pull(name, stream=True):
-                    yield Step(f"pulling {name}: {line.get('status', '')}", -1)
+            async with aclosing(self._engine.pull(name)) as lines:
+                async for line in lines:
+                    yield Step(f"pulling {name}: {line}", -1)
         except DockerError as error:
-            fix = "check SANDMESH_REGISTRY, or unset it and build the image here (sandmesh build base --driver docker)"
+            fix = self.how_to_prepare(template)
+            if template.image_is_shipped:
+                fix = f"check SANDMESH_REGISTRY, or unset it and build the image here ({fix})"
             message = f"{name} could not be pulled: {error.message}; {fix}"
             raise TemplateBuildFailed(message, {"detail": error.message, "fix": fix}) from None
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.birth import HOME, USER_ID, WORKSPACE
 from sandmeshd.drivers.bubblewrap.records import Folder
-from sandmeshd.drivers.docker.demands import in_memory, tasks
+from sandmeshd.drivers.demands import in_memory
+from sandmeshd.drivers.docker.demands import tasks
 from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.granting import granted
 
 AGENT_DIRECTORY = "/run/sandmesh/agent"
-HOME, WORKSPACE = "/home/sandbox", "/workspace"
-USER_ID = 1000
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 MESH, SANDBOX, TEMPLATE, STATE = (f"dev.sandmesh.{name}" for name in ("mesh", "sandbox", "template", "state"))
@@ -87,9 +88,11 @@ def _files(settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits,
     mounts = [_bound(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
     if trusts and BUNDLE.exists():
         mounts.append(_bound(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
+    mounts += [_bound(str(real), place, read_only=True) for real, place in granted(settings.readonly_mounts)]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
 
 
 def _bound(source: str, target: str, read_only: bool) -> dict[str, Any]:
-    options = {"Propagation": "rprivate"}
+    # What is mounted below the source would be writable under older engines: it is not shown.
+    options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}

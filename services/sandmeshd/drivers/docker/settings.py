@@ -42,5 +42,8 @@ class DockerSettings(BaseModel):
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""
 
+    readonly_mounts: dict[str, str] = Field(default_factory=dict)
+    """What every sandbox sees of the host besides, read-only: paths there by paths of the host."""
+
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how; images are built with the same package indexes and proxy."""

@@ -1,0 +1,105 @@
+"""What a sandbox is at its birth, under every driver: its record, and what its agent is told."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.egress import EgressSettings, describe, effective_grant, egress_port, egress_variables
+from sandmeshd.templates import OwnTool, Template
+
+FINISHED_CALL_SECONDS = 600
+PROCESSES = 512
+"""The processes and threads of a sandbox that does not state how many."""
+
+USER, USER_ID = "sandbox", 1000
+HOME, WORKSPACE = "/home/sandbox", "/workspace"
+ENVIRONMENT, AGENT, MCP = "/opt/env", "/opt/sandmesh/site", "/opt/sandmesh/mcp"
+"""Where a sandbox has its template's packages, the agent's code, and what speaks MCP."""
+
+LAYER = f"{HOME}/.venv"
+"""Where what pip and npm install goes, in place of the template's environment, which is read-only."""
+
+PATH = f"{ENVIRONMENT}/bin:/usr/local/bin:/usr/bin:/bin"
+BASIC = {
+    "PATH": f"{LAYER}/bin:{PATH}",
+    "VIRTUAL_ENV": LAYER,
+    "NPM_CONFIG_PREFIX": LAYER,
+    # A cache would take memory, and is gone with the sandbox.
+    "PIP_NO_CACHE_DIR": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "HOME": HOME,
+    "USER": USER,
+    "LOGNAME": USER,
+    "SHELL": "/bin/sh",
+    "LANG": "C.UTF-8",
+}
+
+
+def new_sandbox(request: pb.CreateSandboxRequest, endpoint: str, enforced: Mapping[str, str]) -> pb.RuntimeSandbox:
+    """Give a sandbox that is to be started, with a token of its own for its agent."""
+    now = Timestamp()
+    now.GetCurrentTime()
+    return pb.RuntimeSandbox(
+        sandbox_id=request.sandbox_id,
+        mesh_id=request.mesh_id,
+        state=pb.RUNTIME_STATE_STARTING,
+        endpoint=endpoint,
+        agent_token=secrets.token_urlsafe(32),
+        record_labels=request.record_labels,
+        spec=request.spec,
+        create_time=now,
+        enforced=enforced,
+    )
+
+
+def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -> agent_pb2.AgentConfig:
+    """Give what every agent is told; it listens in the directory `sockets`, as it sees that."""
+    seconds = template.call_seconds
+    return agent_pb2.AgentConfig(
+        sandbox_id=sandbox.sandbox_id,
+        agent_token=sandbox.agent_token,
+        listen=f"unix://{sockets}/agent.sock",
+        python=f"{ENVIRONMENT}/bin/python",
+        tool_groups=template.tool_groups,
+        environment={**variables_of(template), **sandbox.spec.environment},
+        workspace=WORKSPACE,
+        max_file_bytes=sandbox.spec.limits.file_bytes,
+        memory_bytes=sandbox.spec.limits.memory_bytes,
+        finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),
+        mcp_libraries=[AGENT, MCP],
+        mcp_config=template.mcp_config.encode(),
+        call_timeout=None if seconds is None else Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds)),
+        own_tools=[own_tool(tool) for tool in template.tools],
+    )
+
+
+def own_tool(tool: OwnTool) -> agent_pb2.OwnTool:
+    """Give a template's own tool as agents take it."""
+    schema = tool.input_schema.encode()
+    return agent_pb2.OwnTool(name=tool.name, description=tool.description, input_schema_json=schema, source=tool.source)
+
+
+def let_out(
+    sandbox: pb.RuntimeSandbox, config: agent_pb2.AgentConfig, template: Template, settings: EgressSettings
+) -> None:
+    """Add to sandbox and configuration what lets it out as far as its grant goes; what was stated stays."""
+    grant = effective_grant(sandbox.spec, template)
+    sandbox.enforced["network"] = describe(grant)
+    config.egress_port = egress_port(grant)
+    if sandbox.spec.environment.keys() & {"VIRTUAL_ENV", "PATH"} == {"VIRTUAL_ENV"}:
+        config.environment["PATH"] = f"{config.environment['VIRTUAL_ENV']}/bin:{PATH}"
+    for name, value in egress_variables(grant, settings).items():
+        if name not in config.environment:
+            config.environment[name] = value
+
+
+def variables_of(template: Template) -> dict[str, str]:
+    """Give the environment variables that user code of every sandbox of a template gets."""
+    return {**BASIC, **template.python.variables, **template.variables}

@@ -1,0 +1,76 @@
+"""What a spec states, checked against what a driver can enforce; what it cannot is refused by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing, InvalidArgument
+
+SMALLEST_MEMORY = 32 << 20
+"""Less does not hold a kernel of Python."""
+
+
+def stated(limits: sandbox_pb2.Limits) -> dict[str, int]:
+    """Give limits by the names that capabilities report."""
+    return {
+        "memory": limits.memory_bytes,
+        "cpu": limits.cpu_millis,
+        "pids": limits.pids,
+        "file": limits.file_bytes,
+        "disk": limits.disk_bytes,
+    }
+
+
+def in_memory(limits: sandbox_pb2.Limits) -> tuple[int, int]:
+    """Give the size of the workspace, and of each of /tmp, /dev/shm and the home: 0 where the limits do not tell.
+
+    All of them full leave a quarter of the memory to processes.
+    """
+    memory, disk = limits.memory_bytes, limits.disk_bytes
+    return disk, memory // 4 - disk // 3 if memory else 0
+
+
+def half_of_memory() -> int:
+    """Give half of the machine's memory in bytes: the most that a workspace in memory is promised."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def check(request: pb.CreateSandboxRequest, driver: str, able: Mapping[str, str], most: Mapping[str, int]) -> None:
+    """Check that all that is stated can be enforced: the limits of `able`, up to `most` where that has them.
+
+    Raises:
+        CapabilityMissing: Something cannot; `facts["needs"]` names each.
+        InvalidArgument: An environment variable's name or value cannot be one, or memory is too small.
+    """
+    needs = _unmet(request, able, most)
+    if needs:
+        listed = ", ".join(needs)
+        message = f"the {driver} driver cannot give or enforce: {listed}; drop it or choose another driver"
+        raise CapabilityMissing(message, {"needs": listed})
+    for name, value in request.spec.environment.items():
+        if not name or "=" in name or "\0" in name + value:
+            field = f"spec.environment[{name!r}]"
+            raise InvalidArgument(f"{field} is no environment variable", {"field": field})
+    _check_memory(request.spec.limits)
+
+
+def _unmet(request: pb.CreateSandboxRequest, able: Mapping[str, str], most: Mapping[str, int]) -> list[str]:
+    asked = stated(request.spec.limits)
+    needs = [name for name, value in asked.items() if value and name not in able]
+    needs += [f"{name} (at most {value} here)" for name, value in most.items() if asked[name] > value]
+    if request.spec.port_count or request.ports:
+        needs.append("ports")
+    return needs
+
+
+def _check_memory(limits: sandbox_pb2.Limits) -> None:
+    if 0 < limits.memory_bytes < SMALLEST_MEMORY:
+        field = "spec.limits.memory_bytes"
+        raise InvalidArgument(f"{field} is at least {SMALLEST_MEMORY}: Python needs that much", {"field": field})
+    if 0 < limits.memory_bytes < 2 * limits.disk_bytes:
+        field = "spec.limits.disk_bytes"
+        why = "the workspace is in memory then, and processes need the rest"
+        raise InvalidArgument(f"{field} is at most half of memory_bytes: {why}", {"field": field})

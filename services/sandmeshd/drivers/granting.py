@@ -1,0 +1,50 @@
+"""Files of the host that every sandbox is to see, read-only, as the mesh's settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from sandmesh.errors import InvalidArgument
+
+_OURS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/run"),
+    *("/tmp", "/opt/env", "/opt/agent", "/opt/sandmesh", "/workspace", "/home"),  # noqa: S108 - names, not files
+)
+_NEVER = ("/proc", "/sys", "/dev", "/run")
+
+
+def granted(mounts: Mapping[str, str]) -> list[tuple[Path, str]]:
+    """Give what is shown and where, sorted by place, for paths inside by paths of the host.
+
+    Raises:
+        InvalidArgument: One is not there, or may not be where it is wanted.
+    """
+    pairs = sorted(mounts.items(), key=lambda pair: pair[1])
+    return [(_checked(host), _place(host, inside)) for host, inside in pairs]
+
+
+def _checked(host: str) -> Path:
+    path = Path(host)
+    if not path.is_absolute() or not path.exists():
+        raise refused(host, "is not there: give the absolute path of a file or directory of this machine")
+    real = path.resolve()
+    if real == Path("/") or any(real.is_relative_to(one) for one in _NEVER):
+        raise refused(host, "is the host's own and may not be shown to sandboxes")
+    return real
+
+
+def _place(host: str, inside: str) -> str:
+    place = PurePosixPath(inside)
+    if not place.is_absolute() or ".." in place.parts or place == PurePosixPath("/"):
+        raise refused(host, f"is wanted at {inside!r}, which is no absolute path inside")
+    taken = next((one for one in _OURS if place.is_relative_to(one) or PurePosixPath(one).is_relative_to(place)), None)
+    if taken is not None:
+        fix = "choose another place, like /mnt/data"
+        raise refused(host, f"is wanted at {inside}, but {taken} is the sandbox's own: {fix}")
+    return str(place)
+
+
+def refused(host: str, why: str) -> InvalidArgument:
+    """Give the error that says why something of the host is not shown."""
+    return InvalidArgument(f"SANDMESH_READONLY_MOUNTS: {host} {why}", {"setting": "readonly_mounts"})

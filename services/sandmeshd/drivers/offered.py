@@ -1,0 +1,49 @@
+"""The templates of a driver: found by name, and as it reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing, TemplateNotFound
+from sandmeshd.drivers.egress import default_grant
+from sandmeshd.templates import Template
+
+
+def template_of(templates: Mapping[str, Template], name: str) -> Template:
+    """Give a template by name.
+
+    Raises:
+        TemplateNotFound: There is none; `facts["known"]` lists those there are.
+    """
+    if name not in templates:
+        known = ", ".join(templates)
+        raise TemplateNotFound(f"there is no template {name!r}: choose one of {known}", {"known": known})
+    return templates[name]
+
+
+def template_info(template: Template, prepared: bool) -> pb.TemplateInfo:
+    """Give a template as drivers report it."""
+    return pb.TemplateInfo(
+        name=template.name,
+        prepared=prepared,
+        generation=template.generation,
+        tool_groups=template.tool_groups,
+        network=default_grant(template),
+        limits=sandbox_pb2.Limits(**template.limits.model_dump()),
+        network_fixed=template.security_level == "high",
+    )
+
+
+def check_settings(template: Template, driver: str) -> None:
+    """Check that a template states nothing that only another runtime knows.
+
+    Raises:
+        CapabilityMissing: It does; `facts["needs"]` names each.
+    """
+    if template.runtime_config:
+        listed = ", ".join(template.runtime_config)
+        what = f"runtime_config {listed} of {template.name!r}"
+        message = f"the {driver} driver knows no {what}: state it as a limit, or drop it"
+        raise CapabilityMissing(message, {"needs": listed, "template": template.name})

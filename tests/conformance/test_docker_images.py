@@ -1,0 +1,126 @@
+"""What sandboxes of the docker driver are made from and shown, beyond what every driver can, on a real engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiodocker import Docker
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed, WrongState
+from sandmeshd.drivers.conformance.inside import evaluate, run
+from sandmeshd.drivers.docker.app import open_driver
+from sandmeshd.drivers.docker.building import BASE
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.templates import Template, load_templates
+from tests.engine import ask
+
+pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
+
+NOWHERE = "127.0.0.1:9/team/nothing:1"
+"""An image that no registry has: nothing listens there."""
+
+
+@pytest.fixture
+def settings(paths: MeshPaths, engine: str) -> DockerSettings:
+    """Give settings of a mesh of its own."""
+    return DockerSettings(paths=paths, url=engine)
+
+
+def _of_image(image: str, **stated: object) -> dict[str, Template]:
+    shipped = load_templates()
+    own = {"name": "own", "image": image, "image_is_shipped": False, **stated}
+    return {**shipped, "own": shipped["base"].model_copy(update=own)}
+
+
+@asynccontextmanager
+async def _sandbox(driver: Driver, mesh_id: str, template: str) -> AsyncGenerator[pb.RuntimeSandbox]:
+    spec = sandbox_pb2.SandboxSpec(template=template)
+    request = pb.CreateSandboxRequest(sandbox_id="sb_own", mesh_id=mesh_id, spec=spec)
+    try:
+        yield (await driver.create_sandbox(request)).sandbox
+    finally:
+        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_own"))
+
+
+async def _prepare(driver: Driver, template: str = "own") -> list[str]:
+    return [step.message async for step in driver.prepare_template(pb.PrepareTemplateRequest(template=template))]
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Path:
+    """Give a directory of the host that everybody may write to."""
+    (tmp_path / "data").write_text("of the host\n")
+    tmp_path.chmod(0o777)
+    return tmp_path
+
+
+async def test_what_is_granted_of_the_host_is_read_inside_and_not_written(
+    settings: DockerSettings, shown: Path
+) -> None:
+    granting = settings.model_copy(update={"readonly_mounts": {str(shown): "/mnt/data"}})
+    async with open_driver(granting) as driver, _sandbox(driver, settings.paths.mesh_id, "base") as sandbox:
+        read = await run(sandbox, "cat /mnt/data/data; touch /mnt/data/new; ls /mnt/data")
+    assert read.stdout == "of the host\ndata\n"
+    assert "Read-only file system" in read.stderr
+
+
+async def test_an_image_of_ones_own_with_this_agent_is_what_a_template_says(
+    settings: DockerSettings, engine: str
+) -> None:
+    async with Docker(url=engine) as docker:
+        await docker.images.tag("sandmesh/base:latest", "team/mine", tag="1")
+    try:
+        async with open_driver(settings, templates=_of_image("team/mine:1")) as driver:
+            assert await _prepare(driver) == ["ready"]
+            async with _sandbox(driver, settings.paths.mesh_id, "own") as sandbox:
+                assert await evaluate(sandbox, "print(6 * 7)") == 42
+                assert "team/mine:1" in {container["Image"] for container in ask(engine, "/containers/json")}
+    finally:
+        async with Docker(url=engine) as docker:
+            await docker.images.delete("team/mine:1")
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "said"),
+    [
+        (BASE, ProtocolMismatch, "has no agent of sandmesh"),
+        (NOWHERE, TemplateBuildFailed, "docker pull"),
+        ("No Image", TemplateBuildFailed, "could not be pulled"),
+    ],
+)
+async def test_an_image_that_will_not_do_is_refused_with_what_to_do(
+    settings: DockerSettings, image: str, kind: type[SandmeshError], said: str
+) -> None:
+    async with open_driver(settings, templates=_of_image(image)) as driver:
+        with pytest.raises(kind, match=said):
+            await _prepare(driver)
+        with pytest.raises(WrongState, match="not prepared") as caught:
+            async with _sandbox(driver, settings.paths.mesh_id, "own"):
+                pass
+        assert image in caught.value.facts["fix"]
+        info = await driver.get_info(pb.GetInfoRequest())
+        assert {template.name: template.prepared for template in info.templates}["own"] is False
+
+
+async def test_a_setting_of_another_runtime_is_refused(settings: DockerSettings) -> None:
+    templates = _of_image("sandmesh/base:latest", runtime_config={"gpu": "1"})
+    async with open_driver(settings, templates=templates) as driver:
+        with pytest.raises(CapabilityMissing, match="gpu"):
+            await _prepare(driver)
+        with pytest.raises(CapabilityMissing, match="gpu"):
+            async with _sandbox(driver, settings.paths.mesh_id, "own"):
+                pass
+
+
+async def test_a_template_of_high_security_says_that_its_network_is_fixed(settings: DockerSettings) -> None:
+    templates = _of_image("sandmesh/base:latest", security_level="high")
+    async with open_driver(settings, templates=templates) as driver:
+        info = await driver.get_info(pb.GetInfoRequest())
+    assert {template.name: template.network_fixed for template in info.templates}["own"] is True
