@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, McpServer, Progress
 from sandmesh.processes import ProcessAsync
-from sandmeshd.drivers.bubblewrap.arguments import AGENT, MCP
+from sandmeshd.drivers.birth import AGENT, MCP
 from sandmeshd.mesh import Mesh
 
 from .conftest import run_mesh
