@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sandmesh.registry import SandboxRegistry, build_image_uri
     from sandmesh.results import ToolResult
     from sandmesh.services import SandboxService
+    from sandmesh.sessions import SessionInfo
     from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
     from sandmesh.sync_kernels import Kernel, Kernels
     from sandmesh.sync_processes import Process, Processes
@@ -65,6 +66,7 @@ __all__ = [
     "SandboxService",
     "SandboxType",
     "SandmeshError",
+    "SessionInfo",
     "Started",
     "ToolResult",
     "Toolkit",
@@ -93,6 +95,7 @@ _HOMES = {
     "FilesystemSandboxAsync": "boxes",
     "SandboxAsync": "boxes",
     "SandboxService": "services",
+    "SessionInfo": "sessions",
     "ToolResult": "results",
     "SandmeshError": "errors",
     "Limits": "inputs",

@@ -36,6 +36,14 @@ class DummySandbox(Sandbox):
         """Give what a record would say."""
         return {"sandbox_id": self.sandbox_id, "sandbox_type": self.sandbox_type, "state": "READY"}
 
+    def get_status(self) -> str:
+        """Say that it is ready, as it always is."""
+        return "ready"
+
+    def check_health(self) -> bool:
+        """Say yes."""
+        return True
+
     def list_tools(self, tool_type: str | None = None) -> dict[str, Any]:
         """Give none."""
         del tool_type

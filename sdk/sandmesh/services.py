@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar, cast
+from typing import Generic, Self, TypeVar, cast
 
 from sandmesh._blocking import run
 from sandmesh._convert import read_name, read_seconds, write_spec, write_ttl
@@ -19,9 +19,11 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.errors import SandmeshError, WrongState
 from sandmesh.inputs import Options, SandboxType
+from sandmesh.sessions import SessionInfo, get_session, list_sessions
 from sandmesh.sync import BaseSandbox, FilesystemSandbox
 
 B = TypeVar("B")
+R = TypeVar("R")
 Ids = tuple[str, str]
 
 DEFAULT_USER = "default"
@@ -70,9 +72,17 @@ class _Sessions(Generic[B]):
 
     async def release(self, ids: Ids) -> None:
         async with self._lock:
-            entry = self._entries.pop(ids, None) or _Entry[B](HeldSession(self._connection, *ids, self._times))
-            await self._close_boxes(entry)
-            await entry.held.release(self._timeout)
+            await self._release(ids)
+
+    async def release_all(self) -> None:
+        async with self._lock:
+            for ids in list(self._entries):
+                await self._release(ids)
+
+    async def _release(self, ids: Ids) -> None:
+        entry = self._entries.pop(ids, None) or _Entry[B](HeldSession(self._connection, *ids, self._times))
+        await self._close_boxes(entry)
+        await entry.held.release(self._timeout)
 
     async def close(self) -> None:
         async with self._lock:
@@ -152,6 +162,24 @@ class SandboxService:
         if portal is not None:
             await asyncio.to_thread(process().portal().run, portal.close())
 
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Stop; sessions stay."""
+        await self.stop()
+
+    def __enter__(self) -> Self:
+        """Start for a program without an event loop: `connect` and the other methods that wait are there then."""
+        run("async with SandboxService", self._start_in_portal())
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Stop; sessions stay."""
+        run("async with SandboxService", self._stop_in_portal())
+
     async def health(self) -> bool:
         """Say whether the mesh answers."""
         try:
@@ -189,6 +217,40 @@ class SandboxService:
         await self._sessions().release(_ids(session_id, user_id))
         return True
 
+    def list_sessions(self, user_id: str | None = None) -> list[SessionInfo]:
+        """Give a user's sessions, by key, whoever connected them; the service need not be started for it."""
+        return run("SandboxService.list_sessions_async", self.list_sessions_async(user_id))
+
+    async def list_sessions_async(self, user_id: str | None = None) -> list[SessionInfo]:
+        """Give a user's sessions, by key, whoever connected them; the service need not be started for it."""
+        owner = _user(user_id)
+        return await self._asked(lambda connection: list_sessions(connection, owner, self._timeout))
+
+    def get_session(self, session_id: str, user_id: str | None = None) -> SessionInfo:
+        """Give a session with its sandboxes' ids; the service need not be started for it.
+
+        Raises:
+            SessionNotFound: The user has none of that name.
+        """
+        return run("SandboxService.get_session_async", self.get_session_async(session_id, user_id))
+
+    async def get_session_async(self, session_id: str, user_id: str | None = None) -> SessionInfo:
+        """Give a session with its sandboxes' ids; the service need not be started for it.
+
+        Raises:
+            SessionNotFound: The user has none of that name.
+        """
+        owner, name = _ids(session_id, user_id)
+        return await self._asked(lambda connection: get_session(connection, owner, name, self._timeout))
+
+    def release_all(self) -> None:
+        """End every session that `connect` gave out here and that was not released."""
+        run("SandboxService.release_all_async", self._release_all_in_portal())
+
+    async def release_all_async(self) -> None:
+        """End every session that `connect_async` gave out here and that was not released."""
+        await self._sessions().release_all()
+
     async def _connect_in_portal(self, ids: Ids, types: Sequence[str]) -> list[BaseSandbox]:
         return await (await self._portal_sessions()).connect(ids, types)
 
@@ -196,8 +258,28 @@ class SandboxService:
         await (await self._portal_sessions()).release(ids)
         return True
 
+    async def _release_all_in_portal(self) -> None:
+        await (await self._portal_sessions()).release_all()
+
+    async def _start_in_portal(self) -> None:
+        await self._open_portal()
+        try:
+            await self._ask_capacity(self._timeout)
+        except BaseException:
+            await self._stop_in_portal()
+            raise
+
+    async def _stop_in_portal(self) -> None:
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            await portal.close()
+
     async def _portal_sessions(self) -> _Sessions[BaseSandbox]:
-        self._sessions()
+        if self._portal is None:
+            self._sessions()
+        return await self._open_portal()
+
+    async def _open_portal(self) -> _Sessions[BaseSandbox]:
         if self._portal is None:
             connection = await acquire(*self._address, self._timeout, self._ca_cert)
             if self._portal is not None:
@@ -234,16 +316,23 @@ class SandboxService:
         return {} if self._ca_cert is None else {"ca_cert": self._ca_cert}
 
     async def _ask_capacity(self, timeout: float) -> None:
-        connection = await acquire(*self._address, timeout, self._ca_cert)
+        request = sandbox_pb2.GetCapacityRequest()
+        await self._asked(lambda here: here.ask(lambda stubs: stubs.sandboxes.GetCapacity, request, timeout), timeout)
+
+    async def _asked(self, question: Callable[[Connection], Awaitable[R]], timeout: float | None = None) -> R:
+        connection = await acquire(*self._address, timeout or self._timeout, self._ca_cert)
         try:
-            request = sandbox_pb2.GetCapacityRequest()
-            await connection.ask(lambda stubs: stubs.sandboxes.GetCapacity, request, timeout)
+            return await question(connection)
         finally:
             await release(connection)
 
 
+def _user(user_id: str | None) -> str:
+    return read_name("user_id", DEFAULT_USER if user_id is None else user_id)
+
+
 def _ids(session_id: str, user_id: str | None) -> Ids:
-    return read_name("user_id", DEFAULT_USER if user_id is None else user_id), read_name("session_id", session_id)
+    return _user(user_id), read_name("session_id", session_id)
 
 
 def _types(sandbox_types: Sequence[str | SandboxType]) -> list[str]:

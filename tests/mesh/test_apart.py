@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmesh import BaseSandboxAsync
+from sandmesh import BaseSandboxAsync, SandboxService
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweeping import remove
@@ -37,9 +37,9 @@ async def service(environment: dict[str, str], *arguments: str) -> AsyncGenerato
         await asyncio.wait_for(process.wait(), 20)
 
 
-@pytest.fixture
-async def apart() -> AsyncGenerator[str]:
-    """Run every service in a process of its own; give the gateway's address."""
+@asynccontextmanager
+async def services(gateways: int) -> AsyncGenerator[list[str]]:
+    """Run every service in a process of its own; give the gateways' addresses."""
     settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
     environment = {**os.environ, "SANDMESH_MESH_ID": settings.mesh_id}
     settings.paths.make()
@@ -52,10 +52,17 @@ async def apart() -> AsyncGenerator[str]:
             allocator = await enter(service(environment, "allocator", "--listen", "127.0.0.1:0", "--driver", named))
             broker = await enter(service(environment, "broker", "--listen", "127.0.0.1:0", "--allocator", allocator))
             options = ("--listen", "127.0.0.1:0", "--allocator", allocator, "--broker", broker)
-            yield await enter(service(environment, "gateway", *options))
+            yield [await enter(service(environment, "gateway", *options)) for _ in range(gateways)]
     finally:
         await sweep_state(settings.paths)
         remove(settings.paths)
+
+
+@pytest.fixture
+async def apart() -> AsyncGenerator[str]:
+    """Run the services; give the gateway's address."""
+    async with services(1) as (gateway,):
+        yield gateway
 
 
 async def test_services_apart_serve_a_sandbox(apart: str) -> None:
@@ -86,3 +93,39 @@ async def test_grpcurl_lists_services_and_runs_a_tool(apart: str) -> None:
     ran = await grpcurl("-d", json.dumps(start), apart, "sandmesh.api.call.v1.CallService/RunCall")
     assert '"data": "aGkK"' in ran
     assert '"exit_code": 0' in ran
+
+
+ANOTHER = """
+import sys
+from sandmesh import SandboxService
+
+with SandboxService(sys.argv[1]) as service:
+    (box,) = service.connect("session", "user")
+    print(box.sandbox_id, box.run_ipython_cell("n += 1; print(n)").text.strip(), flush=True)
+    (stranger,) = service.connect("session", "another user")
+    print(stranger.run_ipython_cell("'n' in globals()").text.strip())
+    service.release("session", "another user")
+"""
+
+
+async def run_another(gateway: str) -> list[str]:
+    """Run a program that uses the session, too, in a process of its own."""
+    command = (sys.executable, "-c", ANOTHER, f"grpc://{gateway}")
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0
+    return out.decode().split()
+
+
+@pytest.mark.timeout(180)
+async def test_one_session_is_used_from_two_processes_through_two_gateways() -> None:
+    async with asyncio.timeout(170), services(2) as (one, two), SandboxService(f"grpc://{one}") as here:
+        (box,) = await here.connect_async("session", "user")
+        assert (await box.run_ipython_cell("n = 1; n")).text.strip() == "1"
+        assert await run_another(two) == [box.sandbox_id, "2", "False"]
+        assert (await box.run_ipython_cell("n")).text.strip() == "2"
+        async with SandboxService(f"grpc://{two}") as there:
+            (same,) = await there.connect_async("session", "user")
+            assert (await same.run_ipython_cell("n += 1; n")).text.strip() == "3"
+            assert await there.release_async("session", "user")
+        assert await here.list_sessions_async("user") == []

@@ -130,6 +130,23 @@ with SandboxManager(default_type="base") as manager:
     released = manager.release(identity)
 """
 
+MANAGER = """
+from agentscope_runtime.sandbox.manager import SandboxManager
+
+with SandboxManager(default_type="base") as manager:
+    identity = manager.create_from_pool(sandbox_type="base", meta={"session_ctx_id": "context"})
+    same = SandboxManager().create(meta={"session_ctx_id": "context"})
+    keys = manager.list_session_keys()
+    mapped = manager.get_session_mapping("context")
+    none = manager.get_session_mapping("another")
+    alone = manager.create()
+    health = [(manager.get_status(one), manager.check_health(one)) for one in (identity, alone)]
+    info = manager.get_info(identity)
+with SandboxManager() as manager:
+    ended = [manager.check_health(one) for one in (identity, alone)]
+    left = manager.list_session_keys()
+"""
+
 
 @pytest.fixture
 def old_paths() -> Iterator[None]:
@@ -178,6 +195,29 @@ async def test_services_custom_classes_and_the_manager(mesh: Mesh, old_paths: No
     assert custom["image"].endswith("runtime-sandbox-base:latest")
     assert custom["key"].stdout == "none\n"
     assert (custom["status"], custom["called"].text.strip(), custom["released"]) == ("ready", "2", True)
+
+
+async def test_the_manager_maps_sessions_and_says_how_sandboxes_are(mesh: Mesh, old_paths: None) -> None:
+    told = await asyncio.to_thread(run, MANAGER)
+    assert told["keys"] == ["context"]
+    assert told["mapped"] == [told["identity"]] == [told["same"]]
+    assert told["none"] == []
+    assert told["health"] == [("ready", True)] * 2
+    assert told["info"]["sandbox_type"] == "base"
+    assert told["ended"] == [False, False]
+    assert told["left"] == []
+
+
+def test_what_the_manager_cannot_do_it_refuses_in_words(old_paths: None) -> None:
+    manager = run("from agentscope_runtime.sandbox.manager import SandboxManager as found")["found"]()
+    refused: list[dict[str, Any]] = [
+        {"mount_dir": "/tmp"},
+        {"meta": {"color": "red"}},
+        {"meta": {"session_ctx_id": "x"}, "environment": {"A": "b"}},
+    ]
+    for told in refused:
+        with pytest.raises(errors.InvalidArgument):
+            manager.create(**told)
 
 
 def test_the_old_paths_are_there_only_between_install_and_uninstall() -> None:

@@ -117,8 +117,16 @@ class StandIn:
                 ConnectSession=self.connect_session,
                 KeepSession=self.keep_session,
                 ReleaseSession=self.release_session,
+                ListSessions=self.list_sessions,
             ),
-            served(sandbox_pb2, "SandboxService", GetSandbox=self.get_sandbox, GetCapacity=self.get_capacity),
+            served(
+                sandbox_pb2,
+                "SandboxService",
+                GetSandbox=self.get_sandbox,
+                GetCapacity=self.get_capacity,
+                PauseSandbox=self.pause_sandbox,
+                ResumeSandbox=self.resume_sandbox,
+            ),
         ]
         async with open_server([address], registrations, grace=0) as listening:
             yield listening.addresses[0]
@@ -235,15 +243,43 @@ class StandIn:
         self.sessions.pop((request.user_id, request.session_id), None)
         return session_pb2.ReleaseSessionResponse()
 
+    async def list_sessions(
+        self, request: session_pb2.ListSessionsRequest, context: Any
+    ) -> session_pb2.ListSessionsResponse:
+        """Give pages of one."""
+        self._note(request, context)
+        own = sorted(ids for ids in self.sessions if ids[0] == request.user_id and ids[1] > request.page_token)
+        token = own[0][1] if own[1:] else ""
+        return session_pb2.ListSessionsResponse(sessions=[self.sessions[ids] for ids in own[:1]], next_page_token=token)
+
     # SandboxService
 
     async def get_sandbox(self, request: sandbox_pb2.GetSandboxRequest, context: Any) -> sandbox_pb2.GetSandboxResponse:
         self._note(request, context)
-        for session in self.sessions.values():
-            for record in session.sandboxes.values():
-                if record.sandbox_id == request.sandbox_id:
-                    return sandbox_pb2.GetSandboxResponse(sandbox=record)
-        raise SandboxNotFound(f"no sandbox {request.sandbox_id}", {"sandbox_id": request.sandbox_id})
+        return sandbox_pb2.GetSandboxResponse(sandbox=self._record(request.sandbox_id))
+
+    async def pause_sandbox(
+        self, request: sandbox_pb2.PauseSandboxRequest, context: Any
+    ) -> sandbox_pb2.PauseSandboxResponse:
+        self._note(request, context)
+        assert request.fencing_token == 7
+        self._record(request.sandbox_id).state = sandbox_pb2.SANDBOX_STATE_PAUSED
+        return sandbox_pb2.PauseSandboxResponse()
+
+    async def resume_sandbox(
+        self, request: sandbox_pb2.ResumeSandboxRequest, context: Any
+    ) -> sandbox_pb2.ResumeSandboxResponse:
+        self._note(request, context)
+        assert request.fencing_token == 7
+        self._record(request.sandbox_id).state = sandbox_pb2.SANDBOX_STATE_READY
+        return sandbox_pb2.ResumeSandboxResponse()
+
+    def _record(self, sandbox_id: str) -> sandbox_pb2.Sandbox:
+        records = [record for session in self.sessions.values() for record in session.sandboxes.values()]
+        found = [record for record in records if record.sandbox_id == sandbox_id]
+        if not found:
+            raise SandboxNotFound(f"no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
+        return found[0]
 
     async def get_capacity(
         self, request: sandbox_pb2.GetCapacityRequest, context: Any

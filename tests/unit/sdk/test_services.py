@@ -102,3 +102,38 @@ async def test_ids_that_do_not_fit_are_refused(world: World, ids: tuple[str, str
     with pytest.raises(e.InvalidArgument):
         await service.connect_async(*ids)
     await service.stop()
+
+
+async def test_a_box_is_paused_and_resumed_and_says_how_it_is(world: World) -> None:
+    box = await BaseSandboxAsync(base_url=world.address).start()
+    assert (await box.get_status(), await box.check_health()) == ("ready", True)
+    await box.pause()
+    assert (await box.get_status(), await box.check_health()) == ("paused", False)
+    await box.resume()
+    assert (await box.get_status(), await box.check_health()) == ("ready", True)
+    world.mesh.sessions.clear()
+    assert (await box.get_status(), await box.check_health()) == ("gone", False)
+    await box.close()
+
+
+def test_without_a_loop_a_service_is_started_by_with_and_lists_every_page(threaded_world: World) -> None:
+    with SandboxService(base_url=threaded_world.address) as service:
+        for name in ("a", "b", "c"):
+            (box,) = service.connect(name, "ann")
+            assert box.check_health()
+        listed = service.list_sessions("ann")
+        assert [(session.session_id, list(session.sandboxes)) for session in listed] == [
+            ("a", ["base"]),
+            ("b", ["base"]),
+            ("c", ["base"]),
+        ]
+        assert service.list_sessions("bob") == []
+        service.release("a", "ann")
+        service.release_all()
+        assert threaded_world.mesh.sessions == {}
+        (kept,) = service.connect("kept", "ann")
+    with pytest.raises(e.WrongState, match="closed"):
+        kept.get_info()
+    assert [session.session_id for session in service.list_sessions("ann")] == ["kept"]
+    with pytest.raises(e.WrongState, match="not started"):
+        service.connect("x")
