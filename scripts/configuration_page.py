@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
-from sandmeshd.cli.oldnames import MEANINGS, REFUSED
+from sandmeshd.cli.oldnames import ASKING_NOTHING, MEANINGS, REFUSED
 from sandmeshd.mesh import MeshSettings
 
 HEAD = """\
@@ -45,10 +45,12 @@ Its settings are known by their names with `SANDMESH_` before them. Those that a
 """
 
 REFUSALS = """
-Known, and refused with the reason where they are stated, because they would have no effect:
+Known, and refused with the reason where they are stated, because they would have no effect. The value that a name had
+by default asks for nothing and is taken; the mesh's log and `sandmesh config show` say so. `DEFAULT_MOUNT_DIR` is for
+bubblewrap; with another driver its old default, `sessions_mount_dir`, is taken in the same way.
 
-| its name | what to do |
-| --- | --- |
+| its name | taken without an effect | what to do |
+| --- | --- | --- |
 """
 
 
@@ -56,8 +58,12 @@ def main() -> None:
     """Print the page."""
     rows = "".join(map(row, MeshSettings.model_fields.items()))
     old = "".join(f"| `{name}` | `{setting.upper()}` |\n" for name, setting in MEANINGS.items())
-    refused = "".join(f"| `{name}` | {reason} |\n" for name, reason in REFUSED.items())
+    refused = "".join(f"| `{name}` | {_taken(name)} | {reason} |\n" for name, reason in REFUSED.items())
     print(HEAD + rows + OLD + old + REFUSALS + refused, end="")
+
+
+def _taken(name: str) -> str:
+    return f"`{ASKING_NOTHING[name]}`" if name in ASKING_NOTHING else "nothing stated"
 
 
 def row(named: tuple[str, FieldInfo]) -> str:

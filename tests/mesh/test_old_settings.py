@@ -10,9 +10,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +26,7 @@ from redis.asyncio import Redis
 from sandmesh import BaseSandboxAsync, SandboxService, errors
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmeshd.cli.oldnames import ASKING_NOTHING
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweeping import remove
 from sandmeshd.store.client import prefix_of
@@ -43,6 +46,7 @@ SANDMESH_POOL_SIZE=1
 SANDMESH_AUTO_CLEANUP=True
 SANDMESH_CONTAINER_PREFIX_KEY={prefix}
 SANDMESH_CONTAINER_DEPLOYMENT=bubblewrap
+SANDMESH_DEFAULT_MOUNT_DIR={mount_dir}
 SANDMESH_PORT_RANGE=[49152,59152]
 SANDMESH_READONLY_MOUNTS={mounts}
 SANDMESH_REDIS_ENABLED=True
@@ -51,12 +55,16 @@ SANDMESH_REDIS_PORT={redis}
 SANDMESH_REDIS_DB=3
 SANDMESH_REDIS_USER=default
 SANDMESH_REDIS_PASSWORD="{password}"
+SANDMESH_REDIS_PORT_KEY=_agent_runtime_container_occupied_ports
+SANDMESH_REDIS_CONTAINER_POOL_KEY=_agent_runtime_container_container_pool
 SANDMESH_FILE_SYSTEM=local
 SANDMESH_STORAGE_FOLDER={storage}
 SANDMESH_MAX_SANDBOX_INSTANCES=9
 SANDMESH_HEARTBEAT_TIMEOUT=300
-SANDMESH_HEARTBEAT_SCAN_INTERVAL=0.5
-SANDMESH_HEARTBEAT_LOCK_TTL=20
+SANDMESH_HEARTBEAT_SCAN_INTERVAL=2
+SANDMESH_HEARTBEAT_LOCK_TTL=600
+SANDMESH_K8S_NAMESPACE=default
+SANDMESH_KUBECONFIG_PATH=
 """
 
 
@@ -70,6 +78,20 @@ class Up:
     log: Path
     redis: int
     mesh_id: str
+    mounts: Path
+
+    @property
+    def prefix(self) -> str:
+        """What the mesh's keys begin with."""
+        return prefix_of(self.mesh_id)
+
+    def store(self) -> Redis:
+        """Give a client of its store."""
+        return Redis(port=self.redis, db=3, password=PASSWORD)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Give what it logged so far; the last line may be under way."""
+        return [json.loads(line) for line in self.log.read_bytes().split(b"\n")[:-1] if line.startswith(b"{")]
 
     @property
     def address(self) -> str:
@@ -148,7 +170,8 @@ async def running(folder: Path) -> AsyncGenerator[Up]:
         # Where a sandbox's uid can reach it, as pytest's own folder cannot be.
         fill(Path(shared))
         mounts = json.dumps({shared: "/mnt/shared"})
-        async with _running(folder, {"port": port, "prefix": f"{mesh_id}-", "mounts": mounts}, mesh_id) as up:
+        told = {"port": port, "prefix": f"{mesh_id}-", "mounts": mounts, "mount_dir": f"{shared}/sessions_mount_dir"}
+        async with _running(folder, told, mesh_id) as up:
             yield up
 
 
@@ -164,7 +187,7 @@ async def _running(folder: Path, told: dict[str, Any], mesh_id: str) -> AsyncGen
             ready: dict[str, Any] = json.loads(line or b"{}")
             assert ready, log.read_text()[-2000:]
             assert f"127.0.0.1:{port}" in ready["addresses"]
-            yield Up(process, port, tuple(ready["http"]), log, redis, mesh_id)
+            yield Up(process, port, tuple(ready["http"]), log, redis, mesh_id, Path(told["mount_dir"]))
 
 
 @asynccontextmanager
@@ -178,11 +201,14 @@ async def channels(up: Up, count: int) -> AsyncGenerator[list[grpc.aio.Channel]]
         await asyncio.gather(*(channel.close() for channel in opened))
 
 
-def listeners(up: Up) -> set[int]:
-    """Give the processes that listen at the mesh's port."""
+LISTENS, CONNECTED = "0A", "01"
+
+
+def holders(up: Up, state: str) -> set[int]:
+    """Give the mesh's processes that have a socket of a state at its port."""
     lines = [line for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     rows = [line.split() for line in lines]
-    inodes = {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{up.port:04X}")}
+    inodes = {f"socket:[{row[9]}]" for row in rows if row[3] == state and row[1].endswith(f":{up.port:04X}")}
     found: set[int] = set()
     for pid in (up.process.pid, *up.workers()):
         links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]  # noqa: PTH115
@@ -193,8 +219,8 @@ def listeners(up: Up) -> set[int]:
 
 async def keys(up: Up) -> list[bytes]:
     """Give what the store has of sandboxes."""
-    async with Redis(port=up.redis, db=3, password=PASSWORD) as client:
-        found: list[bytes] = await client.execute_command("KEYS", f"{prefix_of(up.mesh_id)}:sandbox:*")  # type: ignore[no-untyped-call]
+    async with up.store() as client:
+        found: list[bytes] = await client.execute_command("KEYS", f"{up.prefix}:sandbox:*")  # type: ignore[no-untyped-call]
     return found
 
 
@@ -218,7 +244,7 @@ async def run_cell(channel: grpc.aio.Channel, box: BaseSandboxAsync, code: str) 
 async def test_the_old_file_starts_four_processes_and_each_setting_is_felt(tmp_path: Path) -> None:
     async with asyncio.timeout(230), running(tmp_path) as up:
         assert len(up.workers()) == 3
-        assert listeners(up) == {up.process.pid, *up.workers()}
+        assert holders(up, LISTENS) == {up.process.pid, *up.workers()}
         with pytest.raises(errors.Unauthenticated):
             await BaseSandboxAsync(base_url=up.address, bearer_token="another").start()  # noqa: S106 - a wrong one
         service = SandboxService(up.address, TOKEN, timeout=30)
@@ -228,17 +254,23 @@ async def test_the_old_file_starts_four_processes_and_each_setting_is_felt(tmp_p
         info = await box.get_info()
         assert info["idle_timeout"] == "300s"
         assert info["driver"] == "bubblewrap"
+        assert (up.mounts / up.mesh_id / "local" / box.sandbox_id).is_dir()
         command = "cat /mnt/shared/fact; echo x > /mnt/shared/fact || echo refused; echo kept > mine"
         assert (await box.run_shell_command(command)).stdout == "of the host\nrefused\n"
         await _used_from_every_process(up, box)
         await _counted(up)
+        await _swept_every_two_seconds(up)
+        await _outlives_a_silence_of_fifteen_minutes(up)
         assert all(49152 <= int(url.rpartition(":")[2]) <= 59152 for url in up.http)
         await service.release_async("session", "user")
         (again,) = await service.connect_async("session", "user")
         assert (await again.run_shell_command("cat mine")).stdout == "kept\n"
         await _replaced(up)
         await service.stop()
-        assert b"debug" in up.log.read_bytes()
+        events = up.events()
+        assert {event["level"] for event in events} >= {"debug", "info"}
+        told = {event["setting"] for event in events if "has no effect here" in event["event"]}
+        assert told == {f"SANDMESH_{name}" for name in ASKING_NOTHING}
         up.process.send_signal(signal.SIGTERM)
         await up.process.wait()
         assert up.process.returncode == 0
@@ -246,10 +278,56 @@ async def test_the_old_file_starts_four_processes_and_each_setting_is_felt(tmp_p
 
 
 async def _used_from_every_process(up: Up, box: BaseSandboxAsync) -> None:
-    async with channels(up, 12) as opened:
-        assert await run_cell(opened[0], box, "n = 1; n") == "1"
-        results = [await run_cell(channel, box, "n += 1; n") for channel in opened[1:]]
-        assert results == [str(number) for number in range(2, 13)]
+    """Open connections until each process has one: the system gives them out by chance, none misses 200 in a row."""
+    async with channels(up, 200) as opened:
+        for number, channel in enumerate(opened):
+            assert await run_cell(channel, box, f"n = {number} and n + 1; n") == str(number)
+            if holders(up, CONNECTED) == {up.process.pid, *up.workers()}:
+                return
+    raise AssertionError("a process of the mesh never got a connection")
+
+
+async def _swept_every_two_seconds(up: Up) -> None:
+    """The allocator notes when it swept: between the notes are two seconds, where it would be one by default."""
+    async with up.store() as client:
+        seen: list[float] = []
+
+        async def noted() -> bool:
+            found: list[bytes] = await client.execute_command("ZRANGE", f"{up.prefix}:allocators", 0, -1, "WITHSCORES")  # type: ignore[no-untyped-call]
+            if float(found[1]) not in seen:
+                seen.append(float(found[1]))
+            return len(seen) == 4
+
+        await until(noted)
+    gaps = [after - before for before, after in pairwise(seen)]
+    assert min(gaps) >= 1_900_000
+
+
+async def _outlives_a_silence_of_fifteen_minutes(up: Up) -> None:
+    """What an allocator was starting is given up after twice the time of the lock: 20 minutes here, 20 s by default."""
+    boxes = [BaseSandboxAsync(base_url=up.address, bearer_token=TOKEN) for _ in range(2)]
+    for box in boxes:
+        await box.start()
+    quiet, dead = [f"{up.prefix}:sandbox:{box.sandbox_id}" for box in boxes]
+    now = time.time_ns() // 1000
+    async with up.store() as client:
+        async with client.pipeline(transaction=True) as step:
+            for box, name, owner, minutes in zip(boxes, (quiet, dead), ("quiet", "dead"), (15, 25), strict=True):
+                step.zadd(f"{up.prefix}:allocators", {owner: now - minutes * 60_000_000})
+                step.hset(name, mapping={"state": "STARTING", "owner": owner})
+                step.sadd(f"{up.prefix}:starting", box.sandbox_id)
+            await step.execute()
+
+        async def given_up() -> bool:
+            return bool(await client.hget(dead, "state") != b"STARTING")
+
+        await until(given_up)
+        assert await client.hget(quiet, "state") == b"STARTING"
+        await client.hset(quiet, "state", "READY")
+        await client.srem(f"{up.prefix}:starting", boxes[0].sandbox_id)
+        await client.zrem(f"{up.prefix}:allocators", "quiet", "dead")
+    for box in boxes:
+        await box.close()
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -279,7 +357,7 @@ async def _replaced(up: Up) -> None:
 
     async def whole() -> bool:
         workers = up.workers()
-        return len(workers) == 3 and victim not in workers and listeners(up) >= workers
+        return len(workers) == 3 and victim not in workers and holders(up, LISTENS) >= workers
 
     await until(whole)
     assert set(others) < up.workers()

@@ -24,16 +24,18 @@ def show(
     output: Answer = Shape.TEXT,
 ) -> None:
     """Print every setting with its value and where it came from; of secrets only that they are set."""
-    rows = _rows(config)
+    rows, notes = _rows(config)
     if output is Shape.JSON:
         print_json(rows)
     else:
         print_table(("SETTING", "VALUE", "FROM"), [(row["name"], _text(row["value"]), row["source"]) for row in rows])
+    for name, why in notes.items():
+        typer.echo(f"{name} is as it was by default and has no effect here: {why}", err=True)
 
 
-def _rows(config: Path | None) -> list[dict[str, Any]]:
+def _rows(config: Path | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
     # Settings know the services, which take a second to import.
-    from sandmeshd.cli.environment import read_with_sources  # noqa: PLC0415
+    from sandmeshd.cli.environment import read_notes, read_with_sources  # noqa: PLC0415
 
     settings, sources = read_with_sources(config)
     plain = settings.model_dump(mode="json")
@@ -41,7 +43,7 @@ def _rows(config: Path | None) -> list[dict[str, Any]]:
     for name, field in type(settings).model_fields.items():
         row = {"name": name, "value": plain[name], "source": sources.get(name, "default")}
         rows.append({**row, "variable": f"SANDMESH_{name.upper()}", "help": field.description})
-    return rows
+    return rows, read_notes(settings, config)
 
 
 def _text(value: object) -> str:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.clients import read_clients
-from sandmeshd.cli.oldnames import MEANINGS, REFUSED, is_refused, translate
+from sandmeshd.cli.oldnames import MEANINGS, REFUSED, idle, is_refused, translate
 from sandmeshd.cli.stating import CONFIG, PREFIX, Stated, check_known, gather
 from sandmeshd.drivers.registry import known_drivers
 from sandmeshd.mesh.settings import MeshSettings
@@ -42,8 +42,7 @@ def read_with_sources(
     Raises:
         InvalidArgument: As `read_settings`.
     """
-    file = config or (Path(os.environ[CONFIG]) if os.environ.get(CONFIG) else None)
-    stated = gather(os.environ, file)
+    stated = _stated(config)
     own = {name.upper(): name for name in MeshSettings.model_fields}
     check_known({name: one for name, one in stated.items() if not is_refused(name)}, {*own, *MEANINGS, *REFUSED})
     found: dict[str, tuple[object, str]] = {name: (value, "default") for name, value in (defaults or {}).items()}
@@ -51,8 +50,19 @@ def read_with_sources(
     found |= translate(stated)
     found |= {own[name]: (_read(own[name], one), one.source) for name, one in stated.items() if name in own}
     found |= {name: (value, COMMAND_LINE) for name, value in given.items() if value is not None}
+    if "DEFAULT_MOUNT_DIR" in idle(stated, found.get("driver", ("bubblewrap", ""))[0]):
+        del found["workspaces_directory"]
     settings = _made({name: value for name, (value, _) in found.items()}, stated)
     return settings, {name: source for name, (_, source) in found.items() if source != "default"}
+
+
+def read_notes(settings: MeshSettings, config: Path | None = None) -> dict[str, str]:
+    """Give the variables that are stated, ask for nothing and have no effect, each with why."""
+    return {f"{PREFIX}{name}": why for name, why in idle(_stated(config), settings.driver).items()}
+
+
+def _stated(config: Path | None) -> dict[str, Stated]:
+    return gather(os.environ, config or (Path(os.environ[CONFIG]) if os.environ.get(CONFIG) else None))
 
 
 def _read(name: str, one: Stated) -> object:
@@ -94,6 +104,10 @@ def _variable(parts: list[str], stated: Mapping[str, Stated]) -> str:
 def _check(settings: MeshSettings) -> None:
     """Check what settings say together, before anything is opened."""
     _check_driver(settings.driver)
+    if settings.workspaces_directory is not None and settings.driver != "bubblewrap":
+        fix = f"leave it out: the driver {settings.driver} keeps workspaces in its containers"
+        stated = "SANDMESH_WORKSPACES_DIRECTORY (SANDMESH_DEFAULT_MOUNT_DIR)"
+        raise InvalidArgument(f"{stated} is {settings.workspaces_directory}: {fix}", {"fix": fix})
     _ = settings.storage
     if settings.workers > 1 and not settings.listen:
         fix = "state SANDMESH_LISTEN (or SANDMESH_HOST and SANDMESH_PORT), or leave SANDMESH_WORKERS out"

@@ -24,14 +24,20 @@ _KUBERNETES: Final = "no driver of Kubernetes is installed here; leave it out"
 _CLOUD: Final = "no driver of this cloud is installed here; leave it out"
 
 REFUSED: Final[Mapping[str, str]] = {
-    "DEFAULT_MOUNT_DIR": "workspaces in use are below SANDMESH_STATE_DIRECTORY: state that instead; what is to outlive "
-    "sandboxes goes to SANDMESH_STORAGE_FOLDER",
     "REDIS_PORT_KEY": _INTERNAL,
     "REDIS_CONTAINER_POOL_KEY": _INTERNAL,
     "K8S_NAMESPACE": _KUBERNETES,
     "KUBECONFIG_PATH": _KUBERNETES,
 }
-"""Names that are known and have no meaning here: stated with a value, they stop the start with this reason."""
+"""Names that are known and have no meaning here: they stop the start with this reason, unless they ask for nothing."""
+
+_MOUNT_DIR: Final = "sessions_mount_dir"
+ASKING_NOTHING: Final[Mapping[str, str]] = {
+    "REDIS_PORT_KEY": "_agent_runtime_container_occupied_ports",
+    "REDIS_CONTAINER_POOL_KEY": "_agent_runtime_container_container_pool",
+    "K8S_NAMESPACE": "default",
+}
+"""The values that those names had by default: stated so they ask for nothing, and the mesh says so when it starts."""
 
 _REFUSED_PREFIXES: Final = {"AGENT_RUN_": _CLOUD, "FC_": _CLOUD}
 
@@ -97,6 +103,7 @@ def _same(setting: str) -> Rule:
 RULES: Final[Mapping[tuple[str, ...], Rule]] = {
     ("HOST", "PORT"): _listen,
     ("DEBUG",): _debug,
+    ("DEFAULT_MOUNT_DIR",): _same("workspaces_directory"),
     ("DEFAULT_SANDBOX_TYPE", "POOL_SIZE"): _pools,
     ("AUTO_CLEANUP",): _cleanup,
     ("CONTAINER_PREFIX_KEY",): _mesh_id,
@@ -114,7 +121,8 @@ RULES: Final[Mapping[tuple[str, ...], Rule]] = {
 """Which old names together give which settings; what they cannot be is a ValueError."""
 
 MEANINGS: Final[Mapping[str, str]] = {
-    "HOST": "listen", "PORT": "listen", "DEBUG": "log_level", "DEFAULT_SANDBOX_TYPE": "pools", "POOL_SIZE": "pools",
+    "HOST": "listen", "PORT": "listen", "DEBUG": "log_level",
+    "DEFAULT_MOUNT_DIR": "workspaces_directory", "DEFAULT_SANDBOX_TYPE": "pools", "POOL_SIZE": "pools",
     "AUTO_CLEANUP": "keep_sandboxes", "CONTAINER_PREFIX_KEY": "mesh_id", "CONTAINER_DEPLOYMENT": "driver",
     "HEARTBEAT_TIMEOUT": "idle_seconds", "HEARTBEAT_SCAN_INTERVAL": "sweep_seconds",
     "HEARTBEAT_LOCK_TTL": "owner_grace_seconds", "MAX_SANDBOX_INSTANCES": "max_sandboxes", "REDIS_ENABLED": "redis_url",
@@ -150,6 +158,17 @@ def translate(stated: Mapping[str, Stated]) -> dict[str, tuple[object, str]]:
     return found
 
 
+def idle(stated: Mapping[str, Stated], driver: object) -> dict[str, str]:
+    """Give the names that are stated as they were by default and have no effect here, each with why."""
+    found = {
+        name: REFUSED[name] for name, text in ASKING_NOTHING.items() if name in stated and stated[name].text == text
+    }
+    mounts = stated.get("DEFAULT_MOUNT_DIR")
+    if mounts is not None and mounts.text == _MOUNT_DIR and driver != "bubblewrap":
+        found["DEFAULT_MOUNT_DIR"] = f"the driver {driver} keeps workspaces in its containers"
+    return found
+
+
 def _ruled(rule: Rule, texts: Texts) -> Mapping[str, Any]:
     try:
         return rule(texts)
@@ -160,6 +179,8 @@ def _ruled(rule: Rule, texts: Texts) -> Mapping[str, Any]:
 
 
 def _check_refused(name: str, one: Stated) -> None:
+    if one.text == ASKING_NOTHING.get(name):
+        return
     reason = REFUSED.get(name) or next(
         (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), ""
     )

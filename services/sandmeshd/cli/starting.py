@@ -11,14 +11,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import structlog
+
 from sandmesh.errors import CLASSES, MeshUnavailable, SandmeshError
 from sandmeshd.cli.announcing import Announcer, Ready, ToPerson, ToStarter
-from sandmeshd.cli.environment import read_settings
+from sandmeshd.cli.environment import read_notes, read_settings
 from sandmeshd.cli.hosting import host
 from sandmeshd.cli.lifetime import run_to_end, run_until_told
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
+
+log = structlog.get_logger()
 
 LAST_WORDS = 2_000
 LARGEST_LOG = 8 * 1024 * 1024
@@ -38,9 +42,11 @@ def start_here(given: dict[str, object], ready_fd: int | None, *, as_json: bool)
         raise
 
 
-async def _host(given: dict[str, object], announcer: Announcer) -> None:
+async def _host(given: Mapping[str, Any], announcer: Announcer) -> None:
     settings = _read(given)
     configure_logging(settings.log_level, settings.log_format)
+    for name, why in read_notes(settings, given["config"]).items():
+        log.info("a setting is as it was by default and has no effect here", setting=name, detail=why)
     keep_freed_memory()
     await host(settings, announcer)
 

@@ -45,6 +45,9 @@ class MeshSettings(BaseSettings):
     runtime_directory: Path = Field(default_factory=default_runtime_directory)
     """Where sockets are; short, because a socket's path holds 107 bytes."""
 
+    workspaces_directory: Path | None = None
+    """Where bubblewrap's sandboxes have their folders and workspaces; none: below the state directory, relative too."""
+
     driver: str = "bubblewrap"
     """What sandboxes are made by: bubblewrap or docker."""
 
@@ -246,4 +249,5 @@ class MeshSettings(BaseSettings):
     @property
     def paths(self) -> MeshPaths:
         """The mesh's directories."""
-        return MeshPaths(self.mesh_id, self.state_directory, self.runtime_directory, self.node_id)
+        workspaces = None if self.workspaces_directory is None else self.state_directory / self.workspaces_directory
+        return MeshPaths(self.mesh_id, self.state_directory, self.runtime_directory, self.node_id, workspaces)

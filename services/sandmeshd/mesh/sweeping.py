@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -11,7 +12,7 @@ import structlog
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.locks import is_free
-from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths
 
 PREFIX = "private-"
 STARTING_SECONDS = 10.0
@@ -22,7 +23,7 @@ log = structlog.get_logger()
 async def sweep_private(settings: MeshSettings) -> None:
     """End and remove everything of every private mesh of this user whose process is dead."""
     for folder in sorted((settings.state_directory / "meshes").glob(f"{PREFIX}*")):
-        paths = MeshPaths(folder.name, settings.state_directory, settings.runtime_directory)
+        paths = replace(settings.paths, mesh_id=folder.name, node=LOCAL_NODE)
         if folder.name != settings.mesh_id and _is_dead(paths):
             log.info("a dead private mesh is removed", mesh_id=folder.name)
             await sweep_state(paths)
@@ -31,8 +32,9 @@ async def sweep_private(settings: MeshSettings) -> None:
 
 def remove(paths: MeshPaths) -> None:
     """Remove a mesh's directories."""
-    for folder in (paths.runtime, paths.state):
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in (paths.runtime, paths.workspaces, paths.state):
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_dead(paths: MeshPaths) -> bool:

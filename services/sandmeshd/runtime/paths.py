@@ -31,6 +31,7 @@ class MeshPaths:
     state_root: Path
     runtime_root: Path
     node: str = LOCAL_NODE
+    workspaces_root: Path | None = None
 
     @property
     def cache(self) -> Path:
@@ -64,8 +65,13 @@ class MeshPaths:
 
     @property
     def sandboxes(self) -> Path:
-        """One folder a sandbox, for drivers that keep files."""
-        return self.node_state / "sandboxes"
+        """One folder a sandbox, with its workspace, for drivers that keep files."""
+        return self.node_state / "sandboxes" if self.workspaces is None else self.workspaces / self.node
+
+    @property
+    def workspaces(self) -> Path | None:
+        """Where the folders of this mesh's sandboxes are, where they are not with the state."""
+        return None if self.workspaces_root is None else self.workspaces_root / self.mesh_id
 
     @property
     def node_state(self) -> Path:
@@ -109,6 +115,9 @@ class MeshPaths:
         if self.node_state != self.state:
             make_private(self.node_state.parent, passable)
             make_private(self.node_state, passable)
+        if self.workspaces_root is not None and self.workspaces is not None:
+            _make_passable(self.workspaces_root, passable)
+            make_private(self.workspaces, passable)
         make_private(self.sandboxes, passable)
         for path in (self.runtime_root, self.runtime, self.agents):
             make_private(path, passable)
@@ -131,3 +140,15 @@ def make_private(path: Path, mode: int) -> None:
             fix = f"remove {path}, or choose another directory"
             raise RuntimeUnavailable(f"{path} is not a directory of this user's alone: {fix}", {"fix": fix}) from None
     path.chmod(mode)
+
+
+def _make_passable(path: Path, mode: int) -> None:
+    """Make a directory that may be anybody's where it is there; as root, one that sandboxes' own uid can reach."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=mode)
+        path.chmod(mode)
+    closed = [one for one in (path, *path.resolve().parents) if not one.stat().st_mode & 0o001]
+    if closed and mode & 0o001:
+        fix = f"chmod o+x {closed[-1]}, or choose another directory"
+        raise RuntimeUnavailable(f"sandboxes' uid cannot reach {path}: {fix}", {"fix": fix})

@@ -10,15 +10,55 @@ from scripts.configuration_page import default, kind
 from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.cli.environment import COMMAND_LINE, read_settings, read_with_sources
-from sandmeshd.cli.oldnames import MEANINGS, REFUSED, RULES
+from sandmeshd.cli.environment import COMMAND_LINE, read_notes, read_settings, read_with_sources
+from sandmeshd.cli.oldnames import ASKING_NOTHING, MEANINGS, REFUSED, RULES
 from sandmeshd.cli.user import app
 from sandmeshd.mesh import MeshSettings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 HINT = "python scripts/configuration_page.py > docs/configuration.md"
 
-# The old documentation's example, each name with our prefix; what is refused is tested one by one.
+# The settings of the old documentation's example as they stand there, each name with our prefix.
+DOCUMENTED = """
+# Service settings
+SANDMESH_HOST="0.0.0.0"
+SANDMESH_PORT=8000
+SANDMESH_WORKERS=4
+SANDMESH_DEBUG=False
+SANDMESH_BEARER_TOKEN=your-secret-token
+
+# Sandbox Manager settings
+SANDMESH_DEFAULT_SANDBOX_TYPE=base
+SANDMESH_POOL_SIZE=10
+SANDMESH_AUTO_CLEANUP=True
+SANDMESH_CONTAINER_PREFIX_KEY=agent-runtime-container-
+SANDMESH_CONTAINER_DEPLOYMENT=docker
+SANDMESH_DEFAULT_MOUNT_DIR=sessions_mount_dir
+SANDMESH_PORT_RANGE=[49152,59152]
+
+# Redis settings
+SANDMESH_REDIS_ENABLED=True
+SANDMESH_REDIS_SERVER=localhost
+SANDMESH_REDIS_PORT=6379
+SANDMESH_REDIS_DB=0
+SANDMESH_REDIS_USER=your-redis-user
+SANDMESH_REDIS_PASSWORD=your-redis-password
+SANDMESH_REDIS_PORT_KEY=_agent_runtime_container_occupied_ports
+SANDMESH_REDIS_CONTAINER_POOL_KEY=_agent_runtime_container_container_pool
+
+# OSS settings
+SANDMESH_FILE_SYSTEM=oss
+SANDMESH_OSS_ENDPOINT=http://oss-cn-hangzhou.aliyuncs.com
+SANDMESH_OSS_ACCESS_KEY_ID=your-access-key-id
+SANDMESH_OSS_ACCESS_KEY_SECRET=your-access-key-secret
+SANDMESH_OSS_BUCKET_NAME=your-bucket-name
+
+# K8S settings
+SANDMESH_K8S_NAMESPACE=default
+SANDMESH_KUBECONFIG_PATH=
+"""
+
+# Others of its names, with other values.
 OLD = """
 # Service settings
 SANDMESH_HOST="0.0.0.0"
@@ -48,6 +88,7 @@ SANDMESH_HEARTBEAT_SCAN_INTERVAL=2
 SANDMESH_HEARTBEAT_LOCK_TTL=20
 SANDMESH_MAX_SANDBOX_INSTANCES=50
 SANDMESH_READONLY_MOUNTS={"/opt/shared": "/mnt/shared"}
+SANDMESH_DEFAULT_MOUNT_DIR=/srv/mounts
 SANDMESH_KUBECONFIG_PATH=
 """
 
@@ -70,6 +111,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_the_old_documentations_file_means_the_same_here(tmp_path: Path) -> None:
     settings = read_settings(write(tmp_path, OLD))
+    assert settings.paths.sandboxes == Path("/srv/mounts/agent-runtime-container/local")
     assert settings.listen == ("0.0.0.0:8000",)
     assert (settings.workers, settings.log_level, settings.driver) == (4, "DEBUG", "bubblewrap")
     assert settings.bearer_token is not None
@@ -94,6 +136,26 @@ def test_the_old_documentations_file_means_the_same_here(tmp_path: Path) -> None
     assert storage.key_secret is not None
     assert storage.key_id.get_secret_value() == "your-access-key-id"
     assert storage.key_secret.get_secret_value() == "your-access-key-secret"
+
+
+def test_the_old_documentations_file_is_taken_as_it_stands_and_what_asks_for_nothing_is_told(tmp_path: Path) -> None:
+    file = write(tmp_path, DOCUMENTED)
+    settings = read_settings(file)
+    assert (settings.listen, settings.workers, settings.log_level) == (("0.0.0.0:8000",), 4, "INFO")
+    assert (settings.driver, settings.pools, settings.keep_sandboxes) == ("docker", {"base": 10}, False)
+    assert settings.redis_url is not None
+    assert settings.redis_url.get_secret_value() == "redis://your-redis-user:your-redis-password@localhost:6379/0"
+    assert settings.storage is not None
+    assert (settings.storage.service, settings.storage.folder) == ("oss", Path("/agent-runtime-container"))
+    noted = {f"SANDMESH_{name}" for name in ("DEFAULT_MOUNT_DIR", *ASKING_NOTHING)}
+    assert set(read_notes(settings, file)) == noted
+    shown = CliRunner().invoke(app, ["config", "show", "--config", str(file)])
+    assert shown.exit_code == 0
+    assert all(f"{name} is as it was by default and has no effect here: " in shown.stderr for name in noted)
+    on_bubblewrap = write(tmp_path, DOCUMENTED.replace("=docker", "=bubblewrap"))
+    settings = read_settings(on_bubblewrap)
+    assert settings.paths.sandboxes.is_relative_to(settings.state_directory / "sessions_mount_dir")
+    assert "SANDMESH_DEFAULT_MOUNT_DIR" not in read_notes(settings, on_bubblewrap)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +209,8 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
         ("SANDMESH_FILE_SYSTEM=local", "give SANDMESH_STORAGE_FOLDER"),
         ("SANDMESH_STORAGE_FOLDER=here", "an absolute path"),
         ("SANDMESH_STORAGE_BUCKET=x", "give SANDMESH_FILE_SYSTEM"),
+        ("SANDMESH_CONTAINER_DEPLOYMENT=docker\nSANDMESH_DEFAULT_MOUNT_DIR=/srv", "keeps workspaces in its containers"),
+        ("SANDMESH_DEFAULT_MOUNT_DIR=a\nSANDMESH_WORKSPACES_DIRECTORY=b", "say the same thing"),
         ("SANDMESH_FC_REGION_ID=x", "has no effect here"),
         *((f"SANDMESH_{name}=x", "has no effect here") for name in REFUSED),
     ],
@@ -185,4 +249,5 @@ def test_the_page_has_every_setting_and_every_old_name() -> None:
         row = f"| `SANDMESH_{name.upper()}` | {kind(field.annotation)} | {default(field)} | {meaning} |"
         assert row in page, HINT
     assert all(f"| `{name}` | `{setting.upper()}` |" in page for name, setting in MEANINGS.items()), HINT
-    assert all(f"| `{name}` | {reason} |" in page for name, reason in REFUSED.items()), HINT
+    refused = {name: f"`{ASKING_NOTHING[name]}`" if name in ASKING_NOTHING else "nothing stated" for name in REFUSED}
+    assert all(f"| `{name}` | {taken} | {REFUSED[name]} |" in page for name, taken in refused.items()), HINT

@@ -85,7 +85,7 @@ class BubblewrapDriver:
             if present is not None:
                 return pb.CreateSandboxResponse(sandbox=present)
             await self._probe.version()
-            with full_disk_told(self._settings.paths.state_root):
+            with full_disk_told(self._settings.paths.sandboxes):
                 return pb.CreateSandboxResponse(sandbox=await self._create(folder, request))
 
     def _present(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
