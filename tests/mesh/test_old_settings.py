@@ -293,9 +293,10 @@ async def _swept_every_two_seconds(up: Up) -> None:
         seen: list[float] = []
 
         async def noted() -> bool:
-            found: list[bytes] = await client.execute_command("ZRANGE", f"{up.prefix}:allocators", 0, -1, "WITHSCORES")  # type: ignore[no-untyped-call]
-            if float(found[1]) not in seen:
-                seen.append(float(found[1]))
+            allocators = f"{up.prefix}:allocators"
+            found: list[tuple[bytes, float]] = await client.zrange(allocators, 0, -1, withscores=True)  # type: ignore[assignment]
+            if found[0][1] not in seen:
+                seen.append(found[0][1])
             return len(seen) == 4
 
         await until(noted)
