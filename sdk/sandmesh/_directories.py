@@ -21,14 +21,15 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 async def upload(calls: FileCalls, local: str, path: FilePath, progress: Progressed | None) -> None:
     """Copy a directory of this machine into a sandbox."""
     os.close(os.open(local, _DIRECTORY))  # what is no directory is refused before a call begins
-    await calls.send("fs.unpack", {"path": path}, counted(pieces(_packed(local)), progress, 0))
+    await calls.send("fs.unpack", {"path": path}, counted(pieces(packed(local)), progress, 0))
 
 
-def _packed(local: str) -> Iterator[bytes]:
+def packed(local: str, *, any_modes: bool = False) -> Iterator[bytes]:
+    """Give a directory as a tar stream; with `any_modes` also what its owner may not read."""
     # A thread may be in here when the transfer has ended: the descriptor is its own.
     fd = os.open(local, _DIRECTORY)
     try:
-        yield from pack(fd)
+        yield from pack(fd, any_modes=any_modes)
     finally:
         os.close(fd)
 
@@ -36,14 +37,18 @@ def _packed(local: str) -> Iterator[bytes]:
 async def download(calls: FileCalls, path: FilePath, local: str, progress: Progressed | None) -> None:
     """Copy a directory of a sandbox to this machine."""
     async with aclosing(calls.receive("fs.pack", {"path": path})) as received:
-        await _Landing(local).take(counted(received, progress, 0))
+        await Landing(local).take(counted(received, progress, 0))
 
 
-class _Landing:
-    """A directory that a thread makes of a tar stream, which comes to it through a pipe."""
+class Landing:
+    """A directory that a thread makes of a tar stream, which comes to it through a pipe.
 
-    def __init__(self, local: str) -> None:
+    With `any_links` symbolic links may lead anywhere; none is ever followed.
+    """
+
+    def __init__(self, local: str, *, any_links: bool = False) -> None:
         self._target = Path(local).absolute()
+        self._any_links = any_links
         self._whole = False
 
     async def take(self, chunks: AsyncIterator[bytes]) -> None:
@@ -86,6 +91,6 @@ class _Landing:
                 os.close(parent)
 
     def _fill(self, source: IO[bytes], fd: int) -> None:
-        unpack(source, fd)
+        unpack(source, fd, any_links=self._any_links)
         if not self._whole:
             raise OSError(errno.ECANCELED, "the transfer was cut off; nothing of it is kept", str(self._target))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 from sandmesh import BaseSandboxAsync, SandboxService, errors
-from sandmeshd.mesh import Mesh
+from sandmeshd.mesh import Mesh, MeshSettings
+from sandmeshd.storage import SavedWorkspace, open_folders
 from tests.s3 import BUCKET, KEY
 
 from .conftest import MeshMaker
@@ -96,6 +99,33 @@ async def test_a_reaped_session_returns_with_its_workspace_byte_for_byte(
             (box,) = await second.connect_async("session", "user")
             assert await shell(box, SUMS) == before
             await second.release_async("session", "user")
+
+
+async def test_a_session_begins_with_what_was_uploaded_for_it_and_what_it_saved_is_downloaded(
+    make_mesh: MeshMaker, kept: dict[str, Any], tmp_path: Path
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.mkdir()
+    (source / "given").write_text("by the operator")
+    told = {"mesh_id": f"test-{secrets.token_hex(5)}", **kept}
+    storage = MeshSettings.model_validate(told).storage
+    assert storage is not None
+    workspace = SavedWorkspace("user", "session")
+    async with (
+        asyncio.timeout(60),
+        open_folders(storage) as folders,
+        make_mesh(**told) as mesh,
+        service(mesh) as opened,
+    ):
+        await folders.upload_folder(source, workspace)
+        (box,) = await opened.connect_async("session", "user")
+        assert await shell(box, "cat given; head -c 3000000 /dev/urandom > made; rm given") == "by the operator"
+        made = (await shell(box, "sha256sum < made")).split()[0]
+        await opened.release_async("session", "user")
+        await gone(mesh, box.sandbox_id)
+        await folders.download_folder(workspace, copy)
+        assert [path.name for path in copy.iterdir()] == ["made"]
+        assert hashlib.sha256((copy / "made").read_bytes()).hexdigest() == made
 
 
 async def test_one_from_a_pool_begins_with_the_saved_workspace(make_mesh: MeshMaker, tmp_path: Path) -> None:

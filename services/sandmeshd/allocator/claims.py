@@ -28,8 +28,9 @@ from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.patience import patiently
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id, workspace_key
+from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id
 from sandmeshd.allocator.starts import Starts
+from sandmeshd.runtime.callers import workspace_key
 from sandmeshd.store import Store
 
 # Whose cap sessions without a user count against: nobody can tell them apart.

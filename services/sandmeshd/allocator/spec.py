@@ -19,11 +19,6 @@ def new_sandbox_id() -> str:
     return "sb_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26]
 
 
-def workspace_key(session_key: str, slot: str) -> str:
-    """Name what a slot's workspace is saved under: two slots never meet, whatever characters they have."""
-    return f"{session_key}.{hashlib.sha256(slot.encode()).hexdigest()[:32]}"
-
-
 def check_spec(spec: pb.SandboxSpec) -> None:
     """Check what can be told from the spec alone.
 

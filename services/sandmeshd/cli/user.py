@@ -20,6 +20,7 @@ from sandmeshd.cli import (
     mcp,
     running,
     servers,
+    storing,
     sweep,
     tokens,
     up,
@@ -59,6 +60,7 @@ add(certificates.commands, MESH)
 add(building.commands, MACHINE)
 add(doctor.commands, MACHINE)
 add(configuring.commands, MACHINE, "config")
+add(storing.commands, MACHINE, "storage")
 add(about.commands, MACHINE)
 
 

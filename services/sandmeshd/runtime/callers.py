@@ -88,6 +88,11 @@ def session_key(user_id: str, session_id: str) -> str:
     return user_key(user_id) + _digest(user_id, session_id)
 
 
+def workspace_key(session_key: str, slot: str) -> str:
+    """Name what a slot's workspace is saved under: two slots never meet, whatever characters they have."""
+    return f"{session_key}.{hashlib.sha256(slot.encode()).hexdigest()[:32]}"
+
+
 def _digest(*parts: str) -> str:
     # Each part's length goes before it: ("a", "bc") and ("ab", "c") differ whatever characters they have.
     encoded = [part.encode() for part in parts]

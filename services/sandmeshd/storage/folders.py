@@ -1,0 +1,107 @@
+"""Directories of this machine, put into a storage and fetched from it by names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from sandmesh._directories import Landing, packed
+from sandmesh._sources import pieces
+from sandmesh.errors import InvalidArgument, NotFound
+from sandmeshd.runtime.callers import session_key, workspace_key
+from sandmeshd.storage.app import open_storage
+from sandmeshd.storage.settings import StorageSettings
+from sandmeshd.storage.snapshots import Saved, Snapshots
+
+LONGEST: Final = 200
+_BELOW: Final = "folders"
+
+
+@dataclass(frozen=True)
+class SavedWorkspace:
+    """Names what is saved of a session's sandbox of a type."""
+
+    user_id: str
+    session_id: str
+    sandbox_type: str = "base"
+
+
+Name = str | SavedWorkspace
+
+
+class Folders:
+    """Puts directories into a storage and fetches them: byte for byte, incremental, checked, whole or not at all.
+
+    A name is any text, and never meets a session's workspace; those are named by `SavedWorkspace`.
+    """
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+
+    async def upload_folder(self, source: str | Path, destination: Name) -> Saved:
+        """Save a directory of this machine under a name, in place of what is there; one at a time for a name.
+
+        Sockets, FIFOs and devices are left out. A workspace is only replaced where no sandbox was saved there.
+
+        Raises:
+            InvalidArgument: There is no such directory, or the name is empty or too long.
+            LeaseLost: What is there is the workspace of a session that had a sandbox.
+            TooLarge: It is larger than a saved workspace may be.
+            StorageUnavailable: The storage did not take it; what was there before is there still.
+        """
+        local = str(source)
+        if not await asyncio.to_thread(os.path.isdir, local):
+            raise InvalidArgument(f"{local!r} is no directory of this machine", {"argument": "source"})
+        async with aclosing(_stream(local)) as stream:
+            return await self._snapshots.save(_key(destination), 0, stream)
+
+    async def download_folder(self, source: Name, destination: str | Path) -> None:
+        """Make a directory of what is saved under a name; one that is there keeps what else is in it.
+
+        Raises:
+            NotFound: Nothing is saved under the name.
+            InvalidArgument: The directory cannot be made; nothing is left of it.
+            WorkspaceNotReady: What is saved cannot be trusted; nothing of it is there.
+            StorageUnavailable: The storage does not answer; nothing of it is there.
+        """
+        stream = await self._snapshots.restore(_key(source))
+        if stream is None:
+            raise NotFound(f"nothing is saved under {source!r}", {"name": str(source)})
+        try:
+            await Landing(str(destination), any_links=True).take(stream)
+        except OSError as error:
+            detail = error.strerror or type(error).__name__
+            raise InvalidArgument(f"{destination} cannot be made: {detail}", {"argument": "destination"}) from None
+
+
+@asynccontextmanager
+async def open_folders(settings: StorageSettings) -> AsyncGenerator[Folders]:
+    """Give the directories that are in a storage.
+
+    Raises:
+        InvalidArgument: The settings are not what the service needs.
+    """
+    async with open_storage(settings) as snapshots:
+        yield Folders(snapshots)
+
+
+async def _stream(local: str) -> AsyncGenerator[bytes]:
+    async for piece in pieces(packed(local, any_modes=True)):
+        yield piece
+
+
+def _key(name: Name) -> str:
+    if isinstance(name, SavedWorkspace):
+        return workspace_key(session_key(name.user_id, name.session_id), name.sandbox_type)
+    # One step of a path, whatever is in it: never another name's, and never a directory above.
+    written = quote(name, safe="").replace(".", "%2E")
+    if not 1 <= len(written) <= LONGEST:
+        message = f"the name {name[:LONGEST]!r} is empty, or longer than {LONGEST} characters as it is stored"
+        raise InvalidArgument(message, {"argument": "name"})
+    return f"{_BELOW}/{written}"
