@@ -27,6 +27,7 @@ class SandboxConfig:
     description: str = ""
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     runtime_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 class Registered:

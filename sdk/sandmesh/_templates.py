@@ -33,6 +33,7 @@ class Stated(TypedDict, total=False):
     environment: Mapping[str, str] | None
     network: NetworkInput | None
     runtime_config: Mapping[str, Any] | None
+    mcp_config: Mapping[str, Any] | None
 
 
 def write_definition(stated: Stated, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
@@ -58,6 +59,7 @@ def write_definition(stated: Stated, tools: Sequence[pb.ToolDefinition] = ()) ->
         network=spec.network if spec.HasField("network") else None,
         runtime_config=rest,
         tools=tools,
+        mcp_config_json=_servers(stated.get("mcp_config")),
     )
 
 
@@ -96,7 +98,7 @@ def _split(limits: object, runtime_config: object) -> tuple[dict[str, Any], dict
         elif name in _SAME:
             found.setdefault(_SAME[name], _amount(name, value))
         else:
-            rest[name] = _json(name, value)
+            rest[name] = _json(f"runtime_config[{name!r}]", value)
     return {name: value for name, value in found.items() if value is not None}, rest
 
 
@@ -118,8 +120,12 @@ def _amount(name: str, value: object) -> object:
     return f"{short[1]}{short[2].upper()}iB" if short else value
 
 
-def _json(name: str, value: object) -> str:
+def _servers(config: object) -> bytes:
+    return _json("mcp_config", _mapping("mcp_config", config)).encode() if config is not None else b""
+
+
+def _json(what: str, value: object) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"runtime_config[{name!r}] cannot be JSON: {error}") from None
+        raise InvalidArgument(f"{what} cannot be JSON: {error}") from None

@@ -68,6 +68,9 @@ class Registration(TypedDict, total=False):
     runtime_config: Mapping[str, Any] | None
     """Settings of one runtime alone, by its own names."""
 
+    mcp_config: Mapping[str, Any] | None
+    """MCP servers that its sandboxes have from the start, as `add_mcp_servers` takes them; they start when needed."""
+
 
 class SandboxRegistry:
     """The classes of sandboxes of this program, by type.
@@ -100,6 +103,7 @@ class SandboxRegistry:
             description=options.get("description", ""),
             environment=dict(options.get("environment") or {}),
             runtime_config=dict(options.get("runtime_config") or {}),
+            mcp_config=options.get("mcp_config"),
         )
         return lambda made: _register(made, config)
 
@@ -158,6 +162,7 @@ def _register(made: C, config: SandboxConfig) -> C:
             "timeout": config.timeout,
             "environment": config.environment,
             "runtime_config": config.runtime_config,
+            "mcp_config": config.mcp_config,
         },
         [tool.definition() for tool in tools],
     )

@@ -88,9 +88,9 @@ class Server:
             send({"id": self.waiting.pop(), "result": text(f"{len(self.stopped)} cancelled")})
 
 
-def flood(stream: Any) -> None:
+def flood(stream: Any, what: str = "garbage\n") -> None:
     while True:
-        stream.write("garbage " * 20 + "\n")
+        stream.write(what)
         stream.flush()
 
 
@@ -98,8 +98,8 @@ def main() -> None:
     how = sys.argv[1] if sys.argv[1:] else ""
     sys.stderr.write(f"test server, {how or 'well'}\n")
     sys.stderr.flush()
-    if how == "garbage":
-        flood(sys.stdout)
+    if how in ("garbage", "endless"):
+        flood(sys.stdout, "garbage " * 20 + "\n" if how == "garbage" else "x" * (1 << 20))
     if how == "noisy":
         threading.Thread(target=flood, args=(sys.stderr,), daemon=True).start()
         sys.stdout.write("Listening\n\n{not json\n")
@@ -110,6 +110,10 @@ def main() -> None:
     for line in sys.stdin:
         if how != "mute":
             server.answer(json.loads(line))
+        if how == "deaf":
+            # It goes on, and its output has an end.
+            os.close(1)
+            threading.Event().wait()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sandmesh import BaseSandboxAsync, McpServer, Progress, ToolsChanged
+from sandmesh import BaseSandboxAsync, McpServer, Progress, Result, ToolsChanged
 from sandmesh.errors import InvalidArgument, ToolNotFound
 from tests.mesh.conftest import run_mesh
 
@@ -193,14 +193,86 @@ async def test_an_image_of_50_mb_comes_whole_and_one_over_the_bound_is_named(box
     assert (await box.call_tool("echo", {"text": "a"})).text == "a"
 
 
+async def gone(box: BaseSandboxAsync, pattern: str) -> None:
+    """Wait until no process is left whose command line fits a pattern, which fits not itself."""
+    await box.run_shell_command(f"while pgrep -f '{pattern}'; do sleep 0.05; done", timeout=60)
+    assert (await box.run_shell_command(f"pgrep -f '{pattern}'")).exit_code == 1
+
+
+async def test_a_server_that_is_killed_takes_its_children_along_and_runs_again_with_the_next_call(
+    box: BaseSandboxAsync,
+) -> None:
+    line = "sleep 23456 & sleep 23456 & exec python server.py"
+    (before,) = await add(box, killed={"command": "sh", "args": ["-c", line]})
+    assert before.state == "READY", before
+    heard: list[object] = []
+    async for event in box.stream("killed.hang"):
+        heard.append(event)
+        if event == Progress(2.0, 4.0, "step 2"):
+            await box.run_shell_command(f"kill -9 {before.pid}")
+    assert isinstance(heard[-1], Result)
+    assert heard[-1].is_error
+    assert "'killed' ended in the middle of the call: its process was ended by signal 9" in heard[-1].message
+    await gone(box, "sleep 2345[6]")
+    assert (await box.call_tool("killed.echo", {"text": "again"})).text == "again"
+    after = await found(box, "killed")
+    assert (after.state, after.starts) == ("READY", before.starts + 1)
+    assert after.pid != before.pid
+    await box.remove_mcp_server("killed")
+    await gone(box, "sleep 2345[6]")
+
+
+async def test_servers_that_never_work_leave_no_process(box: BaseSandboxAsync) -> None:
+    stubborn = {
+        # It hangs in its handshake, and hears no signal but the one that nobody can ignore.
+        "mute": ("trap '' TERM INT HUP; sleep 34567 & exec python server.py mute", 1),
+        "endless": ("sleep 34567 & exec python server.py endless", 60),
+        "deaf": ("sleep 34567 >deaf.txt & exec python server.py deaf", 60),
+    }
+    servers = await add(
+        box,
+        **{
+            name: {"command": "sh", "args": ["-c", line], "startup_timeout": seconds}
+            for name, (line, seconds) in stubborn.items()
+        },
+    )
+    assert {server.name: (server.state, server.error) for server in servers} == {
+        "mute": ("FAILED", "it was not ready within 1 s"),
+        "endless": ("FAILED", "it wrote a message of more than 160 MiB"),
+        "deaf": ("FAILED", "it ended the connection"),
+    }
+    await gone(box, "sleep 3456[7]")
+    await gone(box, "server.py (mute|endless|dea[f])")
+    assert (await box.call_tool("well.echo", {"text": "undisturbed"})).text == "undisturbed"
+    for name in stubborn:
+        await box.remove_mcp_server(name)
+
+
+async def test_calls_that_come_while_a_server_starts_again_wait_for_that_start(box: BaseSandboxAsync) -> None:
+    line = "mkfifo gate 2>/dev/null; read line <gate; exec python server.py"
+    adding = asyncio.create_task(add(box, gated={"command": "sh", "args": ["-c", line]}))
+    await box.run_shell_command("until test -p gate; do sleep 0.05; done; echo >gate")
+    await adding
+    await box.call_tool("gated.die")
+    calls = [asyncio.create_task(box.call_tool("gated.echo", {"text": str(number)})) for number in range(3)]
+    async with asyncio.timeout(60):
+        while (await found(box, "gated")).state != "STARTING":
+            pass
+    calls.append(asyncio.create_task(box.call_tool("gated.echo", {"text": "3"})))
+    assert not any(call.done() for call in calls)
+    await box.run_shell_command("echo >gate")
+    assert [said.text for said in await asyncio.gather(*calls)] == ["0", "1", "2", "3"]
+    assert (await found(box, "gated")).starts == 2
+    await box.remove_mcp_server("gated")
+
+
 async def test_a_removed_server_leaves_no_process(box: BaseSandboxAsync) -> None:
     line = "sleep 12345 & sleep 12345 & exec python server.py"
     (server,) = await add(box, many={"command": "sh", "args": ["-c", line]})
     assert server.state == "READY"
     await box.remove_mcp_server("many")
     # Killed they are; to be gone takes a moment.
-    await box.run_shell_command("while pgrep -f 'sleep 1234[5]'; do sleep 0.05; done", timeout=20)
-    assert (await box.run_shell_command("pgrep -f 'sleep 1234[5]'")).exit_code == 1
+    await gone(box, "sleep 1234[5]")
     with pytest.raises(InvalidArgument, match=r"no MCP server 'many': there are .*'well'"):
         await box.remove_mcp_server("many")
 

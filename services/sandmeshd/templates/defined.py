@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
+from sandmeshd.agent.mcp.config import read_shipped
 from sandmeshd.templates.model import OwnTool, Template, TemplateLimits
 
 LEVELS = ("low", "medium", "high")
@@ -34,7 +35,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "python": pictured.python,
         "variables": {**pictured.variables, **parent.variables, **definition.environment},
         "network": _network(definition, parent, level),
-        "mcp_config": pictured.mcp_config or parent.mcp_config,
+        "mcp_config": _servers(definition) or pictured.mcp_config or parent.mcp_config,
         "image": definition.image,
         "image_is_shipped": not definition.image or bool(image_template(definition.image, shipped)),
         "limits": _limits(definition.limits),
@@ -89,6 +90,14 @@ def _seconds(definition: pb.TemplateDefinition) -> float | None:
     if not definition.HasField("call_timeout"):
         return None
     return definition.call_timeout.ToNanoseconds() / 1e9
+
+
+def _servers(definition: pb.TemplateDefinition) -> str:
+    try:
+        read_shipped(definition.mcp_config_json)
+        return definition.mcp_config_json.decode()
+    except (ValueError, AttributeError, InvalidArgument) as error:
+        raise _refused(definition.name, f"mcp_config: {error}", "mcp_config") from None
 
 
 def _tool(template: str, tool: pb.ToolDefinition) -> OwnTool:

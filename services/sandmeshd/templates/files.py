@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +27,7 @@ def read_file(path: Path) -> pb.TemplateDefinition:
     if unknown:
         raise _refused(path, f"there is no {unknown[0]!r}, but {', '.join(KNOWN)}")
     try:
-        return write_definition(cast("Stated", {"name": path.stem, **values}))
+        return write_definition(cast("Stated", {"name": path.stem, **values, **_servers(path, values)}))
     except InvalidArgument as error:
         raise _refused(path, error.message) from None
 
@@ -40,6 +41,17 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise _refused(path, "it is no mapping of names to values")
     return cast("dict[str, Any]", values)
+
+
+def _servers(path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """Read the configuration of MCP servers, where the template names a file that has it."""
+    named = values.get("mcp_config")
+    if not isinstance(named, str):
+        return {}
+    try:
+        return {"mcp_config": json.loads((path.parent / named).read_text("utf-8"))}
+    except (OSError, ValueError) as error:
+        raise _refused(path, f"mcp_config {named}: {error}") from None
 
 
 def _refused(path: Path, why: str) -> InvalidArgument:

@@ -71,6 +71,8 @@ def test_limits_are_read_as_docker_and_kubernetes_write_them() -> None:
         ({"sandbox_type": "fits", "timeout": 0}, "timeout"),
         ({"sandbox_type": "fits", "environment": {"KEY": None}}, "env"),
         ({"sandbox_type": "fits", "runtime_config": {"a": object()}}, "JSON"),
+        ({"sandbox_type": "fits", "mcp_config": {"mcpServers": {"a": object()}}}, "mcp_config cannot be JSON"),
+        ({"sandbox_type": "fits", "mcp_config": ["a"]}, "mcp_config is a mapping"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_class_is_defined(stated: dict[str, Any], said: str) -> None:

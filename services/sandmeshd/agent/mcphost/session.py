@@ -211,4 +211,6 @@ def _say(error: BaseException) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered HTTP {error.response.status_code}"
+    if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+        return "it ended the connection"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

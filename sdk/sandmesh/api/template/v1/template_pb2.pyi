@@ -113,6 +113,7 @@ class TemplateDefinition(_message.Message):
     NETWORK_FIELD_NUMBER: _builtins.int
     RUNTIME_CONFIG_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_CONFIG_JSON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What callers name it by: a letter, then letters in lower case, digits, `_` and `-`, at most 63 in all."""
     description: _builtins.str
@@ -125,6 +126,10 @@ class TemplateDefinition(_message.Message):
     """
     security_level: _builtins.str
     """"low", "medium" or "high"; empty: "medium". High: no network but what is stated here."""
+    mcp_config_json: _builtins.bytes
+    """The MCP servers that its sandboxes have from the start, as JSON: {"mcpServers": {...}}. They start when they are
+    needed. Empty: the shipped template's.
+    """
     @_builtins.property
     def limits(self) -> _sandbox_pb2.Limits:
         """The most that a sandbox may have, and what it has where its creator states nothing."""
@@ -163,10 +168,11 @@ class TemplateDefinition(_message.Message):
         network: _sandbox_pb2.NetworkGrant | None = ...,
         runtime_config: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         tools: _abc.Iterable[Global___ToolDefinition] | None = ...,
+        mcp_config_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "extends", b"extends", "image", b"image", "limits", b"limits", "name", b"name", "network", b"network", "runtime_config", b"runtime_config", "security_level", b"security_level", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "runtime_config", b"runtime_config", "security_level", b"security_level", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
