@@ -55,8 +55,9 @@ class HeldSession:
             idle_timeout=write_ttl(self._idle_timeout, "idle_timeout"),
         )
         answer = await self._connect(request, timeout)
-        if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep(answer.session), name="sandmesh-session")
+        # Anew each time: it may have found that the session had ended, or be about to.
+        await self.drop()
+        self._keeping = asyncio.create_task(self._keep(answer.session), name="sandmesh-session")
         return answer.session
 
     async def _connect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from sandmesh import errors
 from sandmesh.compat.agentscope_runtime import install, uninstall
 from sandmesh.compat.agentscope_runtime.names import ABSENT, MODULES, find
 from sandmeshd.mesh import Mesh
+
+from .conftest import MeshMaker
 
 BOXES = """
 from agentscope_runtime.sandbox import BaseSandbox, FilesystemSandbox
@@ -130,6 +133,64 @@ with SandboxManager(default_type="base") as manager:
     released = manager.release(identity)
 """
 
+# As the documentation has it, but that the server's program is there already.
+SERVERS = """
+from agentscope_runtime.sandbox import BaseSandbox
+
+with BaseSandbox() as sandbox:
+    sandbox.fs.write("server.py", program)
+    mcp_server_configs = {
+        "mcpServers": {
+            "well": {
+                "command": "python",
+                "args": [
+                    "server.py",
+                ],
+            },
+        },
+    }
+    sandbox.add_mcp_servers(server_configs=mcp_server_configs)
+    tools = sandbox.list_tools()
+    called = sandbox.call_tool(
+        "echo",
+        arguments={
+            "text": "said again",
+        },
+    )
+"""
+
+REMOTE = """
+import asyncio
+from agentscope_runtime.sandbox import BaseSandbox
+from agentscope_runtime.engine.services.sandbox import SandboxService
+
+with BaseSandbox(
+    base_url=base_url,
+    bearer_token="your-bearer-token",
+) as sandbox:
+    result = sandbox.run_shell_command(command="echo 'Hello from remote!'")
+
+
+async def main():
+    sandbox_service = SandboxService(
+        base_url=base_url,
+        bearer_token="your-bearer-token",
+    )
+    await sandbox_service.start()
+    sandboxes = sandbox_service.connect(
+        session_id="remote_session",
+        user_id="remote_user",
+        sandbox_types=["base"],
+    )
+    base_sandbox = sandboxes[0]
+    said = base_sandbox.run_ipython_cell(code="print('hi')")
+    await sandbox_service.stop()
+    return said
+
+
+said = asyncio.run(main())
+"""
+
 MANAGER = """
 from agentscope_runtime.sandbox.manager import SandboxManager
 
@@ -164,8 +225,8 @@ def at_the_mesh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("SANDMESH_ADDRESS", running.addresses[0])
 
 
-def run(snippet: str) -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": "snippet"}
+def run(snippet: str, **given: Any) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "snippet", **given}
     exec(compile(snippet, "<snippet>", "exec", dont_inherit=True), space)  # noqa: S102 - it is a user's program
     return space
 
@@ -195,6 +256,23 @@ async def test_services_custom_classes_and_the_manager(mesh: Mesh, old_paths: No
     assert custom["image"].endswith("runtime-sandbox-base:latest")
     assert custom["key"].stdout == "none\n"
     assert (custom["status"], custom["called"].text.strip(), custom["released"]) == ("ready", "2", True)
+
+
+async def test_servers_of_tools_are_added(mesh: Mesh, old_paths: None) -> None:
+    program = Path(__file__).with_name("mcp_program.py").read_text()
+    told = await asyncio.to_thread(run, SERVERS, program=program)
+    assert "echo" in told["tools"]["well"]
+    assert told["called"]["content"][0]["text"] == "said again"
+    assert told["called"]["isError"] is False
+
+
+@pytest.mark.filterwarnings("ignore:this blocks the running event loop:RuntimeWarning")
+async def test_a_mesh_elsewhere_is_used_by_its_address_and_token(make_mesh: MeshMaker, old_paths: None) -> None:
+    async with make_mesh(listen=("127.0.0.1:0",), bearer_token="your-bearer-token") as mesh:  # noqa: S106 - the documentation's
+        (base_url,) = [f"http://{address}" for address in mesh.addresses if not address.startswith("unix:")]
+        told = await asyncio.to_thread(run, REMOTE, base_url=base_url)
+    assert told["result"].stdout == "Hello from remote!\n"
+    assert told["said"].text == "hi\n"
 
 
 async def test_the_manager_maps_sessions_and_says_how_sandboxes_are(mesh: Mesh, old_paths: None) -> None:

@@ -364,11 +364,18 @@ async def _replaced(up: Up) -> None:
     assert set(others) < up.workers()
 
 
-async def test_an_open_address_without_tls_is_refused_by_the_old_name_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("HOST=0.0.0.0", "--allow-insecure"),
+        ('READONLY_MOUNTS={"/no/such/thing": "/mnt/x"}', "/no/such/thing is not there"),
+    ],
+)
+async def test_what_may_not_be_or_is_not_there_stops_the_start(tmp_path: Path, line: str, said: str) -> None:
     mesh_id = f"test-{secrets.token_hex(5)}"
-    file = f"SANDMESH_MESH_ID={mesh_id}\nSANDMESH_HOST=0.0.0.0\nSANDMESH_PORT=0\n"
+    file = f"SANDMESH_MESH_ID={mesh_id}\nSANDMESH_PORT=0\nSANDMESH_{line}\n"
     async with started(tmp_path, file, mesh_id) as (process, log):
         async with asyncio.timeout(60):
             await process.wait()
         assert process.returncode != 0
-        assert "--allow-insecure" in log.read_text()
+        assert said in log.read_text()

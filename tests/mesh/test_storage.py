@@ -101,6 +101,20 @@ async def test_a_reaped_session_returns_with_its_workspace_byte_for_byte(
             await second.release_async("session", "user")
 
 
+async def test_one_that_nobody_uses_is_saved_when_it_is_reaped_while_its_session_is_held(
+    make_mesh: MeshMaker, kept: dict[str, Any]
+) -> None:
+    async with asyncio.timeout(60), make_mesh(**kept) as mesh, service(mesh, idle_timeout=5.0) as held:
+        (box,) = await held.connect_async("session", "user")
+        await shell(box, "echo precious > x")
+        sandbox_id = box.sandbox_id
+        await gone(mesh, sandbox_id)
+        (box,) = await held.connect_async("session", "user")
+        assert box.sandbox_id != sandbox_id
+        assert await shell(box, "cat x") == "precious\n"
+        await held.release_async("session", "user")
+
+
 async def test_a_session_begins_with_what_was_uploaded_for_it_and_what_it_saved_is_downloaded(
     make_mesh: MeshMaker, kept: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -177,6 +177,15 @@ def test_an_extension_that_cannot_be_used_is_named(tmp_path: Path, name: str) ->
     assert name in caught.value.message
 
 
+def test_two_extensions_with_one_name_are_refused(tmp_path: Path) -> None:
+    text = "from sandmesh import *\n@SandboxRegistry.register('base', sandbox_type='twice')\nclass A(Sandbox): ..."
+    paths = [tmp_path / "one.py", tmp_path / "two.py"]
+    for path in paths:
+        path.write_text(text)
+    with pytest.raises(errors.SandmeshError, match="twice"):
+        open_book([str(path) for path in paths])
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

@@ -104,6 +104,18 @@ async def test_ids_that_do_not_fit_are_refused(world: World, ids: tuple[str, str
     await service.stop()
 
 
+async def test_a_session_that_ended_and_was_connected_again_is_renewed_again(world: World) -> None:
+    def renewals() -> int:
+        return len(world.mesh.asked_for(session_pb2.KeepSessionRequest))
+
+    async with asyncio.timeout(20), SandboxService(base_url=world.address, ttl=0.6) as service:
+        await service.connect_async("s1")
+        world.mesh.sessions.clear()
+        await world.mesh.news.until(lambda: renewals() == 1)
+        await service.connect_async("s1")
+        await world.mesh.news.until(lambda: renewals() == 3)
+
+
 async def test_a_box_is_paused_and_resumed_and_says_how_it_is(world: World) -> None:
     box = await BaseSandboxAsync(base_url=world.address).start()
     assert (await box.get_status(), await box.check_health()) == ("ready", True)
