@@ -23,18 +23,21 @@ END_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class RunningMesh:
-    """A mesh that runs: where it listens, and its process."""
+    """A mesh that runs: where it listens, its process, its id, and whether its sandboxes are containers."""
 
     address: str
     pid: int
+    mesh_id: str
+    in_docker: bool
 
 
 @asynccontextmanager
 async def running_mesh(pools: Mapping[str, int] | None = None, log: Path | None = None) -> AsyncGenerator[RunningMesh]:
     """Run a mesh that ends with the block and leaves nothing; with `log` it writes down every step there."""
+    mesh_id = f"bench-{secrets.token_hex(4)}"
     environment = {
         **os.environ,
-        "SANDMESH_MESH_ID": f"bench-{secrets.token_hex(4)}",
+        "SANDMESH_MESH_ID": mesh_id,
         "SANDMESH_EPHEMERAL": "true",
         "SANDMESH_LOG_LEVEL": "DEBUG" if log else "WARNING",
     }
@@ -45,7 +48,8 @@ async def running_mesh(pools: Mapping[str, int] | None = None, log: Path | None 
             *command, stdout=subprocess.PIPE, stderr=kept if log else None, env=environment
         )
     try:
-        yield RunningMesh(await _address(process), process.pid)
+        in_docker = os.environ.get("SANDMESH_DRIVER") == "docker"
+        yield RunningMesh(await _address(process), process.pid, mesh_id, in_docker)
     finally:
         if process.returncode is None:
             process.terminate()

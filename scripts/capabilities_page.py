@@ -1,0 +1,72 @@
+"""Print docs/capabilities.md from what the drivers themselves answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.bubblewrap import demands as bubblewrap
+from sandmeshd.drivers.docker import demands as docker
+
+HEAD = """# What each driver can enforce
+
+Made by `python scripts/capabilities_page.py > docs/capabilities.md` from what the drivers answer to `GetInfo`. The
+conformance suite holds them to it: what is reported must hold in a real sandbox, and what is not must be refused
+(CAPABILITY_MISSING) before anything is made. `make test` runs it on bubblewrap, `make docker-tests` on docker.
+
+"no" is refused where it is stated; every other cell says by what it holds.
+"""
+
+TAIL = """
+All of it depends on the machine: `GetInfo` says what holds there, and each sandbox's `enforced` what holds in it.
+Bubblewrap has the first column where it may write control groups. An engine reports no limit that its kernel lacks.
+
+gVisor is no driver yet. `SANDMESH_DRIVER=gvisor` is refused as one that is not installed, and the docker driver takes
+the engine's default runtime, of which only runc is tested.
+"""
+
+FLAGS: Mapping[str, bool] = {flag: True for flags in docker.FLAGS.values() for flag in flags}
+DRIVERS: Mapping[str, pb.Capabilities] = {
+    "bubblewrap, control groups": bubblewrap.capabilities(dict.fromkeys(("memory", "cpu", "pids"), "control groups")),
+    "bubblewrap without them": bubblewrap.capabilities({}),
+    "docker": docker.capabilities(docker.enforceable({**FLAGS, "CgroupVersion": "1 or 2"})),
+}
+LIMITS: Mapping[str, str] = {
+    "memory": "memory of all processes",
+    "cpu": "processor time",
+    "pids": "processes and threads",
+    "file": "the largest file",
+    "disk": "the workspace's size",
+}
+YES_OR_NO: Mapping[str, str] = {
+    "separate_user": "user code under another uid than the agent",
+    "pause": "pause and resume",
+    "snapshot": "snapshots",
+    "host_ports": "ports of the node's range",
+    "desktop": "a desktop",
+}
+
+
+def page() -> str:
+    """Give the whole page."""
+    rows = [[what, *cells] for what, cells in _rows(list(DRIVERS.values()))]
+    table = [["", *DRIVERS], ["---"] * (len(DRIVERS) + 1), *rows]
+    return "\n".join([HEAD, *(f"| {' | '.join(row)} |" for row in table), TAIL])
+
+
+def _rows(columns: Sequence[pb.Capabilities]) -> Iterator[tuple[str, list[str]]]:
+    for name, what in LIMITS.items():
+        yield f"limit `{name}`: {what}", [one.limits.get(name, "no") for one in columns]
+    for mode in sandbox_pb2.NetworkMode.values()[1:]:
+        name = sandbox_pb2.NetworkMode.Name(mode).removeprefix("NETWORK_MODE_").lower()
+        how = "a network namespace of its own" if name == "none" else "the driver's egress proxy"
+        yield f"network `{name}`", [how if mode in one.network_modes else "no" for one in columns]
+    for field, what in YES_OR_NO.items():
+        yield what, ["yes" if getattr(one, field) else "no" for one in columns]
+    yield "devices", [", ".join(one.devices) or "no" for one in columns]
+    yield "isolation", [one.isolation for one in columns]
+
+
+if __name__ == "__main__":
+    print(page(), end="")
