@@ -31,6 +31,7 @@ from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweeping import remove
 from sandmeshd.store.client import prefix_of
 from sandmeshd.store.embedded import server_binary
+from tests.oss import Oss, oss_server
 
 pytestmark = pytest.mark.needs("user namespaces")
 
@@ -57,8 +58,12 @@ SANDMESH_REDIS_USER=default
 SANDMESH_REDIS_PASSWORD="{password}"
 SANDMESH_REDIS_PORT_KEY=_agent_runtime_container_occupied_ports
 SANDMESH_REDIS_CONTAINER_POOL_KEY=_agent_runtime_container_container_pool
-SANDMESH_FILE_SYSTEM=local
-SANDMESH_STORAGE_FOLDER={storage}
+SANDMESH_FILE_SYSTEM=oss
+SANDMESH_STORAGE_FOLDER=workspaces
+SANDMESH_OSS_ENDPOINT={oss}
+SANDMESH_OSS_ACCESS_KEY_ID=your-access-key-id
+SANDMESH_OSS_ACCESS_KEY_SECRET=your-access-key-secret
+SANDMESH_OSS_BUCKET_NAME=your-bucket-name
 SANDMESH_MAX_SANDBOX_INSTANCES=9
 SANDMESH_HEARTBEAT_TIMEOUT=300
 SANDMESH_HEARTBEAT_SCAN_INTERVAL=2
@@ -79,6 +84,7 @@ class Up:
     redis: int
     mesh_id: str
     mounts: Path
+    oss: Oss
 
     @property
     def prefix(self) -> str:
@@ -177,8 +183,8 @@ async def running(folder: Path) -> AsyncGenerator[Up]:
 
 @asynccontextmanager
 async def _running(folder: Path, told: dict[str, Any], mesh_id: str) -> AsyncGenerator[Up]:
-    async with redis_server(folder) as redis:
-        file = FILE.format(**told, token=TOKEN, redis=redis, password=PASSWORD, storage=folder / "kept")
+    async with redis_server(folder) as redis, oss_server() as oss:
+        file = FILE.format(**told, token=TOKEN, redis=redis, password=PASSWORD, oss=oss.address)
         port: int = told["port"]
         async with started(folder, file, mesh_id) as (process, log):
             assert process.stdout is not None
@@ -187,7 +193,7 @@ async def _running(folder: Path, told: dict[str, Any], mesh_id: str) -> AsyncGen
             ready: dict[str, Any] = json.loads(line or b"{}")
             assert ready, log.read_text()[-2000:]
             assert f"127.0.0.1:{port}" in ready["addresses"]
-            yield Up(process, port, tuple(ready["http"]), log, redis, mesh_id, Path(told["mount_dir"]))
+            yield Up(process, port, tuple(ready["http"]), log, redis, mesh_id, Path(told["mount_dir"]), oss)
 
 
 @asynccontextmanager
@@ -265,6 +271,7 @@ async def test_the_old_file_starts_four_processes_and_each_setting_is_felt(tmp_p
         await service.release_async("session", "user")
         (again,) = await service.connect_async("session", "user")
         assert (await again.run_shell_command("cat mine")).stdout == "kept\n"
+        assert {key.split("/")[:2] == ["workspaces", up.mesh_id] for key in up.oss.objects} == {True}
         await _replaced(up)
         await service.stop()
         events = up.events()

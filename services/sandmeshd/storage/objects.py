@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import opendal
 from opendal import exceptions
@@ -102,7 +104,19 @@ def _options(settings: StorageSettings) -> dict[str, str]:
         return {"root": root, "bucket": settings.bucket, "endpoint": endpoint, "credential": secret}
     keys = {"access_key_id": key_id, ("secret_access_key" if settings.service == "s3" else "access_key_secret"): secret}
     told = {"root": root, "bucket": settings.bucket, "endpoint": endpoint, **keys}
-    return {**told, "region": settings.region or "us-east-1"} if settings.service == "s3" else told
+    if settings.service == "s3":
+        return {**told, "region": settings.region or "us-east-1"}
+    # A bucket is a name below its service's, but an address has no names below it.
+    return {**told, "addressing_style": "path" if _is_address(endpoint) else "virtual"}
+
+
+def _is_address(endpoint: str) -> bool:
+    host = urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
 
 
 def _unavailable(name: str, error: Exception) -> StorageUnavailable:

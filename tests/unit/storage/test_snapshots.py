@@ -16,8 +16,9 @@ from sandmesh._tar import pack
 from sandmesh.errors import InvalidArgument, LeaseLost, StorageUnavailable, TooLarge, WorkspaceNotReady
 from sandmeshd.storage import Saved, Snapshots, StorageSettings, open_storage
 from sandmeshd.storage.cutting import LARGEST, cut
+from tests.oss import oss_server
 
-from .conftest import LIMIT
+from .conftest import LIMIT, oss_settings
 
 KEY = "0123.abcd"
 
@@ -141,6 +142,14 @@ async def test_a_storage_that_does_not_answer_is_named() -> None:
 def test_settings_that_do_not_fit_together_are_refused(settings: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         StorageSettings.model_validate(settings)
+
+
+async def test_a_wrong_secret_is_refused_by_the_service_and_said() -> None:
+    async with oss_server() as server:
+        async with open_storage(oss_settings(server, "another")) as snapshots:
+            with pytest.raises(StorageUnavailable, match="PermissionDenied"):
+                await snapshots.save(KEY, 1, stream(b"data"))
+        assert server.objects == {}
 
 
 @pytest.mark.parametrize("service", ["oss", "gcs", "azblob"])
