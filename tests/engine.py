@@ -56,21 +56,44 @@ def ask(url: str, path: str) -> Any:
         connection.close()
 
 
+class Daemon:
+    """An engine's process: it can be ended and started again."""
+
+    def __init__(self, folder: Path, command: list[str]) -> None:
+        self.url = f"unix://{folder}/docker.sock"
+        self._folder = folder
+        self._command = [*command, "--host", self.url]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and return when it answers."""
+        log = self._folder / "log"
+        with log.open("ab") as kept:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=kept, stderr=kept, start_new_session=True
+            )
+        _wait(self._process, self.url, log)
+
+    def end(self) -> None:
+        """End it as its service would."""
+        if self._process is not None:
+            _end(self._process)
+
+
 @contextmanager
-def own_engine(folder: Path) -> Generator[str]:
-    """Run an engine with its socket in a folder, the image of the templates in it; give its URL."""
+def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
+    """Run an engine with its socket in a folder, the image of the templates in it; give its URL, and its process."""
     stated = os.environ.get("SANDMESH_TEST_DOCKER_URL")
     if stated is not None:
         asyncio.run(_build(stated))
-        yield stated
+        yield stated, None
         return
     with ExitStack() as stack:
         data = stack.enter_context(_data_root(folder / "data"))
         bridge = stack.enter_context(_bridge())
-        url = f"unix://{folder}/docker.sock"
-        stack.enter_context(_daemon(folder, data, bridge, url))
-        asyncio.run(_build(url))
-        yield url
+        daemon = stack.enter_context(_daemon(folder, data, bridge))
+        asyncio.run(_build(daemon.url))
+        yield daemon.url, daemon
 
 
 @contextmanager
@@ -105,18 +128,16 @@ def _run(*command: str) -> None:
 
 
 @contextmanager
-def _daemon(folder: Path, data: Path, bridge: str, url: str) -> Generator[None]:
-    files = {"data-root": data, "exec-root": folder / "exec", "pidfile": folder / "pid", "host": url}
+def _daemon(folder: Path, data: Path, bridge: str) -> Generator[Daemon]:
+    files = {"data-root": data, "exec-root": folder / "exec", "pidfile": folder / "pid"}
     places = [part for name, value in files.items() for part in (f"--{name}", str(value))]
     network = ["--bridge", bridge, "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
-    with (folder / "log").open("wb") as log:
-        command = ["dockerd", *places, *network]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    daemon = Daemon(folder, ["dockerd", *places, *network])
     try:
-        _wait(process, url, folder / "log")
-        yield
+        daemon.start()
+        yield daemon
     finally:
-        _end(process)
+        daemon.end()
         for mount in _mounts(folder):
             _run("umount", "--lazy", mount)
 

@@ -25,7 +25,7 @@ from sandmeshd.runtime.channels import open_channel
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.registrations import driver_service
 from sandmeshd.runtime.serving import open_server
-from tests.engine import own_engine
+from tests.engine import Daemon, own_engine
 
 collect_ignore_glob = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py"]
 """An engine and its images take minutes: `make docker-tests` asks for them."""
@@ -168,7 +168,13 @@ async def subject(
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Daemon | None]]:
+    """Give the URL of an engine that has the image of the templates, and its process where that is the tests' own."""
+    with own_engine(tmp_path_factory.mktemp("engine")) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def engine(served: tuple[str, Daemon | None]) -> str:
     """Give the URL of an engine that has the image of the templates."""
-    with own_engine(tmp_path_factory.mktemp("engine")) as url:
-        yield url
+    return served[0]
