@@ -130,7 +130,7 @@ async def test_what_cannot_be_enforced_is_refused(mesh: Mesh) -> None:
 async def test_a_full_mesh_says_so_within_the_deadline(make_mesh: MeshMaker) -> None:
     async with make_mesh(max_sandboxes=1) as mesh, BaseSandboxAsync(base_url=mesh.addresses[0]):
         with pytest.raises(errors.PoolExhausted) as caught:
-            async with BaseSandboxAsync(base_url=mesh.addresses[0], timeout=0.5):
+            async with BaseSandboxAsync(base_url=mesh.addresses[0], timeout=3):
                 pass
         assert caught.value.facts["limit"] == "1"
 

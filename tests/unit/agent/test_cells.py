@@ -196,7 +196,8 @@ async def test_a_cell_over_its_time_is_interrupted_and_its_kernel_kept(client: C
 
 async def test_a_cell_that_ignores_its_interrupt_loses_its_kernel(client: Client) -> None:
     code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)"
-    ended = await run(client, code, timeout=0.2)
+    await run(client, "ready = True")
+    ended = await run(client, code, timeout=1)
     assert ended.result.reason == pb.END_REASON_TIMED_OUT
     assert "replaced" in ended.result.message
     assert texts(await run(client, "1+1")) == "2"

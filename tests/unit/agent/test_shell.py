@@ -68,7 +68,7 @@ async def test_a_command_that_is_too_long_says_what_to_do(client: Client) -> Non
 
 
 async def test_a_command_over_its_time_is_killed_with_its_group(client: Client) -> None:
-    ended = await run(client, "sleep 77 & echo $! ; wait", timeout=0.3)
+    ended = await run(client, "sleep 77 & echo $! ; wait", timeout=2)
     assert (ended.result.reason, ended.result.signal) == (pb.END_REASON_TIMED_OUT, 9)
     child = int(ended.stdout)
     assert (await run(client, f"cat /proc/{child}/stat 2>/dev/null | grep -v ' Z '")).stdout == b""

@@ -33,7 +33,7 @@ async def test_a_pool_s_sandbox_counts_against_its_taker_s_cap(mesh: Mesh) -> No
         await allocator.until_pooled("base", 2)
         assert (await allocator.claim("one", user="me")).pooled
         with pytest.raises(PoolExhausted) as caught:
-            await allocator.claim("two", user="me", timeout=0.5)
+            await allocator.claim("two", user="me", timeout=2)
         assert (caught.value.facts["bound"], caught.value.facts["limit"]) == ("caller", "1")
 
 
@@ -62,11 +62,11 @@ async def test_a_full_mesh_says_what_is_used_by_what_and_when_the_next_lease_end
         await allocator.claim("one")
         await allocator.claim("two", "other")
         with pytest.raises(PoolExhausted) as caught:
-            await allocator.claim("three", "other", timeout=0.5)
+            await allocator.claim("three", "other", timeout=2)
         assert caught.value.facts["bound"] == "template"
         await allocator.claim("four")
         with pytest.raises(PoolExhausted) as caught:
-            await allocator.claim("five", timeout=0.5)
+            await allocator.claim("five", timeout=2)
         facts = caught.value.facts
         assert (facts["bound"], facts["used"], facts["limit"]) == ("mesh", "3", "3")
         assert (facts["templates"], facts["nodes"]) == ("base=2, other=1", "node-1=3")

@@ -77,7 +77,7 @@ async def test_a_deadline_in_the_queue_says_how_full_it_is_and_leaves_nothing(me
     async with mesh.allocator(capacity=1) as allocator:
         held = await allocator.claim("first")
         with pytest.raises(PoolExhausted) as caught:
-            await allocator.claim("second", timeout=0.5)
+            await allocator.claim("second", timeout=2)
         assert caught.value.facts["used"] == "1"
         assert caught.value.facts["limit"] == "1"
         assert caught.value.facts["next_expire"] == held.sandbox.lease.expire_time.ToJsonString()
@@ -127,7 +127,7 @@ async def test_ports_that_run_out_queue_the_request(mesh: Mesh) -> None:
 async def test_a_kept_sandbox_is_given_back_to_its_session_in_a_full_mesh(mesh: Mesh) -> None:
     async with mesh.allocator(capacity=1) as allocator:
         first = await allocator.claim("one")
-        again = await allocator.claim("one", timeout=2)
+        again = await allocator.claim("one", timeout=20)
         assert again.sandbox.sandbox_id == first.sandbox.sandbox_id
 
 

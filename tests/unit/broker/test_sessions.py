@@ -107,7 +107,7 @@ async def test_when_one_slot_fails_what_was_created_is_released_and_the_rest_sta
 async def test_a_new_session_in_a_full_mesh_leaves_nothing(store: Store, runtime: Runtime, tmp_path: Path) -> None:
     async with run_broker(store, runtime, tmp_path, capacity=1) as broker:
         with pytest.raises(PoolExhausted):
-            await broker.connect("ann", "work", ["base", "other"], timeout=1)
+            await broker.connect("ann", "work", ["base", "other"], timeout=2)
         await broker.until_alive(0)
         with pytest.raises(SessionNotFound):
             await broker.get("ann", "work")

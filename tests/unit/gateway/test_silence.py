@@ -53,7 +53,7 @@ async def test_a_link_that_answers_is_kept_however_long_the_call_is_quiet(world:
 
     channel = await world.open(script, agent_silence_seconds=1.0)
     request = call_pb2.RunCallRequest(start=start())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         answers = call_pb2_grpc.CallServiceStub(channel).RunCall(request)
         events = [event async for answer in answers for event in answer.batch.events]
     assert events[-1].HasField("result")
