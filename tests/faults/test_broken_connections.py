@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from sandmesh import BaseSandboxAsync, Output, ProcessAsync
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmeshd.mesh import Mesh
+from sandmeshd.runtime.channels import open_channel
 from tests.mesh.conftest import run_mesh
 from tests.proxies import FaultProxy, Faults, broken, broken_socket
 
@@ -133,14 +135,18 @@ async def test_files_arrive_whole_both_ways_over_connections_that_are_cut_and_st
     assert faults.cuts * faults.stalls > 0
 
 
-async def test_an_output_arrives_whole_when_the_links_to_the_agent_break(mesh: Mesh) -> None:
+async def test_an_output_arrives_whole_when_the_links_to_the_agent_break() -> None:
     faults = Faults(seed=3)
-    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
-        path = agent_socket(mesh)
+    async with run_mesh(pools={"base": 1}, max_sandboxes=1) as mesh:
+        # One that waits in the pool: the gateway opens its link when a session gets it.
+        path = await pooled_agent(mesh)
         aside = path.with_name("aside.sock")
         path.rename(aside)
         try:
-            async with broken_socket(str(path), str(aside), faults):
+            async with (
+                broken_socket(str(path), str(aside), faults),
+                BaseSandboxAsync(base_url=mesh.addresses[0]) as box,
+            ):
                 faults.go.set()
                 process = await box.processes.start(["python3", "-c", PRINTS.format(count=12)])
                 size, seen, told = await digest(process)
@@ -193,8 +199,12 @@ async def test_a_client_is_killed_in_mid_call_and_another_gets_the_rest_and_the_
         assert (await process.wait()).exit_code == 9
 
 
-def agent_socket(mesh: Mesh) -> Path:
-    """Find the socket of a mesh's only sandbox, which its node and its gateway know."""
+async def pooled_agent(mesh: Mesh) -> Path:
+    """Wait for a mesh's only sandbox, and find the socket of its agent, which its node and its gateway know."""
+    async with open_channel(mesh.addresses[0]) as channel:
+        stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        while not (await stub.GetCapacity(sandbox_pb2.GetCapacityRequest())).pooled.get("base"):
+            pass
     runtime = Path(mesh.addresses[0].removeprefix("unix://")).parents[1]
     (found,) = runtime.glob("**/agent.sock")
     return found

@@ -151,14 +151,13 @@ class Relay:
 
     async def _connect(self, *, again: bool = False) -> None:
         try:
-            link = await self._routes.link(self.sandbox_id)
+            link = await (self._routes.link_again if again else self._routes.link)(self.sandbox_id)
+            while not link.open and not self.over:
+                link = await self._routes.link_again(self.sandbox_id)
         except SandmeshError as error:
-            self.refuse(await self._routes.why_lost(self.sandbox_id) if again else error)
+            self.refuse(error)
             return
         if self.over:
-            return
-        if not link.open:
-            self.refuse(await self._routes.why_lost(self.sandbox_id))
             return
         self._use(link)
         backlog, self._backlog = self._backlog, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -85,20 +86,32 @@ class Routes:
             task.add_done_callback(partial(self._opened, sandbox_id))
         return task
 
-    async def why_lost(self, sandbox_id: str) -> SandmeshError:
-        """Say how a sandbox ended whose link broke: its node may take a moment to find out."""
+    async def link_again(self, sandbox_id: str) -> AgentLink:
+        """Give a link to a sandbox whose link broke: that one may break too, and its node may take a moment to say why.
+
+        Raises:
+            SandboxLost: It is gone, or cannot be reached for some seconds; the message and facts say how it ended.
+        """
         detail = "its agent is gone"
         for pause in _ASK_AGAIN_SECONDS:
-            try:
-                found = await self._resolve(sandbox_id)
-            except SandboxLost as error:
-                return error
-            except SandmeshError:
-                found = sandbox_pb2.ResolveSandboxResponse()
-            if found.node_silent:
-                detail = f"its agent is gone, and so is the driver of its node: {found.sandbox.node_id} does not answer"
+            with suppress(SandmeshError):
+                link = await self.link(sandbox_id)
+                if link.open:
+                    return link
+            detail = await self._silence_of(sandbox_id) or detail
             await asyncio.sleep(pause)
-        return SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
+        raise SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
+
+    async def _silence_of(self, sandbox_id: str) -> str:
+        """Say which driver is silent, where one is; a sandbox that its node knows to be lost is raised as that."""
+        try:
+            found = await self._resolve(sandbox_id)
+        except SandboxLost:
+            raise
+        except SandmeshError:
+            return ""
+        node = f"{found.sandbox.node_id} does not answer" if found.node_silent else ""
+        return node and f"its agent is gone, and so is the driver of its node: {node}"
 
     def close(self) -> None:
         """Close every link."""
@@ -155,16 +168,24 @@ class OwnedRoutes:
             SandboxNotFound: There is no such sandbox, or it is another's.
             SandboxLost: It is gone; the message and facts say how it ended.
         """
-        link = await self._routes.link(sandbox_id)
+        return await self._owned(await self._routes.link(sandbox_id))
+
+    async def link_again(self, sandbox_id: str) -> AgentLink:
+        """Give a link to a sandbox whose link broke.
+
+        Raises:
+            SandboxNotFound: There is no such sandbox, or it is another's.
+            SandboxLost: It is gone; the message and facts say how it ended.
+        """
+        return await self._owned(await self._routes.link_again(sandbox_id))
+
+    async def _owned(self, link: AgentLink) -> AgentLink:
+        sandbox_id = link.sandbox_id
         if not self._owns(sandbox_id) and not self._routes.session_key(sandbox_id):
             await self._routes.learn_session(sandbox_id)
         if not self._owns(sandbox_id):
             raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
         return link
-
-    async def why_lost(self, sandbox_id: str) -> SandmeshError:
-        """Say how a sandbox ended whose link broke."""
-        return await self._routes.why_lost(sandbox_id)
 
     def _owns(self, sandbox_id: str) -> bool:
         return self._caller.owns(self._routes.session_key(sandbox_id))

@@ -81,16 +81,24 @@ class Allocator:
         self.path = path
         self.error: SandmeshError | None = None
         self.resolved = 0
+        self.asked = asyncio.Condition()
         self.reports: asyncio.Queue[list[str]] = asyncio.Queue()
 
     async def resolve(self, request: sandbox_pb2.ResolveSandboxRequest, context: Context) -> Resolved:
         self.resolved += 1
+        async with self.asked:
+            self.asked.notify_all()
         if self.error is not None:
             raise self.error
         if request.sandbox_id != "sb_one":
             raise SandboxNotFound(f"no sandbox {request.sandbox_id}", {"sandbox_id": request.sandbox_id})
         sandbox = sandbox_pb2.Sandbox(sandbox_id="sb_one", lease=sandbox_pb2.Lease(fencing_token=7))
         return Resolved(sandbox=sandbox, endpoint=f"unix://{self.path}", agent_token=TOKEN)
+
+    async def until_resolved(self, times: int) -> None:
+        """Wait until it was asked so many times."""
+        async with self.asked:
+            await self.asked.wait_for(lambda: self.resolved >= times)
 
     async def get(self, request: sandbox_pb2.GetSandboxRequest, context: Context) -> sandbox_pb2.GetSandboxResponse:
         return sandbox_pb2.GetSandboxResponse(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))

@@ -141,6 +141,28 @@ async def test_a_broken_link_is_mended_and_the_call_goes_on_after_its_last_event
     assert [event.sequence for event in events] == [1, 2, 3, 4]
 
 
+async def test_a_link_that_cannot_be_opened_again_at_once_is_tried_again_while_its_sandbox_lives(world: World) -> None:
+    aside = world.allocator.path.with_suffix(".aside")
+
+    async def script(peer: Peer) -> None:
+        frame = await peer.receive()
+        if frame.call.frame.HasField("attach"):
+            peer.send_events(frame.channel, "c1", result(2))
+            await peer.receive()
+        peer.send_events(frame.channel, "c1", output(1, "a"))
+        await peer.writer.drain()
+        world.allocator.path.rename(aside)
+
+    stub = call_pb2_grpc.CallServiceStub(await world.open(script))
+    answers = aiter(stub.RunCall(call_pb2.RunCallRequest(start=start())))
+    sequences = [event.sequence for event in (await anext(answers)).batch.events]
+    async with asyncio.timeout(20):
+        await world.allocator.until_resolved(4)
+        aside.rename(world.allocator.path)
+        sequences += [event.sequence async for answer in answers for event in answer.batch.events]
+    assert sequences == [1, 2]
+
+
 async def test_a_sandbox_that_ends_under_a_call_is_told_with_its_reason(world: World) -> None:
     async def script(peer: Peer) -> None:
         frame = await peer.receive()
