@@ -23,8 +23,8 @@ All of it depends on the machine: `GetInfo` says what holds there, and each sand
 Bubblewrap has the first column where it may write control groups. An engine reports no limit that its kernel lacks.
 
 gVisor is no driver yet. `SANDMESH_DRIVER=gvisor` is refused as one that is not installed, and the docker driver takes
-the engine's default runtime, of which only runc is tested. Debian's runsc (20221219, ptrace) starts the image, but has neither
-setfsuid nor ambient capabilities nor the bounding set, which keep agent and user code apart in containers.
+the engine's default runtime, of which only runc is tested. Debian's runsc (20221219, ptrace) starts the image, but has
+neither setfsuid nor ambient capabilities nor the bounding set, which keep agent and user code apart in containers.
 """
 
 FLAGS: Mapping[str, bool] = {flag: True for flags in docker.FLAGS.values() for flag in flags}

@@ -229,7 +229,7 @@ async def test_a_zygote_that_cannot_start_makes_auto_choose_exec_and_say_why(pat
     async with open_driver(settings) as driver:
         before = (await driver.get_info(pb.GetInfoRequest())).runtime_version
         assert before.endswith("(fork)")
-        broken = paths.sandboxes.parent / "moved"
+        broken = paths.agents.with_name("moved")
         paths.agents.rename(broken)
         try:
             await _refused(driver, settings)
