@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import signal
 import sys
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters, types
 
 from sandmesh import SandboxAsync, errors
 from sandmeshd.mesh import Mesh
@@ -89,6 +90,37 @@ async def test_the_official_client_lists_and_runs_a_sandboxes_tools(mesh: Mesh) 
         assert text_of(await client.call_tool("run_ipython_cell", {"code": "print('hidden'); 6 * 7"})) == "hidden\n42"
         with pytest.raises(MCPError, match="has no tool 'no_such_tool'"):
             await client.call_tool("no_such_tool", {})
+
+
+async def test_images_errors_progress_cancellation_and_resources_go_through_the_pipes(mesh: Mesh) -> None:
+    started = asyncio.Event()
+    heard: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append(message)
+        started.set()
+
+    options = [*ADAPTER[1:], "--base-url", mesh.addresses[0]]
+    async with Client(StdioServerParameters(command=ADAPTER[0], args=options)) as client:
+        code = "import IPython.display as d; d.display(d.Image(data=b'\\x89PNG\\r\\n\\x1a\\n', format='png')); 1 / 0"
+        shown = await client.call_tool("run_ipython_cell", {"code": code})
+        [image] = [block for block in shown.content if isinstance(block, types.ImageContent)]
+        assert base64.b64decode(image.data) == b"\x89PNG\r\n\x1a\n"
+        assert shown.is_error
+        assert "ZeroDivisionError" in text_of(shown)
+        endless = {"command": "sleep 1000 & echo $! > pid; echo up; wait"}
+        running = asyncio.create_task(client.call_tool("run_shell_command", endless, progress_callback=hear))
+        await asyncio.wait_for(started.wait(), 60)
+        assert heard == ["up\n"]
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        told = {"command": "while kill -0 $(cat pid); do sleep 0.02; done 2>/dev/null; echo gone", "timeout": 60}
+        assert "gone" in text_of(await client.call_tool("run_shell_command", told))
+        [content] = (await client.read_resource("workspace:///pid")).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert content.text.strip().isdigit()
+        assert "workspace:///pid" in {str(one.uri) for one in (await client.list_resources()).resources}
 
 
 @pytest.mark.parametrize("how", ["the end of its input", "Ctrl-C"])
