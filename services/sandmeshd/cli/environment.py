@@ -15,6 +15,7 @@ from sandmeshd.cli.clients import read_clients
 from sandmeshd.cli.oldnames import MEANINGS, REFUSED, idle, is_refused, translate
 from sandmeshd.cli.stating import CONFIG, PREFIX, Stated, check_known, gather
 from sandmeshd.drivers.registry import known_drivers
+from sandmeshd.mesh.keeping import check_workspaces
 from sandmeshd.mesh.settings import MeshSettings
 
 COMMAND_LINE = "the command line"
@@ -104,10 +105,7 @@ def _variable(parts: list[str], stated: Mapping[str, Stated]) -> str:
 def _check(settings: MeshSettings) -> None:
     """Check what settings say together, before anything is opened."""
     _check_driver(settings.driver)
-    if settings.workspaces_directory is not None and settings.driver != "bubblewrap":
-        fix = f"leave it out: the driver {settings.driver} keeps workspaces in its containers"
-        stated = "SANDMESH_WORKSPACES_DIRECTORY (SANDMESH_DEFAULT_MOUNT_DIR)"
-        raise InvalidArgument(f"{stated} is {settings.workspaces_directory}: {fix}", {"fix": fix})
+    check_workspaces(settings, settings.driver)
     _ = settings.storage
     if settings.workers > 1 and not settings.listen:
         fix = "state SANDMESH_LISTEN (or SANDMESH_HOST and SANDMESH_PORT), or leave SANDMESH_WORKERS out"

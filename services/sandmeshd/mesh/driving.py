@@ -11,6 +11,7 @@ from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.registry import find_driver
+from sandmeshd.mesh.keeping import check_workspaces
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.templates import Template
 
@@ -27,7 +28,12 @@ def open_driver(
 
 
 def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseModel:
-    """Give the driver's own settings."""
+    """Give the driver's own settings.
+
+    Raises:
+        InvalidArgument: One has no effect on that driver.
+    """
+    check_workspaces(settings, settings.driver)
     if settings.driver == "docker":
         return docker_settings(settings)
     return BubblewrapSettings(

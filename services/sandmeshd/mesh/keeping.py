@@ -59,6 +59,18 @@ def read_storage(settings: MeshSettings) -> StorageSettings | None:
         raise InvalidArgument(f"the storage of workspaces cannot be used: {said}") from None
 
 
+def check_workspaces(settings: MeshSettings, driver: str) -> None:
+    """Refuse a directory for workspaces in use where the driver has them elsewhere.
+
+    Raises:
+        InvalidArgument: One is stated, and the driver is not bubblewrap.
+    """
+    if settings.workspaces_directory is not None and driver != "bubblewrap":
+        fix = f"leave it out: the driver {driver} keeps workspaces in its containers"
+        stated = "SANDMESH_WORKSPACES_DIRECTORY (SANDMESH_DEFAULT_MOUNT_DIR)"
+        raise InvalidArgument(f"{stated} is {settings.workspaces_directory}: {fix}", {"fix": fix})
+
+
 def _check_unused(settings: MeshSettings) -> None:
     stated = [name for name in ("bucket", "endpoint", "region") if getattr(settings, f"storage_{name}")]
     if stated:

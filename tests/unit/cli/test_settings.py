@@ -14,6 +14,7 @@ from sandmeshd.cli.environment import COMMAND_LINE, read_notes, read_settings, r
 from sandmeshd.cli.oldnames import ASKING_NOTHING, MEANINGS, REFUSED, RULES
 from sandmeshd.cli.user import app
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.driving import driver_settings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 HINT = "python scripts/configuration_page.py > docs/configuration.md"
@@ -156,6 +157,13 @@ def test_the_old_documentations_file_is_taken_as_it_stands_and_what_asks_for_not
     settings = read_settings(on_bubblewrap)
     assert settings.paths.sandboxes.is_relative_to(settings.state_directory / "sessions_mount_dir")
     assert "SANDMESH_DEFAULT_MOUNT_DIR" not in read_notes(settings, on_bubblewrap)
+
+
+def test_a_driver_that_is_served_alone_refuses_what_has_no_effect_on_it(tmp_path: Path) -> None:
+    settings = MeshSettings(workspaces_directory=tmp_path)
+    assert driver_settings(settings) is not None
+    with pytest.raises(InvalidArgument, match="keeps workspaces in its containers"):
+        driver_settings(settings.model_copy(update={"driver": "docker"}))
 
 
 @pytest.mark.parametrize(
