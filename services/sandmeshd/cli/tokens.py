@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 import typer
@@ -15,14 +14,12 @@ from sandmeshd.cli.finding import SECONDS, connected
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
 from sandmeshd.cli.options import Answer, Form, Json, Output, Shape
-from sandmeshd.cli.output import age, plain, print_json, print_table, until_then
+from sandmeshd.cli.output import age, plain, print_json, print_table, read_span, until_then
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(
     help="Tokens: what clients show to a mesh. For its administrators.", no_args_is_help=True, rich_markup_mode=None
 )
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @commands.command(
@@ -141,9 +138,4 @@ def _end(token: pb.Token) -> str:
 
 
 def _span(text: str) -> Duration | None:
-    if text == "never":
-        return None
-    found = re.fullmatch(r"(\d+)([smhdw])", text)
-    if found is None or int(found[1]) == 0:
-        raise typer.BadParameter(f"--expires {text!r} is no time like 30d, 12h or 90m, nor never")
-    return Duration(seconds=int(found[1]) * _UNITS[found[2]])
+    return None if text == "never" else Duration(seconds=read_span(text, "--expires", ", nor never"))

@@ -18,6 +18,7 @@ from sandmeshd.cli import (
     launching,
     logs,
     mcp,
+    ports,
     running,
     servers,
     storing,
@@ -54,6 +55,8 @@ add(events.commands, SANDBOXES)
 add(servers.commands, SANDBOXES)
 add(servers.server_commands, SANDBOXES, "mcp-servers")
 add(mcp.commands, SANDBOXES)
+add(ports.commands, SANDBOXES)
+add(ports.port_commands, SANDBOXES, "ports")
 add(sweep.commands, MESH)
 add(tokens.commands, MESH, "token")
 add(certificates.commands, MESH)
