@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh import SandboxAsync
-from sandmesh.errors import SandboxNotFound
+from sandmesh.errors import SandboxLost, SandboxNotFound
 from tests.faults import holder
 from tests.faults.world import World, open_world
 
@@ -50,4 +50,7 @@ async def gone(world: World, sandbox_id: str) -> None:
                         return
             except SandboxNotFound:
                 return
+            except SandboxLost as lost:
+                if lost.facts.get("state") != "STOPPING":
+                    return
             await asyncio.sleep(0.2)
