@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,19 +26,27 @@ async def test_a_holder_that_was_stopped_past_its_lease_is_refused(tmp_path: Pat
             sys.executable, holder.__file__, world.addresses(), "5",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        assert program.stdout is not None
-        assert program.stdin is not None
-        sandbox_id = (await program.stdout.readline()).decode().strip()
-        program.stdin.write(b"one\n")
-        assert await program.stdout.readline() == b"ran\n"
-        os.kill(program.pid, signal.SIGSTOP)
-        await gone(world, sandbox_id)
-        # The line waits for it: its call is the first thing that it does when it wakes.
-        program.stdin.write(b"two\n")
-        os.kill(program.pid, signal.SIGCONT)
-        assert (await program.stdout.readline()).decode().strip() in REFUSALS
-        program.stdin.close()
-        await program.wait()
+        try:
+            await _stop_and_wake(world, program)
+        finally:
+            with suppress(ProcessLookupError):
+                program.kill()
+            await program.wait()
+
+
+async def _stop_and_wake(world: World, program: asyncio.subprocess.Process) -> None:
+    assert program.stdout is not None
+    assert program.stdin is not None
+    sandbox_id = (await program.stdout.readline()).decode().strip()
+    program.stdin.write(b"one\n")
+    assert await program.stdout.readline() == b"ran\n"
+    os.kill(program.pid, signal.SIGSTOP)
+    await gone(world, sandbox_id)
+    # The line waits for it: its call is the first thing that it does when it wakes.
+    program.stdin.write(b"two\n")
+    os.kill(program.pid, signal.SIGCONT)
+    assert (await program.stdout.readline()).decode().strip() in REFUSALS
+    program.stdin.close()
 
 
 async def gone(world: World, sandbox_id: str) -> None:

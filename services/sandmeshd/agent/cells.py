@@ -136,7 +136,8 @@ class Cells:
         for timer in (alarm, watch.timer):
             if timer is not None:
                 timer.cancel()
-        return await self._ended(kernel, call, end)
+        # One that gave in as its patience ended dies all the same.
+        return await self._ended(kernel, call, None if watch.killed else end)
 
     async def _living(self, call: Call) -> Kernel:
         kernel = await self._current()
@@ -198,10 +199,15 @@ class _Watch:
         self._kernel = kernel
         self._patience = call.patience.interrupt
         self.timer: asyncio.TimerHandle | None = None
+        self.killed = False
 
     def stop(self) -> None:
         self._kernel.process.signal(signal.SIGINT)
-        self.timer = asyncio.get_running_loop().call_later(self._patience, self._kernel.process.kill)
+        self.timer = asyncio.get_running_loop().call_later(self._patience, self._kill)
+
+    def _kill(self) -> None:
+        self.killed = True
+        self._kernel.process.kill()
 
 
 def _error(raised: bytes) -> bytes:

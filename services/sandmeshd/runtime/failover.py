@@ -35,7 +35,7 @@ class _Failover:
 
     def __init__(self, channels: Sequence[grpc.aio.Channel]) -> None:
         self._channels = channels
-        self._current = random.randrange(len(channels))  # noqa: S311 - spreads load, hides nothing
+        self._current = random.Random().randrange(len(channels))  # noqa: S311 - spreads load, hides nothing
         self._repeatable = _repeatable()
 
     def unary_unary(
