@@ -97,6 +97,12 @@ class Reconciler:
                 log.warning("a sandbox without a record is deleted", sandbox_id=sandbox_id, node=node.name)
                 await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
 
+    def next_grace_end(self, node: Node, grace_seconds: float) -> float | None:
+        """Give when the next of a node's orphans has been one for the grace time, by the loop's clock."""
+        now = asyncio.get_running_loop().time()
+        ends = [since + grace_seconds for key, since in self._orphans.items() if key[0] == node.name]
+        return min((end for end in ends if end > now), default=None)
+
     async def lose(self, node: Node, sandbox_id: str, reason: str) -> None:
         """Record that a sandbox ended, with its last words."""
         words = await _last_words(node, sandbox_id)

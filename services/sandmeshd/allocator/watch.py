@@ -58,16 +58,20 @@ class Watch:
         expected = await self._reconciler.expected(node)
         request = pb.WatchSandboxesRequest(mesh_id=self._mesh_id)
         try:
-            async with asyncio.timeout(self._settings.reconcile_seconds):
+            async with asyncio.timeout(self._settings.reconcile_seconds) as bound:
                 async with ended(node.client.watch_sandboxes(request)) as changes:
-                    await self._read(node, expected, changes)
+                    await self._read(node, expected, changes, bound)
                 # A driver that ends its stream is asked again, but not without a pause.
                 await asyncio.sleep(_AGAIN_SECONDS)
         except TimeoutError:
             return
 
     async def _read(
-        self, node: Node, expected: Mapping[str, str], changes: AsyncIterator[pb.WatchSandboxesResponse]
+        self,
+        node: Node,
+        expected: Mapping[str, str],
+        changes: AsyncIterator[pb.WatchSandboxesResponse],
+        bound: asyncio.Timeout,
     ) -> None:
         seen: dict[str, pb.RuntimeSandbox] = {}
         synced = False
@@ -75,6 +79,7 @@ class Watch:
             if change.synced:
                 found = await self._reconciler.find(node, expected, seen)
                 await self._reconciler.put_right(node, found, seen, self._settings.orphan_grace_seconds)
+                self._come_back_for_orphans(node, bound)
                 synced = True
             elif change.HasField("egress_refusal"):
                 await self._refused(change.egress_refusal)
@@ -83,6 +88,11 @@ class Watch:
                 seen[change.sandbox.sandbox_id] = change.sandbox
                 if synced:
                     await self._observe(node, change.sandbox, before)
+
+    def _come_back_for_orphans(self, node: Node, bound: asyncio.Timeout) -> None:
+        end, planned = self._reconciler.next_grace_end(node, self._settings.orphan_grace_seconds), bound.when()
+        if end is not None and planned is not None:
+            bound.reschedule(min(end, planned))
 
     async def _refused(self, refusal: pb.EgressRefusal) -> None:
         if self._refusals is not None:

@@ -70,7 +70,7 @@ async def test_a_sandbox_without_a_record_is_deleted_after_the_grace(mesh: Mesh)
     driver = ProcessDriver(mesh.runtime)
     request = driver_pb2.CreateSandboxRequest(sandbox_id="sb_orphan", mesh_id="m", spec=pb.SandboxSpec(template="base"))
     await driver.create_sandbox(request)
-    async with mesh.allocator(orphan_grace_seconds=0.1, reconcile_seconds=0.1) as allocator:
+    async with mesh.allocator(orphan_grace_seconds=0.1, reconcile_seconds=3600) as allocator:
         kept = (await allocator.claim("one")).sandbox
         await until(lambda: "sb_orphan" not in mesh.runtime.processes)
         assert list(mesh.runtime.processes) == [kept.sandbox_id]
