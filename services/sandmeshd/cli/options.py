@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,8 @@ from typing import Annotated
 import typer
 
 from sandmeshd.cli.completion import complete_sandboxes, complete_templates
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 class Form(StrEnum):
@@ -100,3 +103,15 @@ def pairs(entries: list[str] | None, form: str = "NAME=VALUE") -> dict[str, str]
             raise typer.BadParameter(f"{entry!r} is not {form}")
         read[name] = value
     return read
+
+
+def read_span(text: str, option: str, more: str = "") -> int:
+    """Give the seconds of a time like 90s, 10m, 12h, 30d or 2w; `more` is said of what else may be stated.
+
+    Raises:
+        BadParameter: It is none.
+    """
+    found = re.fullmatch(r"(\d+)([smhdw])", text)
+    if found is None or int(found[1]) == 0:
+        raise typer.BadParameter(f"{option} {text!r} is no time like 30d, 12h or 90m{more}")
+    return int(found[1]) * _UNITS[found[2]]

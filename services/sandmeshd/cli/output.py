@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,8 +14,6 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from rich.table import Table
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def plain(message: Message) -> dict[str, Any]:
@@ -57,18 +54,6 @@ def age(since: Timestamp) -> str:
 def until_then(then: Timestamp) -> str:
     """Say how long it is until a time, shortly."""
     return span((then.ToDatetime(UTC) - datetime.now(UTC)).total_seconds())
-
-
-def read_span(text: str, option: str, more: str = "") -> int:
-    """Give the seconds of a time like 90s, 10m, 12h, 30d or 2w; `more` is said of what else may be stated.
-
-    Raises:
-        BadParameter: It is none.
-    """
-    found = re.fullmatch(r"(\d+)([smhdw])", text)
-    if found is None or int(found[1]) == 0:
-        raise typer.BadParameter(f"{option} {text!r} is no time like 30d, 12h or 90m{more}")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def span(seconds: float) -> str:

@@ -11,8 +11,8 @@ from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmeshd.cli.finding import SECONDS, connected
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
-from sandmeshd.cli.options import Answer, Form, Output, SandboxId, Shape
-from sandmeshd.cli.output import plain, print_json, print_table, read_span, until_then
+from sandmeshd.cli.options import Answer, Form, Output, SandboxId, Shape, read_span
+from sandmeshd.cli.output import plain, print_json, print_table, until_then
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(rich_markup_mode=None)

@@ -13,8 +13,8 @@ from sandmesh.errors import TokenNotFound
 from sandmeshd.cli.finding import SECONDS, connected
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
-from sandmeshd.cli.options import Answer, Form, Json, Output, Shape
-from sandmeshd.cli.output import age, plain, print_json, print_table, read_span, until_then
+from sandmeshd.cli.options import Answer, Form, Json, Output, Shape, read_span
+from sandmeshd.cli.output import age, plain, print_json, print_table, until_then
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(
