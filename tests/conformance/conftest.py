@@ -98,7 +98,7 @@ def prepared() -> None:
 
 
 async def _prepare() -> None:
-    paths = MeshPaths("suite-builds", default_state_directory(), default_runtime_directory())
+    paths = MeshPaths(f"suite-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     paths.make()
     async with open_driver(BubblewrapSettings(paths=paths)) as driver:
         async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):

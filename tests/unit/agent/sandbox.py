@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,7 @@ class Ground:
 
 async def prepare_ground() -> Ground:
     """Build the base template's environment and the agent's tree, unless they are there."""
-    paths = MeshPaths("test-agent", default_state_directory(), default_runtime_directory())
+    paths = MeshPaths(f"agent-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     paths.make()
     settings = BubblewrapSettings(paths=paths)
     view = await open_view(settings)
