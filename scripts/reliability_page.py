@@ -36,7 +36,8 @@ ended {ended}; commit {commits}.
 
 SOAK = """## Soak
 
-The same clients without any fault, for {minutes:.0f} minutes and {cycles:,} cycles; ended {ended}; commit {commit}.
+The same clients without any fault, {pace}, for {minutes:.0f} minutes and {cycles:,} cycles; ended {ended};
+commit {commit}.
 What each process holds is sampled {samples} times. Flat means that the average of the last quarter of the samples is
 not above that of the second quarter by more than {part:.0%} or {mib:g} MiB of memory (PSS), {fds:g} descriptors,
 {keys_part:.0%} or {keys:g} keys of a kind. This mesh remembers deleted sandboxes for a minute, so that what is kept of
@@ -139,6 +140,7 @@ def _soak(soak: dict[str, Any]) -> str:
         minutes=soak["seconds"] / 60, cycles=soak["cycles"], ended=soak["ended"], commit=soak["commit"],
         samples=len(samples), part=bounds.memory_part, mib=bounds.memory_mib, fds=bounds.descriptors,
         keys_part=bounds.keys_part, keys=bounds.keys,
+        pace=f"at most {soak['pace']:g} cycles a second" if soak["pace"] else "as fast as they can",
         errors=", ".join(f"{name} {count}" for name, count in soak["errors"].items()) or "none",
         left=len(soak["left"]) or "nothing",
     )  # fmt: skip

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.faults.campaign import Plan, run_round
-from tests.faults.soak import Bounds, Sample, soak, trends
+from tests.faults.soak import Bounds, Course, Sample, soak, trends
 from tests.faults.world import Shape
 from tests.leaks import mark_process
 
@@ -69,6 +69,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3 * 3600.0, help="begin no storm after so long")
     parser.add_argument("--soak-seconds", type=float, default=3600.0, help="how long the soak is; 0: none")
     parser.add_argument("--soak-cycles", type=int, default=1 << 40, help="it ends after so many cycles, too")
+    parser.add_argument("--soak-pace", type=float, default=4.0, help="the most cycles of it a second; 0: no bound")
     parser.add_argument("--soak-only", action="store_true", help="no storms")
     parser.add_argument("--out", type=Path, default=Path(".reliability"), help="where results are kept")
     return parser.parse_args()
@@ -98,7 +99,8 @@ def _soak(told: argparse.Namespace) -> None:
         return
     with _Folder() as folder:
         every = max(1.0, told.soak_seconds / 120)
-        _keep(kept, asyncio.run(soak(folder, told.soak_cycles, told.soak_seconds, every, _say)).as_dict())
+        course = Course(told.soak_cycles, told.soak_seconds, every, pace=told.soak_pace)
+        _keep(kept, {"pace": told.soak_pace, **asyncio.run(soak(folder, course, _say)).as_dict()})
 
 
 class _Folder:

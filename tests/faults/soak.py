@@ -68,27 +68,46 @@ class Trend:
     flat: bool
 
 
-async def soak(
-    folder: Path, cycles: int, seconds: float, every: float, say: Callable[[str], None] = print, clients: int = 4
-) -> Soaked:
+@dataclass(frozen=True)
+class Course:
+    """How a soak goes."""
+
+    cycles: int
+    seconds: float
+    every: float
+    """Seconds between samples."""
+    clients: int = 4
+    pace: float = 0.0
+    """The most cycles a second, so that what is remembered of them for a while does not grow with a machine that has
+    more time for them; 0: as many as it can.
+    """
+
+
+async def soak(folder: Path, course: Course, say: Callable[[str], None] = print) -> Soaked:
     """Run cycles until there are enough or the time is over, and sample all the while."""
     remembered = {"SANDMESH_EVENT_SECONDS": str(REMEMBERED_SECONDS)}
     async with open_world(folder, shape=Shape(services=1, nodes=2), environment=remembered) as world:
         work = Workload(world.addresses, lines=200)
-        await work.run(clients, 4 * clients)
+        await work.run(course.clients, 4 * course.clients)
         idle = len(world.runtime.inside())
         soaked, began, calm = Soaked(), time.monotonic(), asyncio.Event()
-        running = asyncio.create_task(work.run(clients, cycles, until=calm))
-        while not running.done() and time.monotonic() - began < seconds:
-            await asyncio.wait([running], timeout=every)
+        running = asyncio.create_task(_at_pace(work, course, calm))
+        while not running.done() and time.monotonic() - began < course.seconds:
+            await asyncio.wait([running], timeout=course.every)
             soaked.samples.append(await _sample(world, time.monotonic() - began, len(work.account.cycles)))
-            say(_line(soaked.samples[-1], cycles))
+            say(_line(soaked.samples[-1], course.cycles))
         calm.set()
         await running
         soaked.seconds, soaked.cycles = round(time.monotonic() - began, 1), len(work.account.cycles)
         soaked.errors, soaked.wrong_output = dict(work.account.errors()), work.account.wrong
         soaked.left = await wait_until_clean(world, idle)
         return soaked
+
+
+async def _at_pace(work: Workload, course: Course, calm: asyncio.Event) -> None:
+    await work.run(
+        course.clients, course.cycles, until=calm, pause=course.clients / course.pace if course.pace else 0.0
+    )
 
 
 def _line(sample: Sample, cycles: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.soak import Bounds, Sample, soak, trends
+from tests.faults.soak import Bounds, Course, Sample, soak, trends
 
 # A short run is all warming up: a process may grow by what it imports late and what its allocator keeps.
 SHORT = Bounds(memory_mib=12.0, descriptors=6.0, keys=200.0)
@@ -14,7 +14,7 @@ SHORT = Bounds(memory_mib=12.0, descriptors=6.0, keys=200.0)
 
 @pytest.mark.timeout(300)
 async def test_a_few_hundred_cycles_leave_memory_descriptors_and_keys_as_they_were(tmp_path: Path) -> None:
-    soaked = await soak(tmp_path, cycles=300, seconds=60.0, every=1.0)
+    soaked = await soak(tmp_path, Course(cycles=300, seconds=60.0, every=1.0))
     assert not soaked.errors
     assert not soaked.wrong_output
     assert not [trend for trend in trends(soaked.samples, SHORT) if not trend.flat]

@@ -69,15 +69,20 @@ class Workload:
         self._addresses = addresses
         self._lines = lines
 
-    async def run(self, clients: int, cycles: int, until: asyncio.Event | None = None) -> None:
-        """Have `clients` tasks run `cycles` cycles in all, or fewer where `until` is set before."""
-        left = iter(range(cycles))
-        await asyncio.gather(*(self._client(number, left, until) for number in range(clients)))
+    async def run(self, clients: int, cycles: int, until: asyncio.Event | None = None, pause: float = 0.0) -> None:
+        """Have `clients` tasks run `cycles` cycles in all, or fewer where `until` is set before.
 
-    async def _client(self, number: int, left: object, until: asyncio.Event | None) -> None:
+        Each begins its cycles at least `pause` seconds apart.
+        """
+        left = iter(range(cycles))
+        await asyncio.gather(*(self._client(number, left, until, pause) for number in range(clients)))
+
+    async def _client(self, number: int, left: object, until: asyncio.Event | None, pause: float) -> None:
         address = self._addresses(number)
         while next(left, None) is not None and not (until is not None and until.is_set()):  # type: ignore[call-overload]
+            begins_next = time.monotonic() + pause
             await self._cycle(address)
+            await asyncio.sleep(max(0.0, begins_next - time.monotonic()))
 
     async def _cycle(self, address: str) -> None:
         began, created, error, detail = time.monotonic(), None, "", ""

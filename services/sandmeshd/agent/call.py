@@ -130,9 +130,13 @@ class Call:
         """Say whether a call that was stopped has no room: its end does not wait for who does not read."""
         return self.stop_reason is not None and not self._dropping and self.log.room < size
 
+    def has_room(self, size: int) -> bool:
+        """Say whether a content block of so many bytes can be kept now."""
+        return self._dropping or self.log.empty or self.log.room >= size or self.stop_reason is not None
+
     async def content(self, block: bytes) -> None:
         """Keep a content block, once there is room. One that is larger than the window goes alone."""
-        while not (self._dropping or self.log.empty or self.log.room >= len(block) or self.stop_reason is not None):
+        while not self.has_room(len(block)):
             await self.roomier()
         if self._is_late(len(block)):
             self._over_limit += len(block)

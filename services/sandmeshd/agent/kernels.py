@@ -147,11 +147,15 @@ class Kernel:
                 await pipe.drain(call)
 
     async def _place(self, call: Call, kind: int, payload: bytes) -> None:
+        # Nothing else runs until a block that has room is kept: its place is sure, and the kernel goes on meanwhile.
+        early = kind == frames.BLOCK_WAITS and call.has_room(len(payload))
+        if early:
+            self.send(frames.GO_ON)
         if kind == frames.ASK:
             call.ask_input(payload)
         elif kind != frames.SYNC and is_block(payload):
             await call.content(payload)
-        if kind in _WAITING:
+        if kind in _WAITING and not early:
             self.send(frames.GO_ON)
 
     async def _frame(self) -> tuple[int, bytes] | None:
