@@ -200,10 +200,12 @@ class Kernel:
 def is_block(payload: bytes) -> bool:
     """Say whether bytes are a content block: one JSON object with a type."""
     try:
-        block = _DECODER.decode(payload.decode())
+        text = payload.decode()
+        block, end = _DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(block, dict) and isinstance(cast("dict[str, object]", block).get("type"), str)
+    whole = end == len(text) and isinstance(block, dict)
+    return whole and isinstance(cast("dict[str, object]", block).get("type"), str)
 
 
 async def open_kernel(processes: Processes, cwd: str) -> Kernel:

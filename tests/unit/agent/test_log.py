@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -124,3 +125,12 @@ def test_what_was_acknowledged_is_not_there_for_who_asks_from_the_start() -> Non
     assert log.has_after(Place(0))
     log.acknowledge(1)
     assert not log.has_after(Place(0))
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_383, 16_384, 70_000])
+def test_an_event_of_any_size_reads_back_as_a_batch_of_it(size: int) -> None:
+    log = EventLog(LARGEST_WINDOW)
+    event = pb.CallEvent(content=pb.Content(json=bytes(size)))
+    log.append(event, size)
+    (piece,), _ = log.after(Place(0), LARGEST_WINDOW)
+    assert piece == pb.CallEventBatch(events=[event]).SerializeToString()
