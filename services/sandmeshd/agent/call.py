@@ -138,6 +138,10 @@ class Call:
         """Keep a content block, once there is room. One that is larger than the window goes alone."""
         while not self.has_room(len(block)):
             await self.roomier()
+        self.keep(block)
+
+    def keep(self, block: bytes) -> None:
+        """Keep a content block that there is room for."""
         if self._is_late(len(block)):
             self._over_limit += len(block)
             return

@@ -9,6 +9,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
@@ -35,6 +36,10 @@ def _refuse_constant(name: str) -> object:
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
+def _take_nothing(_kind: int, _payload: bytes) -> bool:
+    return False
+
+
 class _Channel(asyncio.Protocol):
     """The frames of a kernel. What it sends is not to be trusted: one that breaks the form is cut off."""
 
@@ -45,6 +50,8 @@ class _Channel(asyncio.Protocol):
         self.undrained = False
         """Whether something came since the output before it was last looked for."""
         self.news: asyncio.Future[None] | None = None
+        self.take: Callable[[int, bytes], bool] = _take_nothing
+        """Asked for a frame that is waited for and has none before it: whether it was acted on at once."""
         self._buffer = bytearray()
         self._unread = 0
 
@@ -66,14 +73,20 @@ class _Channel(asyncio.Protocol):
                 return
             if len(self._buffer) < end:
                 break
-            self.frames.append((kind, bytes(memoryview(self._buffer)[frames.HEADER.size : end])))
-            self._unread += length + 64
+            payload = bytes(memoryview(self._buffer)[frames.HEADER.size : end])
             del self._buffer[:end]
+            if not (self._awaited and self.take(kind, payload)):
+                self.frames.append((kind, payload))
+                self._unread += length + 64
         if self._unread > _MOST_UNREAD and self.transport is not None:
             self.transport.pause_reading()
         if self.frames:
             self.undrained = True
             self.wake()
+
+    @property
+    def _awaited(self) -> bool:
+        return not self.frames and self.news is not None and not self.news.done()
 
     def next(self) -> tuple[int, bytes]:
         """Take the oldest frame."""
@@ -126,6 +139,7 @@ class Kernel:
         """Give a cell's output, in its order, to its call. Returns: END's payload, None if the kernel died."""
         for pipe in self._pipes:
             pipe.give_to(call)
+        self._channel.take = partial(self._take, call)
         try:
             while True:
                 frame = await self._frame()
@@ -134,8 +148,18 @@ class Kernel:
                     return frame[1] if frame else None
                 await self._place(call, *frame)
         finally:
+            self._channel.take = _take_nothing
             for pipe in self._pipes:
                 pipe.give_to(None)
+
+    def _take(self, call: Call, kind: int, payload: bytes) -> bool:
+        """Keep a block that nothing has to be waited for: the kernel, which waits, goes on before it is looked at."""
+        if kind != frames.BLOCK_WAITS or not call.has_room(len(payload)) or self._written.poll(0):
+            return False
+        self.send(frames.GO_ON)
+        if is_block(payload):
+            call.keep(payload)
+        return True
 
     async def _drain(self, call: Call) -> None:
         """Read the output that was written before what came last. Frames that came together have it before them all."""
@@ -147,15 +171,11 @@ class Kernel:
                 await pipe.drain(call)
 
     async def _place(self, call: Call, kind: int, payload: bytes) -> None:
-        # Nothing else runs until a block that has room is kept: its place is sure, and the kernel goes on meanwhile.
-        early = kind == frames.BLOCK_WAITS and call.has_room(len(payload))
-        if early:
-            self.send(frames.GO_ON)
         if kind == frames.ASK:
             call.ask_input(payload)
         elif kind != frames.SYNC and is_block(payload):
             await call.content(payload)
-        if kind in _WAITING and not early:
+        if kind in _WAITING:
             self.send(frames.GO_ON)
 
     async def _frame(self) -> tuple[int, bytes] | None:

@@ -65,6 +65,26 @@ async def test_streams_and_displays_keep_the_order_in_which_they_were_written(cl
     assert order == [b"one\n", b"two\n", b"three\n", b"'four'", b"five\n"]
 
 
+async def test_more_displays_than_fit_and_what_is_written_between_them_keep_their_order(client: Client) -> None:
+    code = """
+        import os
+        from IPython.display import publish_display_data as show
+        for n in range(1500):
+            show({'text/plain': f'shown {n} '})
+            if n % 7 == 0:
+                _ = os.write(1, f'written {n} '.encode())
+            if n % 50 == 0:
+                print(f'printed {n} ')
+    """
+    ended = await start(client, code, window_bytes=64 << 10).end()
+    pieces = [event.output.data.decode() or json.loads(event.content.json)["text"] for event in ended.events[1:-1]]
+    wanted = [
+        f"shown {n} " + (f"written {n} " if n % 7 == 0 else "") + (f"printed {n} \n" if n % 50 == 0 else "")
+        for n in range(1500)
+    ]
+    assert "".join(pieces) == "".join(wanted)
+
+
 async def test_an_exception_is_a_plain_traceback_and_an_error(client: Client) -> None:
     ended = await run(client, "1/0")
     assert ended.result.is_error
