@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from . import leaks, needs
+from .kernel_log import KernelLog
 from .parts import PartsTable
 from .s3 import s3_server
 
@@ -15,6 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Add what watches the run."""
     config.pluginmanager.register(needs, "sandmesh-needs")
     config.pluginmanager.register(PartsTable(), "sandmesh-parts")
+    config.pluginmanager.register(KernelLog(), "sandmesh-kernel-log")
 
 
 @pytest.fixture(scope="session", autouse=True)
