@@ -1,8 +1,10 @@
-"""An engine that ends while the docker driver serves, and comes back."""
+"""An engine that ends and comes back, that serves two nodes of a mesh, and whose containers an operator removes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from urllib.parse import quote
 
 import pytest
 
@@ -12,9 +14,11 @@ from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.conformance.ending import watched
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.docker.app import open_driver
+from sandmeshd.drivers.docker.posture import MESH, container_name
 from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
-from tests.engine import Daemon
+from tests.engine import Daemon, ask
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 PATIENCE_SECONDS = 60.0
@@ -25,8 +29,24 @@ def _wanted(paths: MeshPaths, sandbox_id: str) -> pb.CreateSandboxRequest:
     return pb.CreateSandboxRequest(sandbox_id=sandbox_id, mesh_id=paths.mesh_id, spec=spec)
 
 
-async def test_an_engine_that_ends_is_told_and_one_that_comes_back_is_used_again(
-    paths: MeshPaths, served: tuple[str, Daemon | None]
+async def _listed(driver: Driver, paths: MeshPaths) -> list[tuple[str, bool]]:
+    found = await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=paths.mesh_id))
+    return [(one.sandbox_id, one.state == pb.RUNTIME_STATE_RUNNING) for one in found.sandboxes]
+
+
+async def _delete(driver: Driver, *ids: str) -> None:
+    for sandbox_id in ids:
+        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
+
+
+def _volumes(url: str, paths: MeshPaths) -> list[str]:
+    filters = quote(json.dumps({"label": [f"{MESH}={paths.mesh_id}"]}))
+    return [one["Name"] for one in ask(url, f"/volumes?filters={filters}")["Volumes"] or ()]
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+async def test_an_engine_that_goes_away_is_told_and_one_that_comes_back_is_used_again(
+    paths: MeshPaths, served: tuple[str, Daemon | None], how: str
 ) -> None:
     url, daemon = served
     if daemon is None:
@@ -36,7 +56,7 @@ async def test_an_engine_that_ends_is_told_and_one_that_comes_back_is_used_again
         async with watched(driver, paths.mesh_id) as changes:
             while not (await anext(changes)).synced:
                 pass
-            await asyncio.to_thread(daemon.end)
+            await asyncio.to_thread(daemon.end if how == "ends" else daemon.kill)
             try:
                 with pytest.raises(RuntimeUnavailable, match="does not answer"):
                     await driver.create_sandbox(_wanted(paths, "sb_while"))
@@ -46,7 +66,34 @@ async def test_an_engine_that_ends_is_told_and_one_that_comes_back_is_used_again
                 pass
         made = await driver.create_sandbox(_wanted(paths, "sb_after"))
         assert await evaluate(made.sandbox, "print(6 * 7)") == 42
-        for sandbox_id in ("sb_before", "sb_while", "sb_after"):
-            await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
-        left = await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=paths.mesh_id))
-        assert not left.sandboxes
+        await _delete(driver, "sb_before", "sb_while", "sb_after")
+        assert await _listed(driver, paths) == []
+
+
+async def test_two_nodes_of_a_mesh_on_one_engine_leave_each_other_alone(paths: MeshPaths, engine: str) -> None:
+    of_each = [DockerSettings(paths=paths.of_node(name), node_id=name, url=engine) for name in ("one", "two")]
+    for settings in of_each:
+        settings.paths.make()
+    async with open_driver(of_each[0]) as first, open_driver(of_each[1]) as second:
+        await first.create_sandbox(_wanted(paths, "sb_first"))
+        await second.create_sandbox(_wanted(paths, "sb_second"))
+        assert await _listed(first, paths) == [("sb_first", True)]
+        assert await _listed(second, paths) == [("sb_second", True)]
+        await _delete(first, "sb_first")
+        await _delete(second, "sb_second")
+
+
+async def test_the_volume_of_a_container_that_an_operator_removed_goes_too(paths: MeshPaths, engine: str) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS), open_driver(DockerSettings(paths=paths, url=engine)) as driver:
+        await driver.create_sandbox(_wanted(paths, "sb_removed"))
+        async with watched(driver, paths.mesh_id) as changes:
+            while not (await anext(changes)).synced:
+                pass
+            name = container_name(paths.mesh_id, "sb_removed")
+            assert len(_volumes(engine, paths)) == 1
+            await asyncio.to_thread(ask, engine, f"/containers/{name}?force=1", "DELETE")
+            while (await anext(changes)).sandbox.state != pb.RUNTIME_STATE_ENDED:
+                pass
+        while _volumes(engine, paths):  # noqa: ASYNC110 - what removes it runs by itself, and tells nobody
+            await asyncio.sleep(0.05)
+        await _delete(driver, "sb_removed")

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from sandmesh.errors import InternalError
+from sandmesh.errors import InternalError, SandboxStartFailed
+from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.docker.engine import Engine, open_engine
+from sandmeshd.drivers.docker.following import Follower
+from sandmeshd.drivers.docker.posture import SANDBOX
+from sandmeshd.runtime.paths import MeshPaths
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
@@ -20,6 +28,12 @@ async def _refusing(folder: Path, status: int) -> AsyncGenerator[Engine]:
             return web.json_response({"ApiVersion": "1.41"})
         return web.json_response({"message": "refused"}, status=status)
 
+    async with _answering(folder, answer) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def _answering(folder: Path, answer: Answer) -> AsyncGenerator[Engine]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
@@ -48,3 +62,43 @@ async def test_what_the_engine_fails_at_is_told_in_its_words(tmp_path: Path) -> 
     async with _refusing(tmp_path, 500) as engine:
         with pytest.raises(InternalError, match="refused"):
             await engine.log("sandmesh-unit-sb_1")
+
+
+async def test_what_was_accepted_and_does_not_start_is_no_wrong_request_of_the_caller(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/start"):
+            return web.json_response({"message": "a hook failed"}, status=400)
+        return web.json_response({"ApiVersion": "1.41", "Id": "made"})
+
+    async with _answering(tmp_path, answer) as engine:
+        with pytest.raises(SandboxStartFailed, match="a hook failed"):
+            await engine.start("sandmesh-unit-sb_1", {})
+
+
+async def test_events_that_broke_off_in_the_middle_are_asked_for_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if not request.path.endswith("/events"):
+            return web.json_response({"ApiVersion": "1.41"} if request.path == "/version" else [])
+        asked.append(request.query["since"])
+        told = web.StreamResponse()
+        await told.prepare(request)
+        if len(asked) == 1:
+            await told.write(b'{"Action": "di')
+            assert request.transport is not None
+            request.transport.abort()
+        else:
+            await told.write(json.dumps({"Action": "die", "Actor": {"Attributes": {SANDBOX: "sb_1"}}}).encode() + b"\n")
+        return told
+
+    async with _answering(tmp_path, answer) as engine:
+        follower = Follower(engine, ["a=b"], Folders(MeshPaths("unit", tmp_path, tmp_path)))
+        following = asyncio.create_task(follower.follow())
+        with follower.watching() as changes, follower.end_of("sb_1") as ended:
+            async with asyncio.timeout(30), aclosing(changes.follow()) as ids:
+                assert await anext(ids) == "sb_1"
+            assert ended.is_set()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    assert asked[0] < asked[1]

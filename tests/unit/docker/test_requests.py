@@ -35,6 +35,10 @@ def _config(settings: DockerSettings, **limits: int) -> dict[str, Any]:
     return container_config(settings, folder, spec, "image", trusts=False)
 
 
+def _volumes(host: dict[str, Any]) -> list[dict[str, Any]]:
+    return [mount for mount in host["Mounts"] if mount["Type"] == "volume"]
+
+
 def test_a_container_has_no_network_no_writable_root_and_four_capabilities_to_begin_with(
     settings: DockerSettings,
 ) -> None:
@@ -48,7 +52,7 @@ def test_a_container_has_no_network_no_writable_root_and_four_capabilities_to_be
 
 def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket(settings: DockerSettings) -> None:
     mounts = _config(settings)["HostConfig"]["Mounts"]
-    sources = [mount["Source"] for mount in mounts]
+    sources = [mount["Source"] for mount in mounts if mount["Type"] == "bind"]
     assert sources == [str(Folders(settings.paths).folder("sb_1").sockets)]
 
 
@@ -75,10 +79,15 @@ def test_limits_are_the_engines_and_swap_adds_nothing(settings: DockerSettings) 
 
 
 def test_a_workspace_whose_size_is_limited_is_in_memory_and_no_volume(settings: DockerSettings) -> None:
-    limited = _config(settings, disk_bytes=16 * MEBIBYTE)
-    files = limited["HostConfig"]["Tmpfs"]
-    assert f"size={16 * MEBIBYTE}" in files["/workspace"]
-    assert (limited["Volumes"], _config(settings)["Volumes"]) == ({}, {"/workspace": {}})
+    limited = _config(settings, disk_bytes=16 * MEBIBYTE)["HostConfig"]
+    assert f"size={16 * MEBIBYTE}" in limited["Tmpfs"]["/workspace"]
+    assert not _volumes(limited)
+
+
+def test_a_volume_has_no_name_and_the_labels_of_its_mesh_node_and_sandbox(settings: DockerSettings) -> None:
+    (volume,) = _volumes(_config(settings)["HostConfig"])
+    labels = {"dev.sandmesh.mesh": "unit", "dev.sandmesh.node": "local", "dev.sandmesh.sandbox": "sb_1"}
+    assert volume == {"Type": "volume", "Target": "/workspace", "VolumeOptions": {"Labels": labels}}
 
 
 @pytest.mark.parametrize("name", ["memory_bytes", "cpu_millis", "pids"])

@@ -29,7 +29,7 @@ from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.images import Images
 from sandmeshd.drivers.docker.observing import seen, state_of
-from sandmeshd.drivers.docker.posture import MESH, SANDBOX, container_config, container_name
+from sandmeshd.drivers.docker.posture import SANDBOX, container_config, container_name, of_node
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.docker.starting import Plan, Starter
 from sandmeshd.drivers.offered import check_settings
@@ -47,12 +47,12 @@ class DockerDriver:
         self._images = images
         self._user_filter = user_filter
         self._folders = Folders(settings.paths)
-        self._follower = Follower(engine, settings.paths.mesh_id)
+        self._follower = Follower(engine, of_node(settings), self._folders)
         self._starter = Starter(settings, engine, self._follower)
         self._locks = KeyedLocks()
         self._held: dict[str, int] = {}
         self._able: Mapping[str, str] = {}
-        self._following: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Say what the driver is and can do."""
@@ -162,7 +162,7 @@ class DockerDriver:
     async def _list(self, mesh_id: str) -> list[pb.RuntimeSandbox]:
         if mesh_id != self._settings.paths.mesh_id:
             return []
-        listed = await self._engine.list(f"{MESH}={mesh_id}")
+        listed = await self._engine.list(*of_node(self._settings))
         ids = {container["Labels"][SANDBOX] for container in listed}
         ids |= {folder.sandbox_id for folder in self._folders.all()}
         found = [await self._look(self._folders.folder(name)) for name in sorted(ids)]
@@ -247,7 +247,7 @@ class DockerDriver:
     async def adopt(self) -> None:
         """Follow the engine's events, and finish removals that were begun."""
         await asyncio.to_thread(finish_removals, self._folders)
-        self._following = asyncio.create_task(self._follower.follow())
+        self._tasks = [asyncio.create_task(self._follower.follow()), asyncio.create_task(self._follower.tidy())]
 
     async def close(self) -> None:
         """Let go of the sandboxes; those that end with the driver are deleted."""
@@ -255,9 +255,9 @@ class DockerDriver:
             if self._settings.ends_with_driver:
                 await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
         finally:
-            if self._following is not None:
-                self._following.cancel()
-                await asyncio.gather(self._following, return_exceptions=True)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _refuse_snapshot() -> NoReturn:

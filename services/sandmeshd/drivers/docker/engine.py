@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from aiodocker import Docker, DockerError
+from aiodocker.volumes import DockerVolume
+from aiohttp import ClientError
 
-from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable
+from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable, SandboxStartFailed
 
 T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
@@ -32,6 +34,9 @@ def told(url: str) -> Generator[None]:
     except TimeoutError:
         fix = "look at the engine's log; restart it"
         raise RuntimeUnavailable(f"the engine at {url} does not answer in time: {fix}", {"fix": fix}) from None
+    except (ClientError, OSError) as error:
+        # It went away as it answered.
+        raise _meant(DockerError(NO_ENGINE, str(error)), url) from None
     except DockerError as error:
         if error.status in (NOT_FOUND, CONFLICT):
             raise
@@ -111,21 +116,43 @@ class Engine:
                     return None
                 raise
 
-    async def list(self, label: str) -> list[Mapping[str, Any]]:
-        """Give the containers with a label, ended ones too: id and labels."""
+    async def list(self, *labels: str) -> list[Mapping[str, Any]]:
+        """Give the containers with all of some labels, ended ones too: id, labels and state."""
         with told(self.url):
-            found = await self.docker.containers.list(all=True, filters={"label": [label]})
-        return [{"Id": container.id, "Labels": container["Labels"]} for container in found]
+            found = await self.docker.containers.list(all=True, filters={"label": list(labels)})
+        return [{name: container[name] for name in ("Id", "Labels", "State")} for container in found]
+
+    async def remove_unused_volumes(self, *labels: str) -> Sequence[str]:
+        """Remove the volumes with all of some labels that no container has. Returns: their names."""
+        wanted = {"label": list(labels), "dangling": ["true"]}
+        with told(self.url):
+            # An engine gives null where it has none.
+            found: list[dict[str, Any]] | None = (await self.docker.volumes.list(filters=wanted))["Volumes"]
+            names = [str(volume["Name"]) for volume in found or ()]
+            for name in names:
+                try:
+                    await _volume(self.docker, name).delete()
+                except DockerError as error:
+                    # The engine itself removes it, or a container is being made with it.
+                    if error.status not in (NOT_FOUND, CONFLICT):
+                        raise
+        return names
 
     async def start(self, name: str, config: dict[str, Any]) -> None:
         """Make a container and start it.
 
         Raises:
             DockerError: The image is not there, or the name is taken.
+            SandboxStartFailed: It was made, and did not start.
         """
         with told(self.url):
             container = await whole(self.docker.containers.create(config, name=name))
-            await whole(container.start())
+        try:
+            with told(self.url):
+                await whole(container.start())
+        except (InvalidArgument, InternalError) as error:
+            # What was asked for was accepted before; engines blame whoever asks when a process ends as it starts.
+            raise SandboxStartFailed(f"{name} could not be started: {error.message}") from None
 
     async def remove(self, name: str) -> None:
         """Remove a container with its volumes; return when it is gone. One that is not there is fine."""
@@ -171,6 +198,10 @@ class Engine:
 
     def _container(self, name: str) -> Any:
         return self.docker.containers.container(name)
+
+
+def _volume(docker: Any, name: str) -> Any:
+    return cast("Any", DockerVolume)(docker, name)
 
 
 async def whole(work: Coroutine[Any, Any, T]) -> T:

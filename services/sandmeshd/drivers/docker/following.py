@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import structlog
 from aiodocker import DockerError
 
+from sandmesh.errors import SandmeshError
+from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.changes import Watched
 from sandmeshd.drivers.docker.engine import Engine
-from sandmeshd.drivers.docker.posture import MESH, SANDBOX
+from sandmeshd.drivers.docker.posture import SANDBOX
 
-EVENTS = ("start", "die", "pause", "unpause", "destroy")
+EVENTS = ("create", "start", "die", "pause", "unpause", "destroy")
 AGAIN_SECONDS = 1.0
+TIDY_SECONDS = 1.0
+ENDED = ("exited", "dead")
 
 log = structlog.get_logger()
 
 
 class Follower(Watched):
-    """What happens to a mesh's containers, as the engine tells it."""
+    """What happens to the containers with some labels, as the engine tells it."""
 
-    def __init__(self, engine: Engine, mesh_id: str) -> None:
+    def __init__(self, engine: Engine, labels: Sequence[str], folders: Folders) -> None:
         super().__init__()
         self._engine = engine
-        self._mesh_id = mesh_id
+        self._labels = labels
+        self._folders = folders
         self._ends: dict[str, asyncio.Event] = {}
+        self._untidy = asyncio.Event()
+        self._untidy.set()
 
     @contextmanager
     def end_of(self, sandbox_id: str) -> Generator[asyncio.Event]:
@@ -41,20 +49,23 @@ class Follower(Watched):
 
     async def follow(self) -> None:
         """Take events for ever; an engine that went away is asked again, and all that changed meanwhile is told."""
+        since = time.time()
         while True:
             try:
-                await self._take()
-            except (DockerError, OSError, TimeoutError) as error:
+                await self._take(since)
+            except Exception as error:
+                # One that was killed breaks off in the middle of what it says.
                 log.warning("the engine's events ended; they are asked for again", reason=str(error))
             await asyncio.sleep(AGAIN_SECONDS)
+            # What happens between the look and the next events is among those.
+            since = time.time()
             await self._missed()
 
-    async def _take(self) -> None:
-        label = f"{MESH}={self._mesh_id}"
-        wanted = json.dumps({"type": ["container"], "label": [label], "event": list(EVENTS)})
+    async def _take(self, since: float) -> None:
+        wanted = json.dumps({"type": ["container"], "label": list(self._labels), "event": list(EVENTS)})
         events: Any = self._engine.docker.events
         heard = events.subscribe(create_task=False)
-        reading = asyncio.create_task(events.run(filters=wanted))
+        reading = asyncio.create_task(events.run(filters=wanted, since=f"{since:.6f}"))
         try:
             while (event := await heard.get()) is not None:
                 self._note(event["Action"], event["Actor"]["Attributes"].get(SANDBOX, ""))
@@ -66,16 +77,37 @@ class Follower(Watched):
     def _note(self, action: str, sandbox_id: str) -> None:
         if action == "die" and sandbox_id in self._ends:
             self._ends[sandbox_id].set()
-        # A start is told when the agent listens.
-        if action != "start":
+        if action == "destroy":
+            self._untidy.set()
+        # A start is told when the agent listens; but what nobody here starts was asked for by a driver that was killed.
+        if action not in ("create", "start") or sandbox_id not in self._ends:
             self.changed(sandbox_id)
 
     async def _missed(self) -> None:
         try:
-            found = await self._engine.list(f"{MESH}={self._mesh_id}")
+            found = await self._engine.list(*self._labels)
         except Exception as error:
             # It may still be away: then it is asked again.
             log.debug("the engine does not answer yet", reason=str(error))
             return
         for container in found:
-            self.changed(container["Labels"][SANDBOX])
+            sandbox_id = container["Labels"][SANDBOX]
+            if container["State"] in ENDED and sandbox_id in self._ends:
+                self._ends[sandbox_id].set()
+            self.changed(sandbox_id)
+        for folder in self._folders.all():
+            self.changed(folder.sandbox_id)
+        self._untidy.set()
+
+    async def tidy(self) -> None:
+        """Remove volumes whose container is gone, whoever removed it: an engine that died may have left some."""
+        while True:
+            await self._untidy.wait()
+            self._untidy.clear()
+            try:
+                for name in await self._engine.remove_unused_volumes(*self._labels):
+                    log.info("a volume without a container is removed", volume=name)
+            except (SandmeshError, DockerError) as error:
+                # When the engine is back it is looked again.
+                log.debug("volumes could not be looked for", reason=str(error))
+            await asyncio.sleep(TIDY_SECONDS)

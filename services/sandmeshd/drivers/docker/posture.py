@@ -16,8 +16,10 @@ from sandmeshd.drivers.granting import granted
 AGENT_DIRECTORY = "/run/sandmesh/agent"
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
-MESH, SANDBOX, TEMPLATE, STATE = (f"dev.sandmesh.{name}" for name in ("mesh", "sandbox", "template", "state"))
-"""The labels of a container."""
+MESH, NODE, SANDBOX, TEMPLATE, STATE = (
+    f"dev.sandmesh.{name}" for name in ("mesh", "node", "sandbox", "template", "state")
+)
+"""The labels of a container; its volume has the first three."""
 
 OWN_BYTES = 96 << 20
 """What agent and zygote may take beside the memory that user code was granted."""
@@ -30,6 +32,11 @@ def container_name(mesh_id: str, sandbox_id: str) -> str:
     return f"sandmesh-{mesh_id}-{sandbox_id}"
 
 
+def of_node(settings: DockerSettings) -> list[str]:
+    """Give the labels of all that is a node's, as filters: an engine may serve several nodes of a mesh."""
+    return [f"{MESH}={settings.paths.mesh_id}", f"{NODE}={settings.node_id}"]
+
+
 def container_config(
     settings: DockerSettings, folder: Folder, spec: sandbox_pb2.SandboxSpec, image: str, trusts: bool
 ) -> dict[str, Any]:
@@ -39,15 +46,13 @@ def container_config(
         "Hostname": "sandbox",
         # What begins as uid 0 leaves it before it reads anything, and keeps three capabilities.
         "User": "0:0",
-        "Labels": {
-            MESH: settings.paths.mesh_id,
-            SANDBOX: folder.sandbox_id,
-            TEMPLATE: spec.template,
-            STATE: str(settings.paths.state),
-        },
-        "Volumes": {} if spec.limits.disk_bytes else {WORKSPACE: {}},
+        "Labels": {**_owner(settings, folder), TEMPLATE: spec.template, STATE: str(settings.paths.state)},
         "HostConfig": {**_walls(), **_limits(spec.limits), **_files(settings, folder, spec.limits, trusts)},
     }
+
+
+def _owner(settings: DockerSettings, folder: Folder) -> dict[str, str]:
+    return {MESH: settings.paths.mesh_id, NODE: settings.node_id, SANDBOX: folder.sandbox_id}
 
 
 def _walls() -> dict[str, Any]:
@@ -83,9 +88,13 @@ def _files(settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits,
         "/tmp": f"rw,exec,nosuid,nodev,size={size},mode=1777",  # noqa: S108 - inside
         HOME: f"rw,exec,nosuid,nodev,size={size},{owned}",
     }
+    mounts = [_bound(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
     if disk:
         memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owned}"
-    mounts = [_bound(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
+    else:
+        # Without a name it goes with its container; by its labels it is found where an engine died in between.
+        options = {"Labels": _owner(settings, folder)}
+        mounts.append({"Type": "volume", "Target": WORKSPACE, "VolumeOptions": options})
     if trusts and BUNDLE.exists():
         mounts.append(_bound(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
     mounts += [_bound(str(real), place, read_only=True) for real, place in granted(settings.readonly_mounts)]

@@ -99,7 +99,7 @@ class Starter:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
                 while not (line := _read(ready)).endswith(b"\n"):
-                    if ended.is_set():
+                    if ended.is_set() and not await self._runs(plan, ended):
                         raise await self._failed(plan, "its agent ended at once")
                     # No event of the host tells of it under every runtime.
                     await asyncio.sleep(POLL_SECONDS)
@@ -109,6 +109,12 @@ class Starter:
         answer = cast("dict[str, object]", json.loads(line))
         if answer.get("ready") is not True:
             raise await self._failed(plan, str(answer.get("error")))
+
+    async def _runs(self, plan: Plan, ended: asyncio.Event) -> bool:
+        """Say whether it runs all the same: what ended may be another of its name, that was half made before it."""
+        ended.clear()
+        container = await self._engine.look(plan.name)
+        return container is not None and container["State"]["Running"] is True
 
     async def _failed(self, plan: Plan, why: str) -> SandboxStartFailed:
         log = (await self._engine.log(plan.name))[-TAIL_BYTES:].decode("utf-8", "replace").strip()
