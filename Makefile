@@ -30,14 +30,15 @@ faults: set-up-dev
 	@$(MAKE) reliability
 
 # Storms of 10,000 cycles and an hour's soak, and the page that tells of them; what ended early goes on where it was.
-# RELIABILITY="--cycles 2000 --soak-seconds 600" makes it shorter; results are kept in .reliability.
+# RELIABILITY="--cycles 2000 --soak-seconds 600" makes it shorter, and "--runtime docker" strikes an engine of its own
+# and its containers (root, with what docker-tests needs); results are kept in .reliability.
 reliability: set-up-dev
 	@$(VENV)/python -m tests.faults.reliability $(RELIABILITY)
 	@$(VENV)/python scripts/reliability_page.py
 
 # The docker driver's, on an engine of their own: needs root and docker.io, containerd, runc, iptables, iproute2, mmdebstrap.
 docker-tests: set-up-dev
-	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker*.py $(ARGS)
+	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker*.py tests/faults/test_docker*.py $(ARGS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)

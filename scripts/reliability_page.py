@@ -34,6 +34,14 @@ succeed on the other. Rounds, each in a mesh of its own: {rounds}; together {min
 ended {ended}; commit {commits}.
 """
 
+DOCKER = """## Storms on Docker
+
+The same on an engine of the tests' own ({cores} cores, load average {loads}) that both nodes share: they are told apart
+by their containers' labels. There the engine is killed and started again, too, which ends every container; a container
+is killed, or removed, behind its driver's back; and what must not be left is containers, their processes, volumes and
+networks as well. Rounds: {rounds}; together {minutes:.0f} minutes; ended {ended}; commit {commits}.
+"""
+
 SOAK = """## Soak
 
 The same clients without any fault, {pace}, for {minutes:.0f} minutes and {cycles:,} cycles; ended {ended};
@@ -51,26 +59,36 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(".reliability"))
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"))
     told = parser.parse_args()
-    rounds = [json.loads(path.read_text()) for path in sorted(told.results.glob("storm-*.json"))]
+    rounds, in_docker = _rounds(told.results), _rounds(told.results / "docker")
     kept = told.results / "soak.json"
     soak = json.loads(kept.read_text()) if kept.exists() else None
-    if not rounds and soak is None:
+    if not rounds and not in_docker and soak is None:
         sys.exit(f"no results in {told.results}: `make reliability` makes them")
     every = [*rounds, *([soak] if soak else [])]
-    parts = [_head(every)]
-    parts += [_storm(rounds), _by_store(rounds), _struck(rounds)] if rounds else []
+    parts = [_head(every or in_docker)]
+    parts += [_storm(STORM, rounds), _by_store(rounds), _struck(rounds)] if rounds else []
+    parts += [_storm(DOCKER, in_docker), _by_store(in_docker), _struck(in_docker)] if in_docker else []
     parts += [_soak(soak)] if soak else []
     told.page.write_text("\n".join(parts))
 
 
+def _rounds(folder: Path) -> Results:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("storm-*.json"))]
+
+
 def _head(every: Results) -> str:
+    return HEAD.format(**{**every[-1]["machine"], "loads": _loads(every)})
+
+
+def _loads(every: Results) -> str:
     loads = sorted({one["machine"]["load"] for one in every})
-    loads_said = f"{loads[0]:g} to {loads[-1]:g}" if len(loads) > 1 else f"{loads[0]:g}"
-    return HEAD.format(**{**every[-1]["machine"], "loads": loads_said})
+    return f"{loads[0]:g} to {loads[-1]:g}" if len(loads) > 1 else f"{loads[0]:g}"
 
 
-def _storm(rounds: Results) -> str:
-    return STORM.format(
+def _storm(text: str, rounds: Results) -> str:
+    return text.format(
+        cores=rounds[-1]["machine"]["cores"],
+        loads=_loads(rounds),
         rounds=len(rounds),
         minutes=sum(one["seconds"] for one in rounds) / 60,
         ended=rounds[-1]["ended"],
@@ -126,7 +144,8 @@ def _struck(rounds: Results) -> str:
     for one in rounds:
         struck.update(one["struck"])
     names = {"sandbox": "agent, kernel or zygote", "node": "whole node", "store": "Redis, with its data"}
-    names["store emptied"] = "Redis, emptied"
+    names |= {"store emptied": "Redis, emptied", "engine": "the engine", "container killed": "container"}
+    names["container removed"] = "container, removed"
     lines = ["| killed | times |", "| --- | --- |"]
     return (
         "\n".join([*lines, *(f"| {names.get(name, name)} | {count} |" for name, count in struck.most_common())]) + "\n"

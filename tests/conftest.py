@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from . import leaks, needs
+from .engine import Daemon, own_engine
 from .kernel_log import KernelLog
 from .parts import PartsTable
 from .s3 import s3_server
@@ -40,3 +41,16 @@ def s3() -> Generator[str]:
     """The address of a server that speaks S3."""
     with s3_server() as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Daemon | None]]:
+    """Give the URL of an engine that has the image of the templates, and its process where that is the tests' own."""
+    with own_engine(tmp_path_factory.mktemp("engine")) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def engine(served: tuple[str, Daemon | None]) -> str:
+    """Give the URL of an engine that has the image of the templates."""
+    return served[0]

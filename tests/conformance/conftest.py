@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -25,10 +25,9 @@ from sandmeshd.runtime.channels import open_channel
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.registrations import driver_service
 from sandmeshd.runtime.serving import open_server
-from tests.engine import Daemon, own_engine
+from tests.engine import slow_parts
 
-collect_ignore_glob = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py"]
-"""An engine and its images take minutes: `make docker-tests` asks for them."""
+collect_ignore_glob = slow_parts()
 
 WRITABLE = frozenset({"/proc", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})
 Open = Callable[[], AbstractAsyncContextManager[Driver]]
@@ -165,16 +164,3 @@ async def subject(
         ),
     )
     await sweep_state(paths)
-
-
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Daemon | None]]:
-    """Give the URL of an engine that has the image of the templates, and its process where that is the tests' own."""
-    with own_engine(tmp_path_factory.mktemp("engine")) as own:
-        yield own
-
-
-@pytest.fixture(scope="session")
-def engine(served: tuple[str, Daemon | None]) -> str:
-    """Give the URL of an engine that has the image of the templates."""
-    return served[0]

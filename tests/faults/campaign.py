@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,8 @@ GRACE_SECONDS = 30.0
 """How long after the last fault a create may still fail."""
 CLEAN_SECONDS = 60.0
 REPORT_SECONDS = 30.0
+LEAST_PART = 0.99
+"""How many of the creates outside fault windows must succeed."""
 LEASES = {"SANDMESH_LEASE_SECONDS": "45"}
 """What was released on a node that is away, an emptied store forgets: that ends with its lease, within a minute."""
 
@@ -40,6 +42,8 @@ class Plan:
     away: tuple[float, float] = (2.0, 12.0)
     after: float = GRACE_SECONDS + 10.0
     """How long clients go on after the last fault."""
+    course: Sequence[str] = ()
+    """What is struck first, each once, in any order, however long it takes."""
 
 
 @dataclass
@@ -47,6 +51,7 @@ class Outcome:
     """What a round showed; every figure is counted, none is estimated."""
 
     store: str
+    runtime: str = "bubblewrap"
     seconds: float = 0.0
     cycles: int = 0
     creates_in_the_clear: int = 0
@@ -75,7 +80,7 @@ async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
     """Run one round in a mesh of its own."""
     async with open_world(folder, shape=plan.shape, environment=LEASES) as world:
         idle = await _warmed(world)
-        storm = Storm(world, plan.seed, plan.pause, plan.away)
+        storm = Storm(world, plan.seed, plan.pause, plan.away, course=plan.course)
         work = Workload(world.addresses)
         began, calm = time.monotonic(), asyncio.Event()
         running = asyncio.create_task(work.run(plan.clients, 1 << 40, until=calm))
@@ -87,6 +92,7 @@ async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
         await running
         telling.cancel()
         outcome = _judged(work, storm, over, plan.shape.store)
+        outcome.runtime = world.runtime.name
         outcome.seconds = round(time.monotonic() - began, 1)
         ended = time.monotonic()
         outcome.left = await wait_until_clean(world, idle, CLEAN_SECONDS)

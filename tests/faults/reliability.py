@@ -1,6 +1,7 @@
 """Runs storms and a soak in full, in rounds that are kept, so that a run that was ended goes on where it was.
 
 python -m tests.faults.reliability --cycles 10000 --soak-seconds 3600 --out .reliability
+With `--runtime docker` it starts an engine of its own, as root, and keeps what it finds in a folder of that name.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.faults.campaign import Plan, run_round
+from tests.engine import own_engine
+from tests.faults.campaign import LEAST_PART, Plan, run_round
+from tests.faults.containers import Docker
+from tests.faults.runtimes import Bubblewrap, Runtime
 from tests.faults.soak import Bounds, Course, Sample, soak, trends
 from tests.faults.world import Shape
 from tests.leaks import mark_process
 
 NONE = ("late_failures", "undocumented", "wrong_output", "handed_out_twice", "left", "logged_errors")
 """What there may be none of."""
-LEAST_PART = 0.99
 STORES: tuple[Literal["external"], Literal["embedded"]] = ("external", "embedded")
 
 
@@ -34,16 +39,30 @@ def main() -> None:
     """Run what is asked for and is not there yet."""
     told = _arguments()
     mark_process()
+    if told.runtime != "bubblewrap":
+        told.out /= told.runtime
     told.out.mkdir(parents=True, exist_ok=True)
     ends = time.monotonic() + told.seconds
-    if not told.soak_only:
-        _storms(told, ends)
-    if told.soak_seconds > 0:
-        _soak(told)
+    with _opened(told.runtime) as runtime:
+        if not told.soak_only:
+            _storms(told, ends, runtime)
+        if told.soak_seconds > 0:
+            _soak(told, runtime)
     failed = _failures(told.out)
     for line in failed:
         _say(f"FAILED: {line}")
     sys.exit(1 if failed else 0)
+
+
+@contextmanager
+def _opened(name: str) -> Generator[Runtime]:
+    if name == "bubblewrap":
+        yield Bubblewrap()
+        return
+    with _Folder() as folder, own_engine(folder) as (url, daemon):
+        if daemon is None:
+            sys.exit(f"the engine at {url} would be killed: unset SANDMESH_TEST_DOCKER_URL, and one is started")
+        yield Docker(daemon)
 
 
 def _failures(out: Path) -> list[str]:
@@ -64,6 +83,7 @@ def _failures(out: Path) -> list[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runtime", choices=("bubblewrap", "docker"), default="bubblewrap", help="what is struck")
     parser.add_argument("--cycles", type=int, default=10_000, help="create/call/release cycles under fire, in all")
     parser.add_argument("--round-cycles", type=int, default=1000, help="those of one round, in a mesh of its own")
     parser.add_argument("--seconds", type=float, default=3 * 3600.0, help="begin no storm after so long")
@@ -75,13 +95,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _storms(told: argparse.Namespace, ends: float) -> None:
+def _storms(told: argparse.Namespace, ends: float, runtime: Runtime) -> None:
     number, done = 0, 0
     while done < told.cycles and time.monotonic() < ends:
         kept = told.out / f"storm-{number:03}.json"
         if not kept.exists():
             store = STORES[number % len(STORES)]
-            plan = Plan(Shape(services=2, nodes=2, store=store), told.round_cycles, seconds=1800.0, seed=number)
+            shape = Shape(services=2, nodes=2, store=store, runtime=runtime)
+            plan = Plan(shape, told.round_cycles, seconds=1800.0, seed=number)
             _say(f"round {number}, {store} store, {done} of {told.cycles} cycles so far")
             with _Folder() as folder:
                 outcome = asyncio.run(run_round(plan, folder, _say))
@@ -93,13 +114,13 @@ def _storms(told: argparse.Namespace, ends: float) -> None:
     _say(f"{done} cycles under fire")
 
 
-def _soak(told: argparse.Namespace) -> None:
+def _soak(told: argparse.Namespace, runtime: Runtime) -> None:
     kept = told.out / "soak.json"
     if kept.exists():
         return
     with _Folder() as folder:
         every = max(1.0, told.soak_seconds / 120)
-        course = Course(told.soak_cycles, told.soak_seconds, every, pace=told.soak_pace)
+        course = Course(told.soak_cycles, told.soak_seconds, every, pace=told.soak_pace, runtime=runtime)
         _keep(kept, {"pace": told.soak_pace, **asyncio.run(soak(folder, course, _say)).as_dict()})
 
 

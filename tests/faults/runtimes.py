@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +20,14 @@ class Runtime(Protocol):
 
     name: str
     """As `sandmeshd driver NAME` has it."""
+
+    faults: Sequence[str]
+    """What may be struck of it, beside its drivers, sandboxes and nodes."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What tells its drivers of it."""
+        ...
 
     def command(self, number: int) -> Sequence[str]:
         """Give the start of the command line of a node's driver, by which its processes are known."""
@@ -36,6 +45,10 @@ class Runtime(Protocol):
         """End everything of a node at once, as when its power fails."""
         ...
 
+    async def strike(self, victim: str, dice: random.Random) -> None:
+        """Strike one of its faults; return when it works again."""
+        ...
+
     def left(self, paths: MeshPaths) -> list[str]:
         """Name what a node has left on the machine beside processes."""
         ...
@@ -45,22 +58,23 @@ class Runtime(Protocol):
         ...
 
 
-class Bubblewrap:
+class Marked:
     """Nodes on this machine, each known by a limit that its processes inherit and nothing here uses: of file locks."""
 
-    name = "bubblewrap"
-
     def command(self, number: int) -> Sequence[str]:
+        """Give what marks a driver and all that it starts."""
         return ("prlimit", f"--locks={self._mark(number)}:", "--")
 
     def _mark(self, number: int) -> int:
         return mark_process() * 10 + number
 
     def processes(self, number: int) -> list[int]:
+        """Give the processes that have a node's mark."""
         mark = str(self._mark(number))
         return [pid for pid, limits in _limits() if limits.get("Max file locks") == mark]
 
     def inside(self) -> list[int]:
+        """Give this run's processes in namespaces of their own."""
         ours, mark = Path("/proc/self/ns/pid").readlink(), str(mark_process())
         found: list[int] = []
         for pid, limits in _limits():
@@ -70,21 +84,38 @@ class Bubblewrap:
         return found
 
     def stop_node(self, number: int) -> None:
+        """End them all."""
         # The driver first, so that it sees none of its sandboxes end; again, since what runs may just have forked.
         for _ in range(3):
             for pid in sorted(self.processes(number)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+
+class Bubblewrap(Marked):
+    """Nodes whose sandboxes are processes below their drivers."""
+
+    name = "bubblewrap"
+    faults: Sequence[str] = ()
+    environment: Mapping[str, str] = {}
+
+    async def strike(self, victim: str, dice: random.Random) -> None:
+        raise ValueError(f"there is no {victim}")
+
     def left(self, paths: MeshPaths) -> list[str]:
-        folders = [path for node in paths.of_all_nodes() for path in (node.sandboxes, node.agents)]
-        kept = [f"folder {path}" for folder in folders if folder.is_dir() for path in folder.iterdir()]
         root = Path("/sys/fs/cgroup")
         groups = (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
-        return kept + [f"cgroup {path}" for path in groups if paths.mesh_id in path.name and path.is_dir()]
+        found = [f"cgroup {path}" for path in groups if paths.mesh_id in path.name and path.is_dir()]
+        return folders_left(paths) + found
 
     async def sweep(self, paths: MeshPaths) -> None:
         await sweep_state(paths)
+
+
+def folders_left(paths: MeshPaths) -> list[str]:
+    """Name the folders of sandboxes that are there."""
+    folders = [path for node in paths.of_all_nodes() for path in (node.sandboxes, node.agents)]
+    return [f"folder {path}" for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
 
 def _limits() -> Iterator[tuple[int, dict[str, str]]]:

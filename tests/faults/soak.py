@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import mean
 
 from tests.faults.leftovers import wait_until_clean
+from tests.faults.runtimes import Bubblewrap, Runtime
 from tests.faults.workload import Workload
 from tests.faults.world import Shape, World, open_world
 
@@ -81,12 +82,15 @@ class Course:
     """The most cycles a second, so that what is remembered of them for a while does not grow with a machine that has
     more time for them; 0: as many as it can.
     """
+    runtime: Runtime = field(default_factory=Bubblewrap)
 
 
 async def soak(folder: Path, course: Course, say: Callable[[str], None] = print) -> Soaked:
     """Run cycles until there are enough or the time is over, and sample all the while."""
     remembered = {"SANDMESH_EVENT_SECONDS": str(REMEMBERED_SECONDS)}
-    async with open_world(folder, shape=Shape(services=1, nodes=2), environment=remembered) as world:
+    async with open_world(
+        folder, shape=Shape(services=1, nodes=2, runtime=course.runtime), environment=remembered
+    ) as world:
         work = Workload(world.addresses, lines=200)
         await work.run(course.clients, 4 * course.clients)
         idle = len(world.runtime.inside())

@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -36,20 +36,23 @@ class Storm:
     away: tuple[float, float] = AWAY_SECONDS
     windows: list[Window] = field(default_factory=list[Window])
     """When faults were felt: creates that meet none of these must succeed."""
+    course: Sequence[str] = ()
+    """What is struck first, each once, in any order."""
     log: list[str] = field(default_factory=list[str])
     struck: Counter[str] = field(default_factory=Counter[str])
 
     async def rage(self, enough: Callable[[], bool]) -> None:
         """Kill until it is enough; everything runs again when this returns."""
         dice = random.Random(self.seed)  # noqa: S311 - the same storm again, not a secret
-        while not enough():
+        due = dice.sample(self.course, len(self.course))
+        while due or not enough():
             await asyncio.sleep(dice.uniform(*self.pause))
-            await self.strike(dice.choice(self.faults()), dice)
+            await self.strike(due.pop() if due else dice.choice(self.faults()), dice)
 
     def faults(self) -> list[str]:
         """Name what may be struck, the likelier the oftener."""
         nodes = ["node", "node"] if self.world.shape.nodes > 1 else []
-        return [*self.world.programs, "store", "store emptied", *["sandbox"] * 4, *nodes]
+        return [*self.world.programs, "store", "store emptied", *["sandbox"] * 4, *nodes, *self.world.runtime.faults]
 
     async def strike(self, victim: str, dice: random.Random) -> None:
         """Kill one victim, and start it again where it is a service."""
@@ -60,6 +63,8 @@ class Storm:
             self._sandbox(dice)
         elif victim == "node":
             began = await self._node(dice)
+        elif victim in self.world.runtime.faults:
+            await self.world.runtime.strike(victim, dice)
         elif victim.startswith("store"):
             await self.world.store.restart(dice.uniform(0.0, 0.3), empty=victim != "store")
             await self._rebuilt()

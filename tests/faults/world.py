@@ -51,6 +51,7 @@ class World:
             "SANDMESH_MESH_ID": settings.mesh_id,
             "SANDMESH_LOG_LEVEL": "INFO",
             **self.store.environment,
+            **self.runtime.environment,
             **environment,
         }
 

@@ -1,0 +1,90 @@
+"""Nodes whose sandboxes are containers of an engine of the tests' own, which is a thing to strike, too."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sandmeshd.drivers.bubblewrap import sweep_state
+from sandmeshd.drivers.docker.engine import open_engine
+from sandmeshd.drivers.docker.posture import MESH
+from sandmeshd.runtime.paths import MeshPaths
+from tests.engine import Daemon, ask
+from tests.faults.runtimes import Marked, folders_left
+from tests.leaks import mark_process, marked_processes
+
+
+class Docker(Marked):
+    """Nodes that share one engine, as several drivers of a mesh may."""
+
+    name = "docker"
+    faults: Sequence[str] = ("container killed", "container removed", "engine")
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._before = self._there()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {"SANDMESH_DOCKER_URL": self._daemon.url}
+
+    def processes(self, number: int) -> list[int]:
+        # A container sees the folder of its agent's socket, which is below the one of its node.
+        agents = MeshPaths("any", Path(), Path(), f"node-{number}").agents.name
+        return super().processes(number) + [pid for pid in self.inside() if f"/{agents}/" in _mounts_of(pid)]
+
+    async def strike(self, victim: str, dice: random.Random) -> None:
+        if victim == "engine":
+            await asyncio.to_thread(self._daemon.kill)
+            await asyncio.sleep(dice.uniform(0.0, 1.0))
+            await asyncio.to_thread(self._daemon.start)
+            return
+        running = [one["Id"] for one in await asyncio.to_thread(self._containers, "")]
+        if running:
+            chosen = f"/containers/{dice.choice(running)}"
+            order = (f"{chosen}/kill", "POST") if victim == "container killed" else (f"{chosen}?force=1", "DELETE")
+            await asyncio.to_thread(ask, self._daemon.url, *order)
+
+    def _containers(self, which: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = ask(self._daemon.url, f"/containers/json{which}")
+        return found
+
+    def left(self, paths: MeshPaths) -> list[str]:
+        try:
+            return [*folders_left(paths), *_shims(), *sorted(self._there() - self._before)]
+        except OSError as error:
+            return [f"the engine does not answer: {error}"]
+
+    def _there(self) -> set[str]:
+        url = self._daemon.url
+        containers = {f"container {one['Names']}: {one['State']}" for one in self._containers("?all=1")}
+        volumes = {f"volume {one['Name']} of {one['Labels']}" for one in ask(url, "/volumes")["Volumes"] or ()}
+        networks = {f"network {one['Name']}" for one in ask(url, "/networks")}
+        return containers | volumes | networks | _groups()
+
+    async def sweep(self, paths: MeshPaths) -> None:
+        async with open_engine(self._daemon.url) as engine:
+            for container in await engine.list(f"{MESH}={paths.mesh_id}"):
+                await engine.remove(container["Id"])
+            await engine.remove_unused_volumes(f"{MESH}={paths.mesh_id}")
+        await sweep_state(paths)
+
+
+def _mounts_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/mountinfo").read_text()
+    return ""
+
+
+def _shims() -> list[str]:
+    found = marked_processes(mark_process()).items()
+    return [f"process {pid}: {what}" for pid, what in found if "containerd-shim" in what]
+
+
+def _groups() -> set[str]:
+    # Another engine's are there for as long as its containers: what is left stays.
+    return {f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob("*/docker/*") if path.is_dir()}

@@ -1,0 +1,40 @@
+"""kill -9 of everything at random, the engine included, while clients create, call and release containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from tests.engine import Daemon
+from tests.faults.campaign import LEAST_PART, Plan, run_round
+from tests.faults.containers import Docker
+from tests.faults.world import Shape
+
+pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
+
+COURSE = (
+    *("gateway1", "broker1", "allocator1", "driver1", "driver2", "store", "store emptied", "sandbox", "sandbox"),
+    *("node", "container killed", "container removed", "engine"),
+)
+SEEDS = {"external": 1, "embedded": 2}
+
+
+@pytest.mark.parametrize("store", ["external", "embedded"])
+async def test_kills_at_random_leave_nothing_on_the_engine(
+    tmp_path: Path, served: tuple[str, Daemon | None], store: Literal["external", "embedded"]
+) -> None:
+    _, daemon = served
+    if daemon is None:
+        pytest.skip("an engine of the tests' own is killed here; SANDMESH_TEST_DOCKER_URL names another")
+    shape = Shape(services=2, nodes=2, store=store, runtime=Docker(daemon))
+    plan = Plan(shape, cycles=1, seconds=1.0, seed=SEEDS[store], pause=(1.5, 4.0), away=(1.0, 4.0), course=COURSE)
+    outcome = await run_round(plan, tmp_path)
+    assert not outcome.wrong_output
+    assert not outcome.undocumented
+    assert not outcome.handed_out_twice
+    assert not outcome.late_failures
+    assert outcome.creates_in_the_clear_that_succeeded >= LEAST_PART * outcome.creates_in_the_clear, outcome
+    assert not outcome.logged_errors
+    assert not outcome.left, outcome
