@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal, TextIO
+from typing import Literal, TextIO, cast
 
 import structlog
 from structlog.typing import Processor
 
+from sandmeshd.runtime.enduring import EnduringStream
 from sandmeshd.runtime.redaction import without_secrets
 
 Form = Literal["auto", "json", "text"]
@@ -28,18 +29,19 @@ def configure_logging(level: str = "INFO", form: Form = "auto", stream: TextIO |
     """Write events of at least `level` to a stream, by default standard error, with the request's ids from context.
 
     `auto` is text where the stream is a terminal and JSON elsewhere. Lines of libraries that use Python's logging have
-    the same form, from WARNING on.
+    the same form, from WARNING on. A line that cannot be written, as on a full disk, is lost and fails nobody.
     """
     target = stream or sys.stderr
     last = _last(form == "text" or (form == "auto" and target.isatty()), colors=target.isatty())
+    enduring = cast("TextIO", EnduringStream(target))
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*SHARED, *last],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=structlog.WriteLoggerFactory(file=enduring),
         cache_logger_on_first_use=True,
     )
-    _adopt_libraries(target, last, max(number, logging.WARNING))
+    _adopt_libraries(enduring, last, max(number, logging.WARNING))
 
 
 def _last(text: bool, *, colors: bool) -> tuple[Processor, ...]:
