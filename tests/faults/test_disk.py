@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from sandmesh import BaseSandboxAsync
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import DeadlineExceeded, SandmeshError, StoreUnavailable
 from sandmeshd.runtime.paths import default_state_directory
-from tests.faults.doctoring import until_told, until_well
-from tests.faults.world import open_world
+from sandmeshd.store import StoreSettings, open_store
+from tests.faults.doctoring import Found, until_told, until_well
+from tests.faults.leftovers import wait_until_clean
+from tests.faults.world import Shape, World, open_world
 
 
 @pytest.fixture
@@ -51,10 +54,94 @@ async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_
             fill(small / "filler")
         with pytest.raises(SandmeshError, match=r"No space left|disk is full"):
             await BaseSandboxAsync(base_url=world.addresses(), timeout=20).start()
-        told = await until_told(world, lambda one: one.name == "node node-1")
-        assert "is full" in told.seen
+        told = await until_told(world, _node_in_trouble)
+        assert "is full: 0 MiB of 24 are left" in told.seen
+        assert told.fix.startswith("free space there")
         assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
         (small / "filler").unlink()
         await until_well(world)
         async with BaseSandboxAsync(base_url=world.addresses(), timeout=30) as other:
             assert (await other.run_ipython_cell("print(2)")).stdout == "2\n"
+
+
+def _node_in_trouble(one: Found) -> bool:
+    # That starts fail there may be told, too.
+    return one.name == "node node-1" and one.seen.startswith("the disk of")
+
+
+def _store_in_trouble(one: Found) -> bool:
+    return one.name == "store" and one.health == "problem"
+
+
+async def _open(world: World) -> BaseSandboxAsync:
+    """Open a box, again while the mesh says that it cannot."""
+    while True:
+        try:
+            return await BaseSandboxAsync(base_url=world.addresses(), timeout=20).start()
+        except (StoreUnavailable, DeadlineExceeded):
+            await asyncio.sleep(0.2)
+
+
+async def _refused(world: World) -> StoreUnavailable:
+    """Ask for a box until the answer is there before its caller's deadline."""
+    while True:
+        try:
+            await BaseSandboxAsync(base_url=world.addresses(), timeout=6).start()
+        except DeadlineExceeded:
+            continue
+        except StoreUnavailable as error:
+            return error
+        pytest.fail("a sandbox was made without a store")
+
+
+@pytest.mark.needs("root")
+@pytest.mark.timeout(180)
+async def test_a_full_disk_under_the_store_is_told_and_everything_goes_on_when_there_is_room(small: Path) -> None:
+    # The services' logs are on the same disk: a line that cannot be written ends nobody.
+    shape, environment = Shape(services=2, store="embedded"), {"SANDMESH_STATE_DIRECTORY": str(small)}
+    (small / "logs").mkdir()
+    async with open_world(small / "logs", shape=shape, environment=environment) as world:
+        box = await _open(world)
+        await box.run_ipython_cell("kept = 1")
+        with pytest.raises(OSError, match="No space left"):
+            fill(small / "filler")
+        told = await until_told(world, _store_in_trouble)
+        assert "it has not been able to write for" in told.seen
+        assert "is full: 0 KiB of 24 MiB are left" in told.seen
+        assert told.fix.startswith("free space on the disk of")
+        refused = await _refused(world)
+        assert "cannot write: the disk of" in refused.message
+        assert refused.facts["fix"].startswith("free space")
+        assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(_open(world)) for _ in range(3)]
+            (small / "filler").unlink()
+        boxes = [box, *(task.result() for task in waiting)]
+        await until_well(world, "store")
+        assert len({(await one.get_info())["sandbox_id"] for one in boxes}) == len(boxes)
+        assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
+        for one in boxes:
+            await one.close()
+        assert not await wait_until_clean(world, idle=10)
+
+
+@pytest.mark.needs("root")
+async def test_a_store_is_not_started_on_a_full_disk_and_is_by_itself_when_there_is_room(small: Path) -> None:
+    settings = StoreSettings(
+        mesh_id="m", directory=small / "store", socket=small / "run" / "s", start_timeout_seconds=0.5
+    )
+    with pytest.raises(OSError, match="No space left"):
+        fill(small / "filler")
+    with pytest.raises(StoreUnavailable, match="is full: 0 KiB of 24 MiB are left"):
+        async with open_store(settings):
+            pass
+    assert not (small / "store" / "server.log").exists()
+    patient = settings.model_copy(update={"start_timeout_seconds": 30.0})
+    opening = asyncio.create_task(_generation(patient))
+    (small / "filler").unlink()
+    assert await opening
+
+
+async def _generation(settings: StoreSettings) -> str:
+    async with open_store(settings) as store:
+        return store.generation

@@ -23,6 +23,7 @@ SLOW_SECONDS = 0.25
 SKEW_SECONDS = 2.0
 REMEMBERED_SECONDS = 15.0
 _LOOKS = 5
+_AWAY = "until then nothing is made, renewed or ended, and calls to sandboxes in use go on"
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,12 @@ class Pulse:
         self._store = store
         self._asked = 0.0
         self._error = ""
+        self._fix = ""
         self._took: deque[float] = deque(maxlen=_LOOKS)
         self._last: Beat | None = None
         self._answered = time.monotonic()
         self._jump: tuple[float, float] | None = None
+        self._since: dict[str, float] = {}
 
     async def look(self) -> None:
         """Ask the store once, and pause."""
@@ -53,6 +56,7 @@ class Pulse:
             [said] = await self._store.run("pulse", {})
         except StoreUnavailable as error:
             self._error = error.facts.get("detail", error.message)
+            self._fix = error.facts.get("fix", "")
         else:
             self._heard(began, int(said) / 1e6)
         await asyncio.sleep(LOOK_SECONDS)
@@ -68,33 +72,62 @@ class Pulse:
                 self._jump = (jump, now)
                 log.warning("the clock of the store jumped", seconds=round(jump, 1))
         self._last = beat
+        self._mark("slow", self._step() >= SLOW_SECONDS, now)
+        self._mark("skewed", abs(self._skewed()) > SKEW_SECONDS, now)
+
+    def _mark(self, trouble: str, holds: bool, now: float) -> None:
+        if holds:
+            self._since.setdefault(trouble, now)
+        else:
+            self._since.pop(trouble, None)
+
+    def _lasted(self, trouble: str) -> str:
+        return f"for {time.monotonic() - self._since[trouble]:.0f} s"
+
+    def _step(self) -> float:
+        return median(self._took) if self._took else 0.0
+
+    def _skewed(self) -> float:
+        return self._last.store - self._last.wall if self._last else 0.0
 
     def troubles(self) -> list[pb.Trouble]:
         """Say what is wrong with the store now."""
         away = self._away()
-        return [away] if away is not None else [one for one in (self._slow(), self._skew(), self._jumped()) if one]
+        others = (self._cramped(), self._slow(), self._skew(), self._jumped())
+        return [away] if away is not None else [one for one in others if one]
 
     def _away(self) -> pb.Trouble | None:
         silence = time.monotonic() - self._answered
         if not self._error and silence < LOOK_SECONDS + SILENT_SECONDS:
             return None
-        detail = f"it has not answered for {silence:.0f} s" + (f": {self._error}" if self._error else "")
-        fix = "requests wait for it: look at its server, its disk and the way to it"
-        return pb.Trouble(part="store", blocks=True, detail=detail, fix=fix)
+        if self._error and self._fix:
+            detail, fix = f"it has not been able to write for {silence:.0f} s: {self._error}", self._fix
+        else:
+            detail = f"it has not answered for {silence:.0f} s" + (f": {self._error}" if self._error else "")
+            fix = "look at its server, its disk and the way to it"
+        return pb.Trouble(part="store", blocks=True, detail=detail, fix=f"{fix}; {_AWAY}")
+
+    def _cramped(self) -> pb.Trouble | None:
+        room = self._store.room
+        little = room.little() if room else ""
+        if not room or not little:
+            return None
+        fix = f"free space on the disk of {room.directory}: when there is none, nothing is made, renewed or ended"
+        return pb.Trouble(part="store", detail=little, fix=fix)
 
     def _slow(self) -> pb.Trouble | None:
-        took = median(self._took) if self._took else 0.0
-        if took < SLOW_SECONDS:
+        if "slow" not in self._since:
             return None
-        fix = "look at its load, its disk and the way to it: every claim takes as long"
-        return pb.Trouble(part="store", detail=f"it is slow: a step takes {took:.2f} s", fix=fix)
+        detail = f"it is slow {self._lasted('slow')}: a step takes {self._step():.2f} s"
+        fix = "look at its load, its disk and the way to it; every claim, renewal and end takes so much longer"
+        return pb.Trouble(part="store", detail=detail, fix=fix)
 
     def _skew(self) -> pb.Trouble | None:
-        skew = self._last.store - self._last.wall if self._last else 0.0
-        if abs(skew) <= SKEW_SECONDS:
+        if "skewed" not in self._since:
             return None
-        detail = f"the store's clock is {_off(skew)} this allocator's"
-        return pb.Trouble(part="clock", detail=detail, fix="let NTP set both; deadlines go by the store's")
+        detail = f"the store's clock is {_off(self._skewed())} this allocator's, {self._lasted('skewed')}"
+        fix = "let NTP set both; leases and the times that are shown go by the store's clock alone"
+        return pb.Trouble(part="clock", detail=detail, fix=fix)
 
     def _jumped(self) -> pb.Trouble | None:
         if self._jump is None or time.monotonic() - self._jump[1] > REMEMBERED_SECONDS:
@@ -102,9 +135,9 @@ class Pulse:
         size, when = self._jump
         ago = time.monotonic() - when
         detail = f"the store's clock jumped {ago:.0f} s ago: it is {_off(size)} what it was"
-        return pb.Trouble(
-            part="clock", detail=detail, fix="leases that ended early are claimed anew; see why it jumped"
-        )
+        ends = "that much earlier: what ended is claimed anew" if size > 0 else "that much later"
+        fix = f"see why it jumped, and let NTP slew it; leases from before end {ends}"
+        return pb.Trouble(part="clock", detail=detail, fix=fix)
 
 
 def _off(seconds: float) -> str:

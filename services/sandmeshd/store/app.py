@@ -34,7 +34,7 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
         client = _connect(settings)
         stack.push_async_callback(client.aclose)
         notices = Notices(client, f"{prefix_of(settings.mesh_id)}:notices")
-        store = Store(client, settings.mesh_id, notices)
+        store = Store(client, settings.mesh_id, notices, server.room if server else None)
         await _wait_ready(store, settings, server)
         await store.learn()
         stack.push_async_callback(_cancel, asyncio.create_task(notices.listen()))
@@ -75,7 +75,7 @@ async def _wait_ready(store: Store, settings: StoreSettings, server: EmbeddedSer
             while not await _answers(store, patient=server is not None):  # noqa: ASYNC110 - the server tells nobody when it is ready
                 await asyncio.sleep(_READY_POLL_SECONDS)
     except TimeoutError:
-        words = server.last_words() if server else ""
+        words = (server.room.lacking() or server.last_words()) if server else ""
         message = f"the store does not answer within {settings.start_timeout_seconds} s: {words}"
         raise StoreUnavailable(message, {"detail": words}, retry_after=1.0) from None
 

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from sandmesh.errors import Recovering, StoreUnavailable
 from sandmeshd.store.notices import Notices
+from sandmeshd.store.room import Room
 from sandmeshd.store.scripts_source import load_scripts
 
 log = structlog.get_logger()
@@ -29,13 +30,16 @@ _NO_ANSWER = (
 )
 # MISCONF: the server cannot write its data; CLUSTERDOWN, LOADING, TRYAGAIN: it is not ready.
 _NOT_NOW = ("MISCONF", "CLUSTERDOWN", "LOADING", "TRYAGAIN", "MASTERDOWN")
+_WRITE_FIX = "look at its server's log: its disk or memory may be full, or it may be another's replica"
 
 
 class Store:
     """One mesh's data: every key begins with `prefix`, which carries the mesh's hash tag."""
 
-    def __init__(self, client: Redis, mesh_id: str, notices: Notices) -> None:
+    def __init__(self, client: Redis, mesh_id: str, notices: Notices, room: Room | None = None) -> None:
         self._client = client
+        self.room = room
+        """The room on its disk, where that is known: of the mesh's own server."""
         self._scripts = load_scripts()
         self.mesh_id = mesh_id
         self.prefix = prefix_of(mesh_id)
@@ -77,7 +81,7 @@ class Store:
         script = self._scripts[name]
         told = json.dumps({**arguments, "generation": self.generation})
         words: tuple[str | int | bytes, ...] = (1, self.prefix, told, *blobs)
-        with _unavailable():
+        with self._unavailable():
             try:
                 return cast("list[Any]", await self._execute(name, "EVALSHA", script.sha, *words))
             except exceptions.NoScriptError:
@@ -85,13 +89,13 @@ class Store:
 
     async def hash(self, *parts: str) -> dict[str, bytes]:
         """Read a whole hash; one that is not there is empty."""
-        with _unavailable():
+        with self._unavailable():
             pairs = cast("dict[bytes, bytes]", await self._execute("hash", "HGETALL", self.key(*parts)))
         return {name.decode(): value for name, value in pairs.items()}
 
     async def keys(self) -> list[str]:
         """List the mesh's keys, sorted: for tests and diagnosis, since it reads them all."""
-        with _unavailable():
+        with self._unavailable():
             # redis-py leaves scan_iter's items untyped.
             scan = cast("Any", self._client).scan_iter(match=f"{self.prefix}:*", count=1000)
             return sorted([str(name.decode()) async for name in scan])
@@ -102,8 +106,21 @@ class Store:
         Raises:
             StoreUnavailable: It does not.
         """
-        with _unavailable():
+        with self._unavailable():
             await self._execute("ping", "PING")
+
+    @contextmanager
+    def _unavailable(self) -> Generator[None]:
+        try:
+            yield
+        except (*_NO_ANSWER, OSError) as error:
+            raise _translated(error, self.room) from error
+        except exceptions.ResponseError as error:
+            if str(error).startswith("RECOVERING"):
+                raise _recovering() from None
+            if str(error).startswith(_NOT_NOW):
+                raise _translated(error, self.room) from error
+            raise
 
     async def _execute(self, name: str, *words: str | int | bytes) -> object:
         self.round_trips[name] += 1
@@ -132,24 +149,20 @@ def _cancellable() -> Generator[None]:
             raise asyncio.CancelledError
 
 
-@contextmanager
-def _unavailable() -> Generator[None]:
-    try:
-        yield
-    except (*_NO_ANSWER, OSError) as error:
-        raise _translated(error) from error
-    except exceptions.ResponseError as error:
-        if str(error).startswith("RECOVERING"):
-            raise _recovering() from None
-        if str(error).startswith(_NOT_NOW):
-            raise _translated(error) from error
-        raise
-
-
-def _translated(error: Exception) -> StoreUnavailable:
+def _translated(error: Exception, room: Room | None) -> StoreUnavailable:
+    lacking = room.lacking() if room else ""
+    if room and lacking:
+        return _cannot_write(lacking, room.fix)
     detail = str(error)
+    if isinstance(error, (exceptions.ReadOnlyError, exceptions.OutOfMemoryError)) or detail.startswith("MISCONF"):
+        return _cannot_write(detail, _WRITE_FIX)
     message = f"the store does not answer: {detail}; check that its server runs, then try again"
     return StoreUnavailable(message, {"detail": detail}, retry_after=1.0)
+
+
+def _cannot_write(detail: str, fix: str) -> StoreUnavailable:
+    message = f"the store cannot write: {detail}; {fix}"
+    return StoreUnavailable(message, {"detail": detail, "fix": fix}, retry_after=1.0)
 
 
 def _recovering() -> Recovering:

