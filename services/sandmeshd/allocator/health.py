@@ -43,8 +43,14 @@ def _troubles(node: Node) -> list[pb.Trouble]:
         detail = f"starts keep failing there; it is passed over for another {node.breaker.left:.0f} s{why}"
         found.append(_trouble(node, detail, "see the log of its driver"))
     if node.is_healthy and node.info is not None:
-        found += [_trouble(node, one, "sandboxes may not start there until that is over") for one in node.info.troubles]
+        found += [_hindered(node, one) for one in node.info.troubles]
     return found
+
+
+def _hindered(node: Node, said: str) -> pb.Trouble:
+    detail, _, fix = said.partition("; ")
+    until = "until then sandboxes may not start there, and what they write may be refused"
+    return _trouble(node, detail, "; ".join(filter(None, (fix, until))))
 
 
 def _trouble(node: Node, detail: str, fix: str) -> pb.Trouble:

@@ -19,6 +19,7 @@ from sandmeshd.cli.environment import read_notes, read_settings
 from sandmeshd.cli.hosting import host
 from sandmeshd.cli.lifetime import run_to_end, run_until_told
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 
@@ -48,7 +49,8 @@ async def _host(given: Mapping[str, Any], announcer: Announcer) -> None:
     for name, why in read_notes(settings, given["config"]).items():
         log.info("a setting is as it was by default and has no effect here", setting=name, detail=why)
     keep_freed_memory()
-    await host(settings, announcer)
+    with full_disk_told(settings.state_directory):
+        await host(settings, announcer)
 
 
 def _read(given: Mapping[str, Any]) -> MeshSettings:
@@ -63,9 +65,10 @@ def start_apart(given: dict[str, object], arguments: Sequence[str], *, as_json: 
         SandmeshError: What stands in the way of the mesh.
     """
     settings = _read(given)
-    settings.paths.make()
     log = settings.paths.state / "mesh.log"
-    run_to_end(_started(settings, arguments, log, ToPerson(as_json=as_json)))
+    with full_disk_told(settings.state_directory):
+        settings.paths.make()
+        run_to_end(_started(settings, arguments, log, ToPerson(as_json=as_json)))
 
 
 async def _started(settings: MeshSettings, arguments: Sequence[str], log: Path, person: ToPerson) -> None:

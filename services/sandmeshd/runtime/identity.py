@@ -162,9 +162,9 @@ def kept_secret(path: Path) -> str:
     except FileNotFoundError:
         fresh = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
-    try:
         os.link(fresh, path)
     except FileExistsError:
         pass  # another service was first; its secret counts

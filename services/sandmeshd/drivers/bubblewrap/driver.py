@@ -24,7 +24,6 @@ from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.demands import NAME, capabilities, check, wanted
 from sandmeshd.drivers.bubblewrap.forking import shared_variables
-from sandmeshd.drivers.bubblewrap.full_disk import full_disk_told
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
@@ -35,6 +34,7 @@ from sandmeshd.drivers.bubblewrap.starting import Plan
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.tracking import Tracker
 from sandmeshd.drivers.bubblewrap.ways import Ways
+from sandmeshd.runtime.full_disk import full_disk_told
 
 TAIL_BYTES = 64 * 1024
 

@@ -9,6 +9,7 @@ from sandmeshd.runtime.paths import MeshPaths
 LITTLE_BYTES = 64 << 20
 LITTLE_PART = 0.05
 LITTLE_FILES = 100
+_FIX = "free space there, or end sandboxes that keep much"
 
 
 def lacks_room(paths: MeshPaths) -> list[str]:
@@ -22,7 +23,9 @@ def lacks_room(paths: MeshPaths) -> list[str]:
             continue
         free, whole = seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize
         if free < min(LITTLE_BYTES, whole * LITTLE_PART):
-            found.setdefault(seen.f_fsid, f"the disk of {path} is full: {free >> 20} MiB of {whole >> 20} are left")
+            found.setdefault(
+                seen.f_fsid, f"the disk of {path} is full: {free >> 20} MiB of {whole >> 20} are left; {_FIX}"
+            )
         elif seen.f_files and seen.f_favail < LITTLE_FILES:
-            found.setdefault(seen.f_fsid, f"the disk of {path} has room for {seen.f_favail} more files only")
+            found.setdefault(seen.f_fsid, f"the disk of {path} has room for {seen.f_favail} more files; {_FIX}")
     return list(found.values())

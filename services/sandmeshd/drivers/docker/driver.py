@@ -19,10 +19,10 @@ from sandmesh.errors import (
 )
 from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
-from sandmeshd.drivers.bubblewrap.full_disk import full_disk_told
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.processes import to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
+from sandmeshd.drivers.bubblewrap.room import lacks_room
 from sandmeshd.drivers.docker.configuring import agent_config, new_record
 from sandmeshd.drivers.docker.demands import NAME, capabilities, check, enforceable
 from sandmeshd.drivers.docker.engine import Engine
@@ -33,6 +33,7 @@ from sandmeshd.drivers.docker.posture import SANDBOX, container_config, containe
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.docker.starting import Plan, Starter
 from sandmeshd.drivers.offered import check_settings
+from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.templates import Template
 
 TAIL_BYTES = 64 * 1024
@@ -64,6 +65,7 @@ class DockerDriver:
             runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')})",
             capabilities=capabilities(self._able),
             templates=await self._images.describe(),
+            troubles=lacks_room(self._settings.paths),
         )
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:

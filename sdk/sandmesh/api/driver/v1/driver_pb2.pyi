@@ -193,7 +193,9 @@ class GetInfoResponse(_message.Message):
 
     @_builtins.property
     def troubles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What hinders it now, for a person: "1 MiB is left on the disk of /var/lib/sandmesh"; empty where all is well."""
+        """What hinders it now, for a person, and after "; " what to do: "the disk of /data is full: 1 MiB of 900 are left;
+        free space there". Empty where all is well.
+        """
 
     def __init__(
         self,

@@ -25,5 +25,5 @@ def full_disk_told(directory: Path) -> Generator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        fix = f"free space below {directory}, or choose another directory for sandboxes"
+        fix = f"free space below {directory}, or choose another directory"
         raise RuntimeUnavailable(f"the disk is full: {fix}", {"fix": fix}) from None
