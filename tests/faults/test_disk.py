@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +64,19 @@ async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_
         await until_well(world)
         async with BaseSandboxAsync(base_url=world.addresses(), timeout=30) as other:
             assert (await other.run_ipython_cell("print(2)")).stdout == "2\n"
+
+
+@pytest.mark.needs("root")
+def test_a_mesh_that_starts_on_a_full_disk_says_so_and_leaves_no_half_of_a_file(small: Path) -> None:
+    own = {"SANDMESH_STATE_DIRECTORY": str(small), "SANDMESH_RUNTIME_DIRECTORY": str(small / "run")}
+    with pytest.raises(OSError, match="No space left"):
+        fill(small / "filler")
+    command = (sys.executable, "-m", "sandmeshd.cli.user", "up")
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode != 0
+    assert "the disk is full: free space below" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(small.glob("meshes/*/secret*"))
 
 
 def _node_in_trouble(one: Found) -> bool:

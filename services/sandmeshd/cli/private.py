@@ -22,6 +22,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.lifetime import until
 from sandmeshd.mesh import MeshSettings, open_mesh
+from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 
@@ -46,7 +47,8 @@ async def _run(owner: int, ready: int) -> None:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
         keep_freed_memory()
-        await until(ended, _serve(settings, ready))
+        with full_disk_told(settings.state_directory):
+            await until(ended, _serve(settings, ready))
     except SandmeshError as error:
         facts = {"reason": error.reason, "message": error.message, "metadata": error.facts}
         _say(ready, {"error": facts})

@@ -37,6 +37,7 @@ from sandmeshd.mesh.driving import open_driver
 from sandmeshd.mesh.keeping import keeping
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.channels import open_channel, open_channels
+from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.identity import identity_required, read_secret
 from sandmeshd.runtime.locks import held
@@ -107,7 +108,7 @@ def driver(
 ) -> None:
     """Serve a driver: the one place that knows a runtime."""
     settings = _settings(secret_file, **making.settings())
-    run_until_told(_with_metrics(metrics, lambda measured: _driver(settings, name, listen, measured)))
+    run_until_told(_with_metrics(metrics, settings, lambda measured: _driver(settings, name, listen, measured)))
 
 
 @app.command(
@@ -123,14 +124,14 @@ def allocator(
 ) -> None:
     """Serve the allocator: the owner of sandboxes, pools, leases and ports."""
     settings, drivers = _settings(secret_file), _by_name(driver)
-    run_until_told(_with_metrics(metrics, lambda measured: _allocator(settings, listen, drivers, measured)))
+    run_until_told(_with_metrics(metrics, settings, lambda measured: _allocator(settings, listen, drivers, measured)))
 
 
 @app.command(epilog="Example: sandmeshd broker --listen 127.0.0.1:8572 --allocator 127.0.0.1:8571")
 def broker(listen: Listen, allocator: Allocators, secret_file: SecretFile = None, metrics: Metrics = None) -> None:
     """Serve the broker: the owner of sessions."""
     settings = _settings(secret_file)
-    run_until_told(_with_metrics(metrics, lambda measured: _broker(settings, listen, allocator, measured)))
+    run_until_told(_with_metrics(metrics, settings, lambda measured: _broker(settings, listen, allocator, measured)))
 
 
 @app.command(
@@ -145,20 +146,25 @@ def gateway(
 ) -> None:
     """Serve the gateway: the one public address."""
     settings = _settings(secret_file)
-    run_until_told(_with_metrics(metrics, lambda measured: _gateway(settings, listen, (allocator, broker), measured)))
+    run_until_told(
+        _with_metrics(metrics, settings, lambda measured: _gateway(settings, listen, (allocator, broker), measured))
+    )
 
 
 app.add_typer(mcp.service_commands)
 
 
-async def _with_metrics(address: str | None, serve: Callable[[Observed], Awaitable[None]]) -> None:
+async def _with_metrics(
+    address: str | None, settings: MeshSettings, serve: Callable[[Observed], Awaitable[None]]
+) -> None:
     measured = Observed()
     async with AsyncExitStack() as stack:
         if address is not None:
             pages = [metrics_page(measured, to_all=True)]
             bound = await stack.enter_async_context(open_http(Wanted((address,)), pages, None))
             typer.echo("metrics at " + " ".join(bound))
-        await serve(measured)
+        with full_disk_told(settings.state_directory):
+            await serve(measured)
 
 
 async def _driver(settings: MeshSettings, name: str, listen: str, measured: Observed) -> None:

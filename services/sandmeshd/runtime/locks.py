@@ -31,9 +31,9 @@ async def held(path: Path, what: str = "mesh") -> AsyncGenerator[None]:
         os.close(descriptor)
         message = f"another {what} holds {path}: use it, stop it, or choose another id"
         raise AlreadyExists(message, {"lock": str(path)}) from None
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)

@@ -75,9 +75,17 @@ async def _wait_ready(store: Store, settings: StoreSettings, server: EmbeddedSer
             while not await _answers(store, patient=server is not None):  # noqa: ASYNC110 - the server tells nobody when it is ready
                 await asyncio.sleep(_READY_POLL_SECONDS)
     except TimeoutError:
-        words = (server.room.lacking() or server.last_words()) if server else ""
-        message = f"the store does not answer within {settings.start_timeout_seconds} s: {words}"
-        raise StoreUnavailable(message, {"detail": words}, retry_after=1.0) from None
+        raise _silent(settings, server) from None
+
+
+def _silent(settings: StoreSettings, server: EmbeddedServer | None) -> StoreUnavailable:
+    said = f"the store does not answer within {settings.start_timeout_seconds} s"
+    lacking = server.room.lacking() if server else ""
+    if server and lacking:
+        fix = f"free space on the disk of {server.room.directory}, and start again"
+        return StoreUnavailable(f"{said}: {lacking}; {fix}", {"detail": lacking, "fix": fix}, retry_after=1.0)
+    words = server.last_words() if server else ""
+    return StoreUnavailable(f"{said}: {words}", {"detail": words}, retry_after=1.0)
 
 
 async def _answers(store: Store, patient: bool) -> bool:
