@@ -25,6 +25,7 @@ from sandmeshd.runtime.paths import default_runtime_directory, default_state_dir
 # Only a run that left something takes so long.
 GRACE_SECONDS = 30.0
 POLL_SECONDS = 0.1
+CGROUPS_DEEP = 4
 OURS = re.compile(r"sandmesh|bwrap|valkey")
 
 
@@ -119,9 +120,16 @@ def _mounts(temporary: Path) -> frozenset[str]:
 
 
 def _cgroups() -> frozenset[str]:
+    return frozenset(str(path) for path in cgroups() if "sandmesh" in path.name)
+
+
+def cgroups() -> Iterator[Path]:
+    """Give the machine's control groups, four deep. Others remove theirs meanwhile, which a glob would fail by."""
     root = Path("/sys/fs/cgroup")
-    found = (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
-    return frozenset(str(path) for path in found if "sandmesh" in path.name)
+    for at, inner, _ in os.walk(root):
+        yield from (Path(at, name) for name in inner)
+        if len(Path(at).relative_to(root).parts) == CGROUPS_DEEP - 1:
+            inner.clear()
 
 
 def _folders() -> frozenset[str]:

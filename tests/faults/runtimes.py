@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.runtime.paths import MeshPaths
-from tests.leaks import mark_process
+from tests.leaks import cgroups, mark_process
 
 
 class Runtime(Protocol):
@@ -103,9 +103,7 @@ class Bubblewrap(Marked):
         raise ValueError(f"there is no {victim}")
 
     def left(self, paths: MeshPaths) -> list[str]:
-        root = Path("/sys/fs/cgroup")
-        groups = (path for depth in ("*", "*/*", "*/*/*", "*/*/*/*") for path in root.glob(depth))
-        found = [f"cgroup {path}" for path in groups if paths.mesh_id in path.name and path.is_dir()]
+        found = [f"cgroup {path}" for path in cgroups() if paths.mesh_id in path.name and path.is_dir()]
         return folders_left(paths) + found
 
     async def sweep(self, paths: MeshPaths) -> None:
