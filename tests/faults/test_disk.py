@@ -16,6 +16,7 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.errors import DeadlineExceeded, SandmeshError, StoreUnavailable
 from sandmeshd.runtime.paths import default_state_directory
 from sandmeshd.store import StoreSettings, open_store
+from sandmeshd.store.room import Room
 from tests.faults.doctoring import Found, until_told, until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.world import Shape, World, open_world
@@ -110,7 +111,7 @@ async def _refused(world: World) -> StoreUnavailable:
 
 
 @pytest.mark.needs("root")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 async def test_a_full_disk_under_the_store_is_told_and_everything_goes_on_when_there_is_room(small: Path) -> None:
     # The services' logs are on the same disk: a line that cannot be written ends nobody.
     shape, environment = Shape(services=2, store="embedded"), {"SANDMESH_STATE_DIRECTORY": str(small)}
@@ -155,6 +156,16 @@ async def test_a_store_is_not_started_on_a_full_disk_and_is_by_itself_when_there
     opening = asyncio.create_task(_generation(patient))
     (small / "filler").unlink()
     assert await opening
+
+
+@pytest.mark.needs("root")
+def test_that_the_disk_of_the_store_is_nearly_full_is_told_before_it_is(small: Path) -> None:
+    room = Room(small)
+    assert (room.little(), room.lacking()) == ("", "")
+    with (small / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, (24 << 20) - (1100 << 10))
+    assert "is nearly full: 1" in room.little()
+    assert not room.lacking()
 
 
 async def _generation(settings: StoreSettings) -> str:
