@@ -70,7 +70,8 @@ class Docker(Marked):
         async with open_engine(self._daemon.url) as engine:
             for container in await engine.list(f"{MESH}={paths.mesh_id}"):
                 await engine.remove(container["Id"])
-            await engine.remove_unused_volumes(f"{MESH}={paths.mesh_id}")
+            for volume in await engine.unused_volumes(f"{MESH}={paths.mesh_id}"):
+                await engine.remove_volume(volume)
         await sweep_state(paths)
 
 

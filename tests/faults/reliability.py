@@ -102,7 +102,7 @@ def _storms(told: argparse.Namespace, ends: float, runtime: Runtime) -> None:
         if not kept.exists():
             store = STORES[number % len(STORES)]
             shape = Shape(services=2, nodes=2, store=store, runtime=runtime)
-            plan = Plan(shape, told.round_cycles, seconds=1800.0, seed=number)
+            plan = Plan(shape, told.round_cycles, seconds=1800.0, seed=number, course=runtime.faults)
             _say(f"round {number}, {store} store, {done} of {told.cycles} cycles so far")
             with _Folder() as folder:
                 outcome = asyncio.run(run_round(plan, folder, _say))

@@ -75,7 +75,13 @@ async def test_what_was_accepted_and_does_not_start_is_no_wrong_request_of_the_c
             await engine.start("sandmesh-unit-sb_1", {})
 
 
-async def test_events_that_broke_off_in_the_middle_are_asked_for_again(tmp_path: Path) -> None:
+def _follower(engine: Engine, folder: Path) -> Follower:
+    return Follower(engine, ["a=b"], Folders(MeshPaths("unit", folder, folder)))
+
+
+async def test_events_that_broke_off_are_asked_for_again_and_of_a_start_its_starter_is_told(
+    tmp_path: Path,
+) -> None:
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -89,16 +95,40 @@ async def test_events_that_broke_off_in_the_middle_are_asked_for_again(tmp_path:
             assert request.transport is not None
             request.transport.abort()
         else:
-            await told.write(json.dumps({"Action": "die", "Actor": {"Attributes": {SANDBOX: "sb_1"}}}).encode() + b"\n")
+            for name in ("sb_starting", "sb_running"):
+                event = {"Action": "die", "Actor": {"Attributes": {SANDBOX: name}}}
+                await told.write(json.dumps(event).encode() + b"\n")
         return told
 
     async with _answering(tmp_path, answer) as engine:
-        follower = Follower(engine, ["a=b"], Folders(MeshPaths("unit", tmp_path, tmp_path)))
+        follower = _follower(engine, tmp_path)
         following = asyncio.create_task(follower.follow())
-        with follower.watching() as changes, follower.end_of("sb_1") as ended:
+        with follower.watching() as changes, follower.end_of("sb_starting") as ended:
             async with asyncio.timeout(30), aclosing(changes.follow()) as ids:
-                assert await anext(ids) == "sb_1"
+                assert await anext(ids) == "sb_running"
             assert ended.is_set()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
     assert asked[0] < asked[1]
+
+
+async def test_a_volume_goes_that_had_no_container_at_two_looks(tmp_path: Path) -> None:
+    looks = [["one", "two"], ["two"], []]
+    removed = asyncio.Queue[str]()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "DELETE":
+            removed.put_nowait(request.path.rpartition("/")[2])
+            return web.Response(status=204)
+        if request.path.endswith("/volumes"):
+            return web.json_response({"Volumes": [{"Name": name} for name in looks.pop(0)] or None})
+        return web.json_response({"ApiVersion": "1.41"})
+
+    async with _answering(tmp_path, answer) as engine:
+        tidying = asyncio.create_task(_follower(engine, tmp_path).tidy())
+        async with asyncio.timeout(30):
+            assert await removed.get() == "two"
+        tidying.cancel()
+        await asyncio.gather(tidying, return_exceptions=True)
+    assert removed.empty()
+    assert looks == [[]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast
 
@@ -122,21 +122,22 @@ class Engine:
             found = await self.docker.containers.list(all=True, filters={"label": list(labels)})
         return [{name: container[name] for name in ("Id", "Labels", "State")} for container in found]
 
-    async def remove_unused_volumes(self, *labels: str) -> Sequence[str]:
-        """Remove the volumes with all of some labels that no container has. Returns: their names."""
+    async def unused_volumes(self, *labels: str) -> Set[str]:
+        """Give the names of the volumes with all of some labels that no container has."""
         wanted = {"label": list(labels), "dangling": ["true"]}
         with told(self.url):
             # An engine gives null where it has none.
-            found: list[dict[str, Any]] | None = (await self.docker.volumes.list(filters=wanted))["Volumes"]
-            names = [str(volume["Name"]) for volume in found or ()]
-            for name in names:
-                try:
-                    await _volume(self.docker, name).delete()
-                except DockerError as error:
-                    # The engine itself removes it, or a container is being made with it.
-                    if error.status not in (NOT_FOUND, CONFLICT):
-                        raise
-        return names
+            found: Sequence[dict[str, Any]] | None = (await self.docker.volumes.list(filters=wanted))["Volumes"]
+        return {str(volume["Name"]) for volume in found or ()}
+
+    async def remove_volume(self, name: str) -> None:
+        """Remove a volume. One that is not there is fine, and one that a container has by now stays."""
+        with told(self.url):
+            try:
+                await _volume(self.docker, name).delete()
+            except DockerError as error:
+                if error.status not in (NOT_FOUND, CONFLICT):
+                    raise
 
     async def start(self, name: str, config: dict[str, Any]) -> None:
         """Make a container and start it.

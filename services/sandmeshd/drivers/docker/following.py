@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +37,11 @@ class Follower(Watched):
         self._ends: dict[str, asyncio.Event] = {}
         self._untidy = asyncio.Event()
         self._untidy.set()
+
+    @property
+    def starting(self) -> int:
+        """How many wait for their container to start."""
+        return len(self._ends)
 
     @contextmanager
     def end_of(self, sandbox_id: str) -> Generator[asyncio.Event]:
@@ -75,13 +80,17 @@ class Follower(Watched):
             await asyncio.gather(reading, return_exceptions=True)
 
     def _note(self, action: str, sandbox_id: str) -> None:
-        if action == "die" and sandbox_id in self._ends:
-            self._ends[sandbox_id].set()
         if action == "destroy":
             self._untidy.set()
-        # A start is told when the agent listens; but what nobody here starts was asked for by a driver that was killed.
-        if action not in ("create", "start") or sandbox_id not in self._ends:
+        self._tell(sandbox_id, ended=action == "die")
+
+    def _tell(self, sandbox_id: str, *, ended: bool) -> None:
+        # Of what is being started here its starter tells: without its container it would be taken for ended.
+        starting = self._ends.get(sandbox_id)
+        if starting is None:
             self.changed(sandbox_id)
+        elif ended:
+            starting.set()
 
     async def _missed(self) -> None:
         try:
@@ -91,23 +100,30 @@ class Follower(Watched):
             log.debug("the engine does not answer yet", reason=str(error))
             return
         for container in found:
-            sandbox_id = container["Labels"][SANDBOX]
-            if container["State"] in ENDED and sandbox_id in self._ends:
-                self._ends[sandbox_id].set()
-            self.changed(sandbox_id)
+            self._tell(container["Labels"][SANDBOX], ended=container["State"] in ENDED)
         for folder in self._folders.all():
-            self.changed(folder.sandbox_id)
+            self._tell(folder.sandbox_id, ended=False)
         self._untidy.set()
 
     async def tidy(self) -> None:
         """Remove volumes whose container is gone, whoever removed it: an engine that died may have left some."""
+        unused: Set[str] = set()
         while True:
             await self._untidy.wait()
             self._untidy.clear()
             try:
-                for name in await self._engine.remove_unused_volumes(*self._labels):
-                    log.info("a volume without a container is removed", volume=name)
+                unused = await self._tidied(unused)
             except (SandmeshError, DockerError) as error:
                 # When the engine is back it is looked again.
                 log.debug("volumes could not be looked for", reason=str(error))
             await asyncio.sleep(TIDY_SECONDS)
+
+    async def _tidied(self, before: Set[str]) -> Set[str]:
+        """Remove what was without a container before, too: the engine itself takes a moment. Give what is to wait."""
+        found = await self._engine.unused_volumes(*self._labels)
+        for name in found & before:
+            await self._engine.remove_volume(name)
+            log.info("a volume without a container is removed", volume=name)
+        if found - before:
+            self._untidy.set()
+        return found - before

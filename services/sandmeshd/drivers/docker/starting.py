@@ -101,8 +101,8 @@ class Starter:
                 while not (line := _read(ready)).endswith(b"\n"):
                     if ended.is_set() and not await self._runs(plan, ended):
                         raise await self._failed(plan, "its agent ended at once")
-                    # No event of the host tells of it under every runtime.
-                    await asyncio.sleep(POLL_SECONDS)
+                    # No event of the host tells of it under every runtime; many together look as often as one.
+                    await asyncio.sleep(POLL_SECONDS * self._follower.starting)
         except TimeoutError:
             why = f"its agent did not listen within {self._settings.start_timeout:g} s"
             raise await self._failed(plan, why) from None
