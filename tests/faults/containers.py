@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,9 +41,7 @@ class Docker(Marked):
 
     async def strike(self, victim: str, dice: random.Random) -> None:
         if victim == "engine":
-            await asyncio.to_thread(self._daemon.kill)
-            await asyncio.sleep(dice.uniform(0.0, 1.0))
-            await asyncio.to_thread(self._daemon.start)
+            await self._restart(dice.uniform(0.0, 1.0))
             return
         running = [one["Id"] for one in await asyncio.to_thread(self._containers, "")]
         if running:
@@ -49,13 +49,20 @@ class Docker(Marked):
             order = (f"{chosen}/kill", "POST") if victim == "container killed" else (f"{chosen}?force=1", "DELETE")
             await asyncio.to_thread(ask, self._daemon.url, *order)
 
+    async def _restart(self, pause: float) -> None:
+        await asyncio.to_thread(self._daemon.kill)
+        orphans = _shims()
+        await asyncio.sleep(pause)
+        await asyncio.to_thread(self._daemon.start)
+        _bury(orphans.items() & _shims().items())
+
     def _containers(self, which: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = ask(self._daemon.url, f"/containers/json{which}")
         return found
 
     def left(self, paths: MeshPaths) -> list[str]:
         try:
-            return [*folders_left(paths), *_shims(), *sorted(self._there() - self._before)]
+            return [*folders_left(paths), *map(str, _shims().items()), *sorted(self._there() - self._before)]
         except OSError as error:
             return [f"the engine does not answer: {error}"]
 
@@ -81,11 +88,21 @@ def _mounts_of(pid: int) -> str:
     return ""
 
 
-def _shims() -> list[str]:
-    found = marked_processes(mark_process()).items()
-    return [f"process {pid}: {what}" for pid, what in found if "containerd-shim" in what]
+def _shims() -> dict[int, str]:
+    return {pid: what for pid, what in marked_processes(mark_process()).items() if "containerd-shim" in what}
 
 
 def _groups() -> set[str]:
     # Another engine's are there for as long as its containers: what is left stays.
     return {f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob("*/docker/*") if path.is_dir()}
+
+
+def _bury(orphans: Set[tuple[int, str]]) -> None:
+    # An engine that serves has ended every container; the shim of one that it died in the middle of starting it has
+    # forgotten, and so has everybody. What a sandbox had in it is another thing, and would be left.
+    for pid, command in orphans:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        for group in Path("/sys/fs/cgroup").glob(f"*/docker/{command.partition(' -id ')[2].partition(' ')[0]}"):
+            with suppress(OSError):
+                group.rmdir()
