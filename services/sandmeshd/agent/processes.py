@@ -146,15 +146,19 @@ class Processes:
         self._loop.remove_writer(self._control)
 
     def _readable(self) -> None:
-        try:
-            data = self._control.recv(_LARGEST_MESSAGE)
-        except (BlockingIOError, ConnectionResetError):
-            # A reset comes before the last words where requests were left unread.
-            return
-        if data:
+        # To the end of what is there: after a reset, which comes once and before the last words, the loop tells of
+        # no more. A zygote that dies with requests unread leaves one.
+        while True:
+            try:
+                data = self._control.recv(_LARGEST_MESSAGE)
+            except ConnectionResetError:
+                continue
+            except BlockingIOError:
+                return
+            if not data:
+                self._lose()
+                return
             self._take(json.loads(data))
-        else:
-            self._lose()
 
     def _lose(self) -> None:
         self._loop.remove_reader(self._control)
@@ -202,6 +206,11 @@ def refusal(number: int) -> str:
         return (
             "No process could be started: the sandbox has as many as it may have. "
             "Cancel or signal the calls whose processes are no longer needed, or delete the sandbox."
+        )
+    if number == errno.ENOSPC:
+        return (
+            "No kernel could be started: there is no room in the home for what it writes there. "
+            "Remove files with a shell command, from the home first, and run the cell again."
         )
     return f"No process could be started: {os.strerror(number)}."
 

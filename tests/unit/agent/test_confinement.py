@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 from .client import TOKEN, Client
-from .sandbox import Ground, Sandbox, children, start
+from .sandbox import Ground, Sandbox, children, start, talking
 from .test_shell import run
 from .test_shell import start as shell
 
@@ -98,6 +99,18 @@ def test_the_agent_ends_with_its_driver(ground: Ground) -> None:
 def test_the_loss_of_the_zygote_ends_the_agent(ground: Ground) -> None:
     with start(ground) as (sandbox, _):
         (zygote,) = children(sandbox.agent_pid)
+        os.kill(zygote, signal.SIGKILL)
+        assert sandbox.process.wait(timeout=10) != 0
+
+
+async def test_the_loss_of_a_zygote_that_leaves_requests_unread_ends_the_agent(ground: Ground) -> None:
+    async with talking(ground) as (sandbox, client):
+        (zygote,) = children(sandbox.agent_pid)
+        os.kill(zygote, signal.SIGSTOP)
+        client.start("run_shell_command", b'{"command": "true"}')
+        for _ in range(2):
+            # When the second is answered, what the call asks of the zygote is under way.
+            await client.ask(ping=agent_pb2.Ping())
         os.kill(zygote, signal.SIGKILL)
         assert sandbox.process.wait(timeout=10) != 0
 

@@ -12,6 +12,7 @@ Reports: {"up"}, {"started": id, "pid"}, {"refused": id, "errno", "step"}, {"end
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -19,9 +20,10 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -55,31 +57,43 @@ class Zygote:
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._kernel: Any = None
+        self._make: Callable[[], Any] | None = None
         self._waiting: list[tuple[dict[str, Any], list[int]]] = []
 
     def serve(self, warming: Iterator[Any]) -> None:
-        """Answer until the agent goes. What `warming` yields last is the kernel; until then only programs start."""
+        """Answer until the agent goes. What `warming` yields last makes the kernel; until then only programs start."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_only)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._poll.register(self._control, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
         self._say({"up": True})
-        kernel: Any = None
-        for kernel in warming:  # noqa: B007 - the last one counts
+        make: Any = None
+        for make in warming:  # noqa: B007 - the last one counts
             while self._turn(0):
                 pass
-        self._warm(kernel)
+        self._warm(make)
         while True:
             self._turn(None)
 
-    def _warm(self, kernel: Any) -> None:
-        self._kernel = kernel
-        gc.collect()
-        gc.freeze()
+    def _warm(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._have_kernel(make)
         for request, fds in self._waiting:
-            self._start(request, fds, kernel=True)
+            self._fork(request, fds)
         self._waiting.clear()
+
+    def _have_kernel(self, make: Callable[[], Any]) -> int:
+        """Make the kernel that others are forked from, where there is none. Returns: what the system has against it."""
+        if self._kernel is None:
+            try:
+                self._kernel = make()
+            except OSError as error:
+                # User code that runs by now may have filled the home: kernels are refused until it has room.
+                return error.errno or errno.EIO
+            gc.collect()
+            gc.freeze()
+        return 0
 
     def _turn(self, timeout: int | None) -> bool:
         ready = dict(self._poll.poll(timeout))
@@ -107,8 +121,12 @@ class Zygote:
         operations[request["op"]](request, fds)
 
     def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
-        if self._kernel is None:
+        if self._make is None:
             self._waiting.append((request, fds))
+        elif number := self._have_kernel(self._make):
+            for fd in fds:
+                os.close(fd)
+            self._say({"refused": request["id"], "errno": number, "step": "kernel"})
         else:
             self._start(request, fds, kernel=True)
 
@@ -200,16 +218,21 @@ def run(fds: list[int], site: str) -> None:
 
 
 def warming(site: str) -> Iterator[Any]:
-    """Import step by step what kernels need, and give the kernel at last."""
+    """Import step by step what kernels need, and give what makes the kernel at last."""
     with suppress(OSError):
         os.makedirs(os.environ.get("HOME", "/nonexistent/home"), mode=0o700, exist_ok=True)  # noqa: PTH103 - as below
     for name in ("inspect", "asyncio", "logging.config", "traitlets.config", "IPython.core.interactiveshell"):
         yield import_module(name)
     kernels = import_module("sandmeshd.agent.inside.kernel")
     _forget(site)
-    yield kernels.Kernel()
+    yield partial(_make_kernel, kernels.Kernel)
+
+
+def _make_kernel(kernel: Callable[[], Any]) -> Any:
+    made = kernel()
     if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208 - pathlib is a slow import
-        sys.exit("the kernel zygote has threads and cannot fork")
+        sys.exit("what kernels are forked from has threads and cannot fork")
+    return made
 
 
 def _forget(site: str) -> None:
