@@ -114,7 +114,7 @@ class Call:
         data = self._within_limit(data)
         if data:
             self._make_room(len(data))
-            self.log.append(pb.CallEvent(output=pb.Output(stream=stream, data=data)), len(data))  # type: ignore[arg-type]  # typeshed has no open enums
+            self.log.append_output(stream, data)
             self._notify(now=self.log.used > CHUNK // 2)
 
     def _within_limit(self, data: bytes) -> bytes:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.spill import Extent, Spill
+from sandmeshd.agent.wire import batch_of, batch_of_output
 
 SMALLEST_WINDOW: Final = 64 << 10
 DEFAULT_WINDOW: Final = 1 << 20
@@ -14,8 +15,6 @@ RESERVE: Final = 8 << 10
 """What output leaves free of a window, so that the events about the call itself (started, result) always fit."""
 EVENT_COST: Final = 96
 """What an event takes beside its bytes: many tiny ones fill a window too."""
-
-_EVENT: Final = bytes([pb.CallEventBatch.EVENTS_FIELD_NUMBER << 3 | 2])
 
 
 class _Kept(NamedTuple):
@@ -96,9 +95,15 @@ class EventLog:
 
     def append(self, event: pb.CallEvent, output: int = 0) -> None:
         """Number an event and keep it; `output` is how many bytes of output it carries."""
+        event.sequence = self.last + 1
+        self._append(batch_of(event), output)
+
+    def append_output(self, stream: int, data: bytes) -> None:
+        """Number what a process wrote and keep it."""
+        self._append(batch_of_output(self.last + 1, stream, data), len(data))
+
+    def _append(self, piece: bytes, output: int) -> None:
         self.last += 1
-        event.sequence = self.last
-        piece = _piece(event)
         extent = self._spill.append(piece) if self.spilling and self._memory < len(piece) else None
         self._events.append(_Kept(self.last, extent or piece, self._output, self._output + output))
         self._output += output
@@ -164,19 +169,8 @@ class EventLog:
             self._freed = 0
 
 
-def _piece(event: pb.CallEvent) -> bytes:
-    # Field 1 of a CallEventBatch by hand, as protobuf's wire format says: the message itself would copy the event.
-    body = event.SerializeToString()
-    size, length = len(body), bytearray()
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    length.append(size)
-    return b"".join((_EVENT, length, body))
-
-
 def _dropped(gap: _Gap, place: Place) -> bytes:
     """Say what a reader misses of the gap; what it had before is not missing."""
     first, seen = max(gap.first, place.sequence + 1), max(gap.before, place.output)
     dropped = pb.Dropped(first_sequence=first, last_sequence=gap.last, bytes=gap.output - seen)
-    return _piece(pb.CallEvent(sequence=gap.last, dropped=dropped))
+    return batch_of(pb.CallEvent(sequence=gap.last, dropped=dropped))

@@ -10,6 +10,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import WrongState, to_detail
 from sandmeshd.agent.call import Call
 from sandmeshd.agent.log import Place
+from sandmeshd.agent.wire import frame_of
 
 _BATCH: Final = 256 << 10
 
@@ -73,8 +74,8 @@ class Subscription:
         """Whether a further frame could be taken now."""
         return not self.done and self.call.log.has_after(self._sent) and self._budget() > 0
 
-    def take_frame(self) -> bytes | None:
-        """Give the next frame, None where there is nothing to send or no credit."""
+    def take_frame(self) -> list[bytes] | None:
+        """Give the parts of the next frame, None where there is nothing to send or no credit."""
         if self.done:
             return None
         budget = self._budget()
@@ -82,7 +83,7 @@ class Subscription:
         acknowledged = self._input_news()
         if not pieces and not acknowledged:
             return None
-        return self._frame(b"".join((self.call.head, acknowledged, *pieces)), place)
+        return self._frame([self.call.head, acknowledged, *pieces], place)
 
     def _budget(self) -> int:
         return min(_BATCH, self.call.log.window - self._bytes)
@@ -94,16 +95,17 @@ class Subscription:
         self._input_told = source.written
         return pb.CallEventBatch(input_ack_sequence=source.written).SerializeToString()
 
-    def _frame(self, batch: bytes, place: Place) -> bytes:
+    def _frame(self, batch: list[bytes], place: Place) -> list[bytes]:
         last = place.sequence
         if last > self._sent.sequence:
-            self._under_way.append((last, len(batch)))
-            self._bytes += len(batch)
+            size = sum(map(len, batch))
+            self._under_way.append((last, size))
+            self._bytes += size
             self._sent = place
         self.done = self.call.finished and last == self.call.log.last
         if self.done:
             self.call.detach(self)
-        frame = agent_pb2.FromAgent(channel=self.channel, last_sequence=last, final=self.done, batch=batch)
+        frame = agent_pb2.FromAgent(channel=self.channel, last_sequence=last, final=self.done)
         if self.done:
             frame.end_reason = self.call.end_reason  # type: ignore[assignment]  # typeshed has no open enums
-        return frame.SerializeToString()
+        return frame_of(frame, batch)

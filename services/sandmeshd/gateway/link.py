@@ -78,7 +78,7 @@ class AgentLink(asyncio.Protocol):
                 return
             if end - start - 4 < length:
                 break
-            self._deliver(pb.FromAgent.FromString(bytes(buffer[start + 4 : start + 4 + length])))
+            self._deliver(pb.FromAgent.FromString(bytes(memoryview(buffer)[start + 4 : start + 4 + length])))
             start += 4 + length
         del buffer[:start]
 

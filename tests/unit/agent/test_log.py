@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.log import (
     DEFAULT_WINDOW,
@@ -17,6 +18,7 @@ from sandmeshd.agent.log import (
     Place,
     hold_window,
 )
+from sandmeshd.agent.wire import frame_of
 
 
 def write(log: EventLog, size: int) -> None:
@@ -134,3 +136,23 @@ def test_an_event_of_any_size_reads_back_as_a_batch_of_it(size: int) -> None:
     log.append(event, size)
     (piece,), _ = log.after(Place(0), LARGEST_WINDOW)
     assert piece == pb.CallEventBatch(events=[event]).SerializeToString()
+
+
+@pytest.mark.parametrize("size", [1, 100, 127, 128, 16_383, 16_384, 65_536])
+def test_output_reads_back_as_it_was_written(size: int) -> None:
+    log = EventLog(LARGEST_WINDOW)
+    for stream in (pb.STREAM_STDOUT, pb.STREAM_STDERR):
+        log.append_output(stream, bytes(size))
+    assert events(log) == [
+        pb.CallEvent(sequence=number, output=pb.Output(stream=stream, data=bytes(size)))
+        for number, stream in ((1, pb.STREAM_STDOUT), (2, pb.STREAM_STDERR))
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 127, 128, 20_000])
+def test_a_frame_in_parts_reads_back_as_one(size: int) -> None:
+    batch = [b"call", bytes(size), b"end"]
+    told = agent_pb2.FromAgent(channel=3, last_sequence=4, final=True, end_reason=pb.END_REASON_EXITED)
+    read = agent_pb2.FromAgent.FromString(b"".join(frame_of(told, batch)))
+    told.batch = b"".join(batch)
+    assert read == told
