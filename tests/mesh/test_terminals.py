@@ -87,7 +87,8 @@ async def test_the_last_words_of_a_terminal_arrive_whole(box: BaseSandboxAsync) 
 
 
 async def test_what_runs_on_a_terminal_is_hung_up_with_its_shell(box: BaseSandboxAsync) -> None:
-    waits = "trap 'touch /workspace/hung; exit' HUP; echo up; while :; do sleep 0.05; done"
+    # The shell itself makes the file: a program that it starts for that could be hung up, too.
+    waits = "trap ': > /workspace/hung; exit' HUP; echo up; while :; do sleep 0.05; done"
     process = await box.processes.start(f'set -m; bash -c "{waits}"; true', pty=(24, 80))
     await process.wait_for_log("up")
     await process.kill()

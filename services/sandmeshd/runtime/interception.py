@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, TypeAlias, cast
 
 import grpc
 import structlog
@@ -19,6 +20,9 @@ from sandmeshd.runtime.validation import require
 Context = grpc.aio.ServicerContext[Any, Any]
 Around = Callable[[str, Context], AbstractAsyncContextManager[None]]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+
+HEARING_SECONDS = 1.0
+"""How long a stream that is refused is kept for its client's first message."""
 
 log = structlog.get_logger()
 
@@ -84,6 +88,8 @@ def _wrap(handler: Handler, around: Around, method: str) -> Handler:
     make: Any = getattr(grpc, f"{_shape(handler)}_rpc_method_handler")
     behaviour: Any = getattr(handler, _shape(handler))
     wrapped = _streaming(behaviour, around, method) if handler.response_streaming else _unary(behaviour, around, method)
+    if handler.request_streaming:
+        wrapped = _heard(behaviour, around, method)
     made: Handler = make(wrapped, handler.request_deserializer, handler.response_serializer)
     return made
 
@@ -109,11 +115,63 @@ def _streaming(behaviour: Any, around: Around, method: str) -> Callable[[Any, Co
         async with around(method, context):
             if isinstance(request, Message):
                 require(request)
-            answer = behaviour(request, context)
-            if not hasattr(answer, "__aiter__"):
-                await answer
-                return
-            async for response in answer:
-                await context.write(response)
+            await _answer(behaviour, request, context)
 
     return run
+
+
+async def _answer(behaviour: Any, request: Any, context: Context) -> None:
+    answer = behaviour(request, context)
+    if not hasattr(answer, "__aiter__"):
+        await answer
+        return
+    async for response in answer:
+        await context.write(response)
+
+
+def _heard(behaviour: Any, around: Around, method: str) -> Callable[[Any, Context], Awaitable[None]]:
+    """Wrap one that takes a stream: who is refused is heard out first.
+
+    A client in Python that is still writing its first message would be told of a failed write instead of the refusal
+    (https://github.com/grpc/grpc/issues/36066).
+    """
+
+    async def run(requests: AsyncIterator[Any], context: Context) -> None:
+        heard = _Messages(requests)
+        async with around(method, cast("Context", _Hearing(context, heard))):
+            await _answer(behaviour, heard, context)
+
+    return run
+
+
+class _Messages:
+    """A client's messages, and whether any was asked for."""
+
+    def __init__(self, messages: AsyncIterator[Any]) -> None:
+        self._messages = messages
+        self.asked = False
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        self.asked = True
+        return await anext(self._messages)
+
+
+class _Hearing:
+    """The context of an RPC that is refused once its client's first message is here, or a moment has passed."""
+
+    def __init__(self, context: Context, messages: _Messages) -> None:
+        self._context = context
+        self._messages = messages
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def abort(self, *told: Any) -> None:
+        if not self._messages.asked:
+            with suppress(TimeoutError, StopAsyncIteration):
+                async with asyncio.timeout(HEARING_SECONDS):
+                    await anext(self._messages)
+        await self._context.abort(*told)
