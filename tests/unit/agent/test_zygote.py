@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Generator
@@ -36,10 +37,10 @@ class Asking:
         report: dict[str, Any] = json.loads(self._control.recv(65_536))
         return report
 
-    def spawn(self, number: int) -> None:
+    def spawn(self, number: int, *argv: str) -> None:
         """Ask for a program."""
         env = {"PATH": "/usr/bin:/bin", "HOME": self._home}
-        asked = {"op": "spawn", "argv": ["true"], "env": env, "terminal": False, "whole": False}
+        asked = {"op": "spawn", "argv": argv, "env": env, "terminal": False, "whole": False}
         self._ask({**asked, "id": number}, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
 
     def fork(self, number: int) -> None:
@@ -79,7 +80,7 @@ def test_what_kernels_cannot_write_holds_them_up_and_nothing_else(ground: Ground
         assert zygote.next() == {"up": True}
         zygote.fork(1)
         assert zygote.next() == {"refused": 1, "errno": errno.EIO, "step": "kernel"}
-        zygote.spawn(2)
+        zygote.spawn(2, "true")
         assert zygote.next()["started"] == 2
         assert zygote.next() == {"ended": 2, "status": 0, "failure": None}
         in_the_way.unlink()
@@ -94,3 +95,12 @@ def test_a_kernel_comes_up_where_nothing_can_be_written(ground: Ground, tmp_path
         zygote.fork(1)
         assert zygote.next()["started"] == 1
         assert zygote.next()["ended"] == 1
+
+
+def test_signals_that_were_ignored_when_the_mesh_was_started_end_programs(ground: Ground, tmp_path: Path) -> None:
+    with zygote_at(ground, tmp_path, "env", "--ignore-signal=HUP,QUIT,TERM") as zygote:
+        assert zygote.next() == {"up": True}
+        for number, name in ((signal.SIGHUP, "HUP"), (signal.SIGQUIT, "QUIT"), (signal.SIGTERM, "TERM")):
+            zygote.spawn(number, "sh", "-c", f"kill -{name} $$")
+            assert zygote.next()["started"] == number
+            assert os.WTERMSIG(zygote.next()["status"]) == number

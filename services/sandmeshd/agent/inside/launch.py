@@ -15,7 +15,10 @@ from typing import Any, NoReturn
 from sandmeshd.agent.inside import layer, syscalls, users
 
 _HIGH = 200
-_RESET = (signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ)
+_RESET = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
+    *(signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ),
+)
 
 
 class StepError(Exception):
@@ -61,7 +64,7 @@ def be_open() -> None:
 
 
 def reset_signals() -> None:
-    """Undo what the zygote did to signals."""
+    """Undo what the zygote did to signals, and who started the mesh: nohup and shells' `&` have some ignored."""
     signal.set_wakeup_fd(-1)
     for number in _RESET:
         signal.signal(number, signal.SIG_DFL)
