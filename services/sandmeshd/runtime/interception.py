@@ -137,41 +137,29 @@ def _heard(behaviour: Any, around: Around, method: str) -> Callable[[Any, Contex
     """
 
     async def run(requests: AsyncIterator[Any], context: Context) -> None:
-        heard = _Messages(requests)
-        async with around(method, cast("Context", _Hearing(context, heard))):
-            await _answer(behaviour, heard, context)
+        hearing = _Hearing(context, requests)
+        async with around(method, cast("Context", hearing)):
+            hearing.over = True
+            await _answer(behaviour, requests, context)
 
     return run
-
-
-class _Messages:
-    """A client's messages, and whether any was asked for."""
-
-    def __init__(self, messages: AsyncIterator[Any]) -> None:
-        self._messages = messages
-        self.asked = False
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self
-
-    async def __anext__(self) -> Any:
-        self.asked = True
-        return await anext(self._messages)
 
 
 class _Hearing:
     """The context of an RPC that is refused once its client's first message is here, or a moment has passed."""
 
-    def __init__(self, context: Context, messages: _Messages) -> None:
+    def __init__(self, context: Context, messages: AsyncIterator[Any]) -> None:
         self._context = context
         self._messages = messages
+        self.over = False
+        """Whether the RPC was let in: what reads its messages from now on is not disturbed."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
     async def abort(self, *told: Any) -> None:
-        if not self._messages.asked:
-            with suppress(TimeoutError, StopAsyncIteration):
+        if not self.over:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(HEARING_SECONDS):
-                    await anext(self._messages)
+                    await anext(aiter(self._messages), None)
         await self._context.abort(*told)
