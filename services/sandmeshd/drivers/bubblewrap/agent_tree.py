@@ -20,6 +20,7 @@ from sandmeshd.drivers.bubblewrap.reach import open_to_all
 PARTS = {
     "sandmesh": (
         "__init__.py",
+        "_bulk.py",
         "_tar.py",
         "errors.py",
         "tools",
