@@ -10,11 +10,12 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
-from inspect import cleandoc
+from inspect import Signature, cleandoc
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic.dataclasses import rebuild_dataclass
 
 from sandmesh.errors import InvalidArgument
 
@@ -35,6 +36,14 @@ PLUMBING = frozenset({"process", "kernel", "mcp"})
 """Groups that every sandbox has and that the SDK's handles are made of: listed only when they are asked for."""
 
 
+class _Signature:
+    """A class's signature, of which only its building knows."""
+
+    def __get__(self, _: object, owner: type[Tool]) -> Signature:
+        rebuild_dataclass(cast("Any", owner), force=True)
+        return cast("Signature", vars(owner)["__signature__"].__get__(None, owner))
+
+
 @dataclass_transform(field_specifiers=(Field,))
 def tool(group: str) -> Callable[[type[T]], type[T]]:
     """Declare a class as a tool of `group`. Values are checked strictly and unknown parameters refused."""
@@ -42,8 +51,11 @@ def tool(group: str) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         cls.group = group
-        dataclass = pydantic_dataclass(config=ConfigDict(extra="forbid", strict=True), frozen=True)
+        # Built at its first use: who imports all of them uses few.
+        config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+        dataclass = pydantic_dataclass(config=config, frozen=True)
         made = cast("type[T]", dataclass(cls))
+        type.__setattr__(made, "__signature__", _Signature())
         TOOLS[cls.name] = made
         return made
 

@@ -41,17 +41,22 @@ _PROCESSES: Final = 512
 _IDLE_SECONDS: Final = 0.1
 
 
+def tell_zygote(config: agent_pb2.AgentConfig, control: socket.socket) -> None:
+    """Let the zygote be born that waits at the other end of `control`."""
+    told = (config.python, dict(config.environment), config.hidden_directory, config.seccomp_filter, config.user_id)
+    control.send(describe(*told))
+
+
 @asynccontextmanager
 async def open_agent(
     config: agent_pb2.AgentConfig, control: socket.socket, memory: Memory
 ) -> AsyncGenerator[Processes]:
-    """Serve a sandbox whose zygote waits at the other end of `control`. Yields its processes once it listens.
+    """Serve a sandbox whose zygote is at the other end of `control`. Yields its processes once it listens.
 
     Raises:
         OSError: The namespaces of user code could not be made, or the address cannot be listened at.
     """
-    python, environment = config.python, dict(config.environment)
-    control.send(describe(python, environment, config.hidden_directory, config.seccomp_filter, config.user_id))
+    environment = dict(config.environment)
     if config.max_file_bytes:
         # The file tools write here. Python ignores the signal, so that a write which is too much just fails.
         resource.setrlimit(resource.RLIMIT_FSIZE, (config.max_file_bytes, config.max_file_bytes))
@@ -126,7 +131,7 @@ def _tools(
         for one in opened:
             await one.close()
 
-    def make() -> Any:
+    def make(*, whole: bool = False) -> Any:
         handlers = import_module("sandmeshd.agent.handlers")
         confine = import_module("sandmeshd.agent.confine")
         workspace = confine.Workspace(config.workspace, config.granted_paths)
@@ -138,7 +143,7 @@ def _tools(
         services = {**files.services(), **ports.services(), **own.services()}
         opened.extend([import_module("sandmeshd.agent.mcp.servers").make_servers(processes, config), own])
         runners = handlers.Runners(kernels, shell, opened[0])
-        toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services)
+        toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services, whole=whole)
         # What was imported stays; collections need not look at it again.
         gc.freeze()
         # Calls that ended are kept in their thousands: to look through them after each few hundred new ones takes long.
@@ -147,7 +152,7 @@ def _tools(
 
     stack.push_async_callback(close)
     if "sandmeshd.agent.handlers" in sys.modules:
-        made = cache(make)
+        made = cache(partial(make, whole=True))
         # One that waits in a pool has its tools before its first call.
         asyncio.get_running_loop().call_later(_IDLE_SECONDS, made)
         return made

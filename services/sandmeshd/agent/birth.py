@@ -29,15 +29,16 @@ def control_sockets() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def fork_zygote(doors: list[int]) -> socket.socket:
-    """Fork the process that becomes the zygote once `describe` was sent on the socket that is given back.
+def fork_zygote(doors: list[int], told: bytes = b"") -> socket.socket:
+    """Fork the process that becomes the zygote, at the other end of the socket that is given back.
 
-    It alone keeps `doors`, by which what it forks moves itself to where limits hold.
+    Without `told`, which `describe` gives, it waits for that on the socket. It alone keeps `doors`, by which what it
+    forks moves itself to where limits hold.
     """
     ours, theirs = control_sockets()
     if os.fork() == 0:
         ours.close()
-        _be_born(theirs, doors)
+        _be_born(theirs, doors, told)
     theirs.close()
     for door in doors:
         os.close(door)
@@ -50,10 +51,10 @@ def describe(python: str, environment: dict[str, str], hidden: str, seccomp: byt
     return json.dumps({**told, "seccomp": base64.b64encode(seccomp).decode()}).encode()
 
 
-def _be_born(control: socket.socket, doors: list[int]) -> NoReturn:
+def _be_born(control: socket.socket, doors: list[int], message: bytes) -> NoReturn:
     try:
         _settle(control, doors)
-        told = json.loads(control.recv(LARGEST_MESSAGE) or "null")
+        told = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
         if told is not None and told["user"]:
             users.pass_on_capabilities()
             nesting.restrict(base64.b64decode(told["seccomp"]))

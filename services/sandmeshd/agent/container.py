@@ -2,7 +2,7 @@
 
 What it is told is in the file `config` of a directory that the driver shares with it and user code cannot enter; there
 it says in `ready` that it listens, or why it does not. Where there is a FIFO `life`, it ends when no other process has
-that open.
+that open. What the zygote needs to know is in the file `user` too, so that both start side by side.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sandmeshd.agent.inside import users
 
-CONFIG, READY, LIFE = "config", "ready", "life"
+CONFIG, READY, LIFE, USER = "config", "ready", "life", "user"
 EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """What counts processes ended for want of memory, by either version of control groups."""
 
@@ -34,3 +34,13 @@ def enter(directory: str) -> dict[str, str]:
         if Path(path).exists():
             options["--memory-fd"] = str(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     return options
+
+
+def told(directory: str) -> bytes:
+    """Give what the zygote is told, as `birth.describe` writes it; nothing where the agent is to tell it."""
+    try:
+        message = Path(directory, USER).read_bytes()
+        Path(directory, USER).unlink()
+    except FileNotFoundError:
+        return b""
+    return message

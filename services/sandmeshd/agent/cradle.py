@@ -151,7 +151,7 @@ def _become_agent(given: Given, control: socket.socket) -> None:
     syscalls.set_dumpable(False)
     syscalls.set_name("sandmesh-agent")
     syscalls.drop_capabilities()
-    code = serving.serve(given.config, given.driver, control, given.memory)
+    code = serving.serve(serving.Given(given.config, given.driver, given.memory), control)
     # As PID 1 its end is everybody's: worker threads are not waited for.
     os._exit(code)
 

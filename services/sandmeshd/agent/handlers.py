@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.tools import (
@@ -41,6 +41,8 @@ from sandmeshd.agent.shell import Shell, check_user
 from sandmeshd.agent.threads import in_thread
 from sandmeshd.agent.toolbox import Handler, Service, Toolbox
 
+FIRST: Final[tuple[type[Tool], ...]] = (RunIpythonCell, RunShellCommand)
+
 
 @dataclass(frozen=True)
 class Runners:
@@ -52,9 +54,12 @@ class Runners:
 
 
 def make_toolbox(
-    runners: Runners, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service]
+    runners: Runners, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service], *, whole: bool
 ) -> Toolbox:
-    """Give the tools of these groups, ready for their first call, and the services."""
+    """Give the tools of these groups, and the services; those that most begin with are ready for their first call.
+
+    With `whole` all are: for whom others are forked from.
+    """
     kernels, shell, servers = runners.kernels, runners.shell, runners.servers
     handlers: dict[type[Tool], Handler] = {
         RunIpythonCell: kernels.default.run,
@@ -68,7 +73,7 @@ def make_toolbox(
     }
     if "filesystem" in groups:
         handlers.update(_file_handlers(workspace))
-    for cls in handlers:
+    for cls in handlers if whole else FIRST:
         with suppress(InvalidArgument):
             parse(cls, b"{}")
     checks: dict[type[Tool], Callable[[Any], None]] = {

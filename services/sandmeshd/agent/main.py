@@ -28,16 +28,19 @@ def main() -> None:
     if "--zygote-fd" in options:
         _do_without_ssl()
         import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
+    told = b""
     if "--container" in options:
-        options = import_module("sandmeshd.agent.container").enter(options["--container"])
+        container, directory = import_module("sandmeshd.agent.container"), options["--container"]
+        options, told = container.enter(directory), container.told(directory)
     doors = [int(fd) for fd in options.get("--door-fds", "").split(",") if fd]
-    control = fork_zygote(doors)
+    control = fork_zygote(doors, told)
     _do_without_ssl()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()
     memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
-    code: int = serving.serve(int(options["--config-fd"]), int(options["--ready-fd"]), control, memory, life)
+    given = serving.Given(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
+    code: int = serving.serve(given, control, told=bool(told))
     sys.stderr.flush()
     # As PID 1 its end is everybody's: worker threads are not waited for.
     os._exit(code)

@@ -26,7 +26,7 @@ def rehearse() -> None:
         if syscalls.fork_bare() == 0:
             _call(ready, told)
         os.close(told)
-        serving.serve(config, answered, control)
+        serving.serve(serving.Given(config, answered), control)
     for fd in (config, ready):
         os.close(fd)
     os.unlink(_LISTEN)  # noqa: PTH108 - pathlib is a slow import

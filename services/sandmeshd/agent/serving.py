@@ -9,32 +9,47 @@ import signal
 import socket
 from base64 import b64decode
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import uvloop
-from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from sandmesh.api.agent.v1 import agent_pb2
-from sandmeshd.agent.app import open_agent
+from sandmeshd.agent.app import open_agent, tell_zygote
 from sandmeshd.agent.memory import Memory
 
 
-def serve(config_fd: int, ready_fd: int, control: socket.socket, memory_fd: int = -1, life_fd: int = -1) -> int:
+@dataclass(frozen=True)
+class Given:
+    """The descriptors that an agent is given at its birth; negative ones are not there."""
+
+    config: int
+    ready: int
+    memory: int = -1
+    """What counts processes that were ended for want of memory."""
+    life: int = -1
+    """What ends with the driver, where the configuration's own pipe does not."""
+
+
+def serve(given: Given, control: socket.socket, *, told: bool = False) -> int:
     """Serve until the driver lets go, a SIGTERM or the loss of the zygote. Returns: the exit code.
 
-    `memory_fd` counts processes that were ended for want of memory; negative where that is not known. `life_fd` is
-    what ends with the driver; negative where the configuration's own pipe does.
+    With `told` the zygote knows already what it is.
     """
     try:
-        config = _read_config(config_fd)
-        memory = Memory(memory_fd if config.memory_bytes else -1, config.memory_bytes)
-        if life_fd >= 0:
-            os.dup2(life_fd, config_fd, inheritable=False)
-            os.close(life_fd)
+        config = _read_config(given.config)
+        if not told:
+            tell_zygote(config, control)
+        memory = Memory(given.memory if config.memory_bytes else -1, config.memory_bytes)
+        if given.life >= 0:
+            os.dup2(given.life, given.config, inheritable=False)
+            os.close(given.life)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, config_fd, ready_fd, control, memory))
-    except (OSError, ValueError, json_format.Error, DecodeError) as error:
-        _tell(ready_fd, {"error": str(error)})
+            return runner.run(_serve(config, given, control, memory))
+    except (OSError, ValueError, DecodeError) as error:
+        _tell(given.ready, {"error": str(error)})
         return 1
 
 
@@ -47,13 +62,21 @@ def _read_config(fd: int) -> agent_pb2.AgentConfig:
             raise ValueError("the driver gave no whole configuration")
         line += data
     if line.startswith(b"{"):
-        return json_format.Parse(bytes(line), agent_pb2.AgentConfig())
+        return _parsed(bytes(line))
     return agent_pb2.AgentConfig.FromString(b64decode(line))
 
 
-async def _serve(
-    config: agent_pb2.AgentConfig, config_fd: int, ready_fd: int, control: socket.socket, memory: Memory
-) -> int:
+def _parsed(line: bytes) -> agent_pb2.AgentConfig:
+    # Drivers write the other form: this one is a person's, and slow to import.
+    json_format: Any = import_module("google.protobuf.json_format")
+    try:
+        config: agent_pb2.AgentConfig = json_format.Parse(line, agent_pb2.AgentConfig())
+    except json_format.Error as error:
+        raise ValueError(str(error)) from None
+    return config
+
+
+async def _serve(config: agent_pb2.AgentConfig, given: Given, control: socket.socket, memory: Memory) -> int:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 
@@ -64,12 +87,12 @@ async def _serve(
     loop.add_signal_handler(signal.SIGTERM, end, 0)
     signal.signal(signal.SIGCHLD, _reap)
     if config.ends_with_driver:
-        loop.add_reader(config_fd, end, 0)
+        loop.add_reader(given.config, end, 0)
     else:
-        os.close(config_fd)
+        os.close(given.config)
     async with open_agent(config, control, memory) as processes:
         processes.lost.add_done_callback(lambda _: end(1))
-        _tell(ready_fd, {"ready": True})
+        _tell(given.ready, {"ready": True})
         code = await ending
         # What ends from now on needs no burial.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -15,7 +15,7 @@ def run(fds: list[int], site: str) -> None:
     user, *rest = fds
     syscalls.touch_files_as(user)
     _furnish(os.environ.get("HOME", ""))
-    zygote.run(rest, site)
+    zygote.run(rest, site, ripe=False)
 
 
 def _furnish(home: str) -> None:

@@ -6,6 +6,7 @@ import builtins
 import getpass
 import io
 import os
+import select
 import signal
 import socket
 import sys
@@ -15,6 +16,9 @@ from typing import Any, NoReturn
 
 from sandmeshd.agent.inside import frames, launch, layer, output, shell
 
+IDLE_SECONDS = 0.5
+"""How long a kernel that is not ripe waits for its first cell before it ripens."""
+
 _INPUT, _GETPASS = input, getpass.getpass
 # signal.getsignal makes an enum of what is none, which takes ten times as long.
 _handler_of: Any = import_module("_signal").getsignal
@@ -23,10 +27,20 @@ _handler_of: Any = import_module("_signal").getsignal
 class Kernel:
     """What the zygote makes ready and each kernel then is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ripe: bool = True) -> None:
+        """Make it; one that is not ripe answers sooner, and ripens when it has nothing to do."""
         self._sink = shell.Sink()
         self._running = False
         self._shell = shell.make_shell(self._sink)
+        self._ripe = False
+        if ripe:
+            self.ripen()
+
+    def ripen(self) -> None:
+        """Let the shell have done everything once."""
+        if not self._ripe:
+            shell.ripen(self._shell)
+            self._ripe = True
 
     def be_kernel(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
         """Turn this fresh child into a kernel and run cells until the agent goes."""
@@ -47,6 +61,8 @@ class Kernel:
         signal.signal(signal.SIGINT, self._interrupt)
         # What a fork shares is copied when it is first written: before the first cell, not in it.
         shell.exercise(self._shell, "1+1")
+        if not self._ripe and not select.select([connection], [], [], IDLE_SECONDS)[0]:
+            self.ripen()
         self._sink.channel = channel
         streams = _Streams(channel, pipes)
         while True:

@@ -201,11 +201,14 @@ def _config() -> Any:
 
 
 def make_shell(sink: Sink) -> Any:
-    """Make the shell that `get_ipython()` gives, and let it have done everything once."""
-    shell = Shell.instance(sink)
+    """Make the shell that `get_ipython()` gives."""
+    return Shell.instance(sink)
+
+
+def ripen(shell: Any) -> None:
+    """Let a shell have done everything once; what it raises first takes as long as ten shells."""
     # The interpreter writes to code that it has run a few times only, and what is written each fork copies.
     exercise(shell, *["1+1"] * 10, "print(end='')", "import asyncio", "1/0", "1 +")
-    return shell
 
 
 def exercise(shell: Any, *cells: str) -> None:

@@ -91,7 +91,6 @@ class Zygote:
             except OSError as error:
                 # User code that runs by now may have filled the home: kernels are refused until it has room.
                 return error.errno or errno.EIO
-            gc.collect()
             gc.freeze()
         return 0
 
@@ -209,23 +208,30 @@ def _read_all(fd: int) -> bytes:
         return file.read()
 
 
-def run(fds: list[int], site: str) -> None:
-    """Be the zygote until the agent goes; `site` is where this package was found."""
+def run(fds: list[int], site: str, *, ripe: bool = True) -> None:
+    """Be the zygote until the agent goes; `site` is where this package was found.
+
+    Without `ripe` the first kernel answers sooner, and its first error takes longer if that comes at once.
+    """
     syscalls.set_dumpable(False)
     for fd in fds:
         os.set_inheritable(fd, False)
-    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(warming(site))
+    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(warming(site, ripe=ripe))
 
 
-def warming(site: str) -> Iterator[Any]:
+def warming(site: str, *, ripe: bool = True) -> Iterator[Any]:
     """Import step by step what kernels need, and give what makes the kernel at last."""
+    # What is imported stays: to look through it for garbage takes a sixth of the time.
+    gc.disable()
     with suppress(OSError):
         os.makedirs(os.environ.get("HOME", "/nonexistent/home"), mode=0o700, exist_ok=True)  # noqa: PTH103 - as below
     for name in ("inspect", "asyncio", "logging.config", "traitlets.config", "IPython.core.interactiveshell"):
         yield import_module(name)
     kernels = import_module("sandmeshd.agent.inside.kernel")
     _forget(site)
-    yield partial(_make_kernel, kernels.Kernel)
+    gc.enable()
+    gc.freeze()
+    yield partial(_make_kernel, partial(kernels.Kernel, ripe=ripe))
 
 
 def _make_kernel(kernel: Callable[[], Any]) -> Any:

@@ -46,6 +46,8 @@ def container_config(
         "Hostname": "sandbox",
         # What begins as uid 0 leaves it before it reads anything, and keeps three capabilities.
         "User": "0:0",
+        # A namespace with a loopback it has either way: without this the engine starts itself once more to look on.
+        "NetworkDisabled": True,
         "Labels": {**_owner(settings, folder), TEMPLATE: spec.template, STATE: str(settings.paths.state)},
         "HostConfig": {**_walls(), **_limits(spec.limits), **_files(settings, folder, spec.limits, trusts)},
     }

@@ -24,7 +24,7 @@ AGENT_ID = 900
 CONFIG_BYTES = 1 << 20
 TAIL_BYTES = 4096
 POLL_SECONDS = 0.004
-CONFIG, READY, LIFE = "config", "ready", "life"
+CONFIG, READY, LIFE, USER = "config", "ready", "life", "user"
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,13 @@ class Starter:
         folder.sockets.mkdir(exist_ok=True)
         # Above it nobody but this user passes; inside it is below a directory that is the agent's alone.
         folder.sockets.chmod(0o700 if os.geteuid() == 0 else 0o777)
-        config = folder.sockets / CONFIG
-        config.write_bytes(_written(plan.config))
-        config.chmod(0o600 if os.geteuid() == 0 else 0o644)
+        files = {CONFIG: _written(plan.config), USER: _of_user(plan.config)}
+        for name, data in files.items():
+            path = folder.sockets / name
+            path.write_bytes(data)
+            path.chmod(0o600 if os.geteuid() == 0 else 0o644)
         if os.geteuid() == 0:
-            for path in (folder.sockets, config):
+            for path in (folder.sockets, *(folder.sockets / name for name in files)):
                 os.chown(path, AGENT_ID, AGENT_ID)
 
     async def _ready(self, plan: Plan, ended: asyncio.Event) -> None:
@@ -133,6 +135,12 @@ def _written(config: agent_pb2.AgentConfig) -> bytes:
     if len(line) > CONFIG_BYTES:
         raise InvalidArgument("the environment variables are larger than 1 MiB", {"field": "spec.environment"})
     return line
+
+
+def _of_user(config: agent_pb2.AgentConfig) -> bytes:
+    """Give what the agent's zygote is told, as the agent would: it need not wait for that."""
+    told = {"python": config.python, "environment": dict(config.environment), "hidden": "", "user": config.user_id}
+    return json.dumps({**told, "seccomp": b64encode(config.seccomp_filter).decode()}).encode()
 
 
 def _read(path: Path) -> bytes:
