@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sandmesh.dummy import DummySandbox
     from sandmesh.errors import SandmeshError
     from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
-    from sandmesh.inputs import Limits, NetworkGrant, SandboxType
+    from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Snapshot
     from sandmesh.inside import sandbox_tool
     from sandmesh.kernels import KernelAsync, KernelInfo, KernelsAsync
     from sandmesh.mcp import McpServer, ToolsChanged
@@ -67,6 +67,7 @@ __all__ = [
     "SandboxType",
     "SandmeshError",
     "SessionInfo",
+    "Snapshot",
     "Started",
     "ToolResult",
     "Toolkit",
@@ -101,6 +102,7 @@ _HOMES = {
     "Limits": "inputs",
     "NetworkGrant": "inputs",
     "SandboxType": "inputs",
+    "Snapshot": "inputs",
     "InputRequested": "events",
     "Kernel": "sync_kernels",
     "KernelAsync": "kernels",

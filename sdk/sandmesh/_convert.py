@@ -15,7 +15,7 @@ from sandmesh._hosts import PACKAGES, normal_host
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
-from sandmesh.inputs import Limits, NetworkGrant, Options
+from sandmesh.inputs import Limits, NetworkGrant, Options, Snapshot
 
 T = TypeVar("T")
 
@@ -85,7 +85,14 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         labels=_read_texts("labels", options.get("labels"), _check_label),
         limits=_write_limits(options.get("limits")),
         network=_write_network(options.get("network")),
+        snapshot_id=_write_snapshot(options.get("snapshot")),
     )
+
+
+def _write_snapshot(given: object) -> str:
+    if given is None:
+        return ""
+    return read_name("snapshot", given.snapshot_id if isinstance(given, Snapshot) else given)
 
 
 def _read_texts(what: str, given: object, check: Callable[[str, str], str]) -> dict[str, str]:

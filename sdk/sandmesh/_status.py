@@ -31,6 +31,7 @@ _CODES: dict[type[errors.SandmeshError], grpc.StatusCode] = {
     errors.Cancelled: grpc.StatusCode.CANCELLED,
     errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
     errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.WorkspaceDirRefused: grpc.StatusCode.PERMISSION_DENIED,
 }
 
 _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import IO, Final, cast
 
@@ -30,8 +30,23 @@ def pack(fd: int, *, any_modes: bool = False) -> Iterator[bytes]:
     Files, directories and links are in it; sockets, FIFOs and devices are not. With `any_modes` also what its owner may
     not read; modes are changed for the moment of it.
     """
+    yield from _gathered(_Packing(any_modes).members(fd, "", DEEPEST))
+
+
+def pack_several(roots: Mapping[str, int]) -> Iterator[bytes]:
+    """Give several directories as one tar stream, each below its name, with what its owner may not read."""
+    yield from _gathered(_of_several(roots))
+
+
+def _of_several(roots: Mapping[str, int]) -> Iterator[bytes]:
+    for name, fd in roots.items():
+        yield _header(name, os.fstat(fd), tarfile.DIRTYPE)
+        yield from _Packing(any_modes=True).members(fd, f"{name}/", DEEPEST)
+
+
+def _gathered(members: Iterator[bytes]) -> Iterator[bytes]:
     gathered = bytearray()
-    for piece in _Packing(any_modes).members(fd, "", DEEPEST):
+    for piece in members:
         gathered += piece
         if len(gathered) >= PIECE:
             yield bytes(gathered)
@@ -240,15 +255,39 @@ def unpack(source: IO[bytes], root: int, *, any_links: bool = False) -> None:
         OSError: EBADMSG for what is no tar stream or holds what leads out, else what the system says.
     """
     work = _Unpacking(root, any_links)
+    _take_each(source, work.take)
+    work.finish()
+
+
+def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
+    """Make what `pack_several` gave below empty directories, and read the stream to its end; links may lead anywhere.
+
+    Raises:
+        OSError: EBADMSG for what is no such stream, else what the system says.
+    """
+    works = {name: _Unpacking(fd, any_links=True) for name, fd in roots.items()}
+
+    def take(archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        root, _, rest = member.name.partition("/")
+        if root not in works:
+            raise refuse(member.name, "is below none of its directories")
+        member.name = rest
+        works[root].take(archive, member)
+
+    _take_each(source, take)
+    for work in works.values():
+        work.finish()
+
+
+def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarInfo], None]) -> None:
     try:
         with tarfile.open(fileobj=source, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
-                work.take(archive, member)
+                take(archive, member)
                 # It keeps every member otherwise, and a stream may have millions.
                 archive.members = []  # type: ignore[attr-defined]  # typeshed does not know it
     except tarfile.TarError as error:
         raise OSError(errno.EBADMSG, f"it is no whole tar stream: {error}; nothing of it is kept") from None
-    work.finish()
     while source.read(PIECE):
         pass
 
@@ -321,6 +360,12 @@ def _move(name: str, mode: int, source: int, place: int) -> None:
     locked = stat.S_ISDIR(mode) and not mode & stat.S_IWUSR
     if locked:
         os.chmod(name, stat.S_IMODE(mode) | stat.S_IWUSR, dir_fd=source)
-    os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
+    try:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
+    except OSError as error:
+        # What is mounted there is the sandbox's own, and stays.
+        if error.errno != errno.EBUSY:
+            raise
+        return
     if locked:
         os.chmod(name, stat.S_IMODE(mode), dir_fd=place)

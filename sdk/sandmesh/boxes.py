@@ -26,6 +26,7 @@ from sandmesh._ports import ExposedPortAsync, Where, expose, list_exposed
 from sandmesh._registered import registered
 from sandmesh._running import EventStream, HeardCollector, run_call
 from sandmesh._sessions import Times
+from sandmesh._snapshots import SnapshotsAsync
 from sandmesh._states import StatesAsync
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -67,7 +68,7 @@ P = ParamSpec("P")
 OUTPUT_LIMIT = 64 * 1024 * 1024
 
 
-class SandboxAsync(StatesAsync):
+class SandboxAsync(StatesAsync, SnapshotsAsync):
     """One sandbox of any type: `async with SandboxAsync(sandbox_type="base") as box: ...`.
 
     Without `sandbox_id` it makes a sandbox and gives it back when it is closed; with one it attaches to that sandbox,

@@ -7,12 +7,12 @@ What a tool or the user's own code did wrong is never raised: it is a result wit
     ├── NotFound (LookupError)
     │   ├── TemplateNotFound   ├── SandboxNotFound   ├── SessionNotFound
     │   ├── ToolNotFound       ├── CallNotFound      ├── MethodNotFound
-    │   └── TokenNotFound
+    │   ├── TokenNotFound      └── SnapshotNotFound
     ├── AlreadyExists
     ├── Refused
     │   ├── CapabilityMissing  ├── LeaseLost         ├── WrongState
     │   ├── CallExpired        ├── CallFinished      ├── ProtocolMismatch
-    │   └── WorkspaceNotReady
+    │   ├── WorkspaceNotReady  └── SnapshotDamaged
     ├── Exhausted
     │   ├── PoolExhausted      └── TooLarge
     ├── Unavailable
@@ -22,7 +22,8 @@ What a tool or the user's own code did wrong is never raised: it is a result wit
     ├── DeadlineExceeded (TimeoutError)
     ├── Cancelled
     ├── Denied (PermissionError)
-    │   ├── Unauthenticated    └── PermissionDenied
+    │   ├── Unauthenticated    ├── PermissionDenied
+    │   └── WorkspaceDirRefused
     └── InternalError
 
 The names and meanings are those of sandmesh.api.errors.v1.ErrorReason; the same class with the same facts arrives
@@ -128,6 +129,12 @@ class TokenNotFound(NotFound):
     reason = "TOKEN_NOT_FOUND"
 
 
+class SnapshotNotFound(NotFound):
+    """No such snapshot, or not the caller's."""
+
+    reason = "SNAPSHOT_NOT_FOUND"
+
+
 class AlreadyExists(SandmeshError):
     """The id is in use with other parameters."""
 
@@ -178,6 +185,12 @@ class WorkspaceNotReady(Refused):
     """A session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet."""
 
     reason = "WORKSPACE_NOT_READY"
+
+
+class SnapshotDamaged(Refused):
+    """What is kept of a snapshot is not what was taken; `facts["detail"]` says how. No sandbox began with it."""
+
+    reason = "SNAPSHOT_DAMAGED"
 
 
 class Exhausted(SandmeshError):
@@ -281,6 +294,12 @@ class PermissionDenied(Denied):
     """The token does not allow it."""
 
     reason = "PERMISSION_DENIED"
+
+
+class WorkspaceDirRefused(Denied):
+    """The directory may not be a sandbox's workspace; `facts["path"]` is what it is, `facts["fix"]` what to do."""
+
+    reason = "WORKSPACE_DIR_REFUSED"
 
 
 class InternalError(SandmeshError):

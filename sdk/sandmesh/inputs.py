@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
@@ -82,6 +83,21 @@ class NetworkGrant:
     """
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What a sandbox's workspace and home were at one moment."""
+
+    snapshot_id: str
+    sandbox_id: str
+    """The sandbox that it was taken of."""
+    sandbox_type: str
+    """That sandbox's type; only sandboxes of it begin with the snapshot."""
+    size_bytes: int
+    checksum: str
+    """As "sha256:..."; a snapshot that is not what it was is refused (SnapshotDamaged)."""
+    created: datetime
+
+
 NetworkInput = NetworkGrant | Literal["none", "public", "packages"] | Sequence[str] | Mapping[str, Any]
 LimitsInput = Limits | Mapping[str, Any]
 
@@ -106,6 +122,9 @@ class Options(TypedDict, total=False):
 
     None: the template's default.
     """
+
+    snapshot: Snapshot | str | None
+    """The snapshot, or its id, that the workspace and home begin with; None: they begin empty."""
 
     template: str | None
     """The template, where it is not named as the type."""

@@ -49,7 +49,7 @@ def _is_public(method: MethodDescriptor) -> bool:
 
 @dataclass(frozen=True)
 class Owned:
-    """One user's session with a sandbox, a call that runs in it, and a token."""
+    """One user's session with a sandbox, a call that runs in it, a snapshot of it, and a token."""
 
     user_id: str
     session_id: str
@@ -57,6 +57,11 @@ class Owned:
     fencing_token: int
     call_id: str
     token_id: str
+
+    @property
+    def snapshot_id(self) -> str:
+        """The sandbox's snapshot."""
+        return f"snap_{self.sandbox_id[3:]}"
 
 
 @dataclass
@@ -118,7 +123,10 @@ class World:
         await self.send(run, call_pb2.RunCallRequest(start=first.start), user)
         token = await self.token(f"spare-{session_id}", user)
         fencing = sandbox.lease.fencing_token
-        return Owned(user, session_id, sandbox.sandbox_id, fencing, first.call_id, token.token.token_id)
+        owned = Owned(user, session_id, sandbox.sandbox_id, fencing, first.call_id, token.token.token_id)
+        saving = next(one for one in public_methods() if one.name == "CreateSnapshot")
+        await self.send(saving, REQUESTS["SandboxService.CreateSnapshot"](owned), user)
+        return owned
 
 
 def begin(sandbox_id: str) -> call_pb2.CallFrame:
@@ -190,6 +198,11 @@ REQUESTS: dict[str, Make] = {
     "SandboxService.ResumeSandbox": lambda own: sandbox_pb2.ResumeSandboxRequest(
         sandbox_id=own.sandbox_id, fencing_token=own.fencing_token
     ),
+    "SandboxService.CreateSnapshot": lambda own: sandbox_pb2.CreateSnapshotRequest(
+        sandbox_id=own.sandbox_id, fencing_token=own.fencing_token, snapshot_id=own.snapshot_id
+    ),
+    "SandboxService.ListSnapshots": lambda own: sandbox_pb2.ListSnapshotsRequest(),
+    "SandboxService.DeleteSnapshot": lambda own: sandbox_pb2.DeleteSnapshotRequest(snapshot_id=own.snapshot_id),
     "SandboxService.ListEvents": lambda own: sandbox_pb2.ListEventsRequest(sandbox_id=own.sandbox_id),
     "SandboxService.WatchSandboxes": lambda own: sandbox_pb2.WatchSandboxesRequest(
         sandbox_id=own.sandbox_id, after_event_id="0-0"

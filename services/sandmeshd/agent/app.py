@@ -135,7 +135,7 @@ def _tools(
         handlers = import_module("sandmeshd.agent.handlers")
         confine = import_module("sandmeshd.agent.confine")
         workspace = confine.Workspace(config.workspace, config.granted_paths)
-        files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes)
+        files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes, config.home)
         ports = import_module("sandmeshd.agent.exposing").Exposures()
         own = import_module("sandmeshd.agent.own_tools").OwnTools(
             config.own_tools, lambda: kernels.make("python", config.workspace)

@@ -302,6 +302,11 @@ class Call:
             self._grace = loop.call_later(self.patience.reattach, self._give_up)
 
     @property
+    def followed(self) -> bool:
+        """Whether somebody is attached now."""
+        return self._subscriber is not None
+
+    @property
     def forsaken(self) -> bool:
         """Whether nobody was attached for longer than the reattach grace."""
         return self._gave_up

@@ -25,6 +25,7 @@ from sandmeshd.allocator.reconcile import Reconciler
 from sandmeshd.allocator.recovery import Recovery
 from sandmeshd.allocator.servicer import SandboxServicer, Work
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.snapshots import Snapshotting
 from sandmeshd.allocator.starts import Starts
 from sandmeshd.allocator.sweeping import Sweeping
 from sandmeshd.allocator.upkeep import Upkeep
@@ -73,13 +74,15 @@ async def open_allocator(
     pulse = Pulse(store)
     background.forever("look at the store", pulse.look)
     background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, starts, recovery))
+    snapshots = Snapshotting(ledger, nodes, store.mesh_id)
     work = Work(
-        claims=Claims(settings, store, ledger, nodes, starts, background),
+        claims=Claims(settings, store, ledger, nodes, starts, snapshots),
         pausing=Pausing(ledger, nodes),
         journal=journal,
         sweeping=Sweeping(upkeep, nodes, reconciler, store.mesh_id),
         emptying=Emptying(store, ledger, filling),
         logs=Logs(nodes),
+        snapshots=snapshots,
         health=Health(store, pulse, nodes),
         nodes=nodes,
     )

@@ -28,6 +28,7 @@ from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.patience import patiently
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.snapshots import Snapshotting
 from sandmeshd.allocator.spec import check_name, check_spec, new_sandbox_id
 from sandmeshd.allocator.starts import Starts
 from sandmeshd.runtime.callers import workspace_key
@@ -47,9 +48,11 @@ class Claims:
         ledger: Ledger,
         nodes: Nodes,
         starts: Starts,
-        background: Background,
+        snapshots: Snapshotting,
     ) -> None:
+        background = starts.background
         self._settings = settings
+        self._snapshots = snapshots
         self._notices = store.notices
         self._ledger = ledger
         self._nodes = nodes
@@ -88,8 +91,9 @@ class Claims:
         check_name(request.session_key, "session_key")
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
-        placement = await self._nodes.place(request.spec, _caller(request.user_id))
-        want, workspace = placement.want, ""
+        spec = await self._snapshots.placed(request.spec)
+        placement = await self._nodes.place(spec, _caller(request.user_id))
+        want, workspace = await self._snapshots.narrowed(spec, placement.want), ""
         if request.keep_workspace and (keeping := self._nodes.keeping(want.nodes)):
             want, workspace = replace(want, nodes=keeping), workspace_key(request.session_key, slot)
         return Claim(

@@ -74,6 +74,18 @@ class DriverClient(Protocol):
         """Give the last words of agent and runtime."""
         ...
 
+    async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
+        """Save workspace and home under one id."""
+        ...
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """List the snapshots of a mesh."""
+        ...
+
+    async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
+        """Remove a snapshot."""
+        ...
+
 
 @dataclass
 class Node:

@@ -23,6 +23,7 @@ from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_
 from sandmeshd.allocator.pausing import Pausing
 from sandmeshd.allocator.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.snapshots import Snapshotting
 from sandmeshd.allocator.sweeping import Sweeping
 from sandmeshd.runtime.callers import current_caller
 
@@ -43,6 +44,7 @@ class Work:
     sweeping: Sweeping
     emptying: Emptying
     logs: Logs
+    snapshots: Snapshotting
     health: Health
     nodes: Nodes
 
@@ -185,6 +187,23 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         await check_owned(self._ledger, request.sandbox_id)
         record = await self._work.pausing.become(request.sandbox_id, request.fencing_token, "READY")
         return pb.ResumeSandboxResponse(sandbox=record.sandbox())
+
+    async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
+        """Save what a sandbox holds."""
+        record = await self._ledger.read(request.sandbox_id)
+        if record is None or not current_caller().owns(record.text("session")):
+            raise not_found(request.sandbox_id)
+        _check_reachable(record)
+        return pb.CreateSnapshotResponse(snapshot=await self._work.snapshots.take(record, request))
+
+    async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:
+        """List the caller's snapshots."""
+        return await self._work.snapshots.listing()
+
+    async def DeleteSnapshot(self, request: pb.DeleteSnapshotRequest, context: Context) -> pb.DeleteSnapshotResponse:
+        """Remove a snapshot."""
+        await self._work.snapshots.delete(request.snapshot_id)
+        return pb.DeleteSnapshotResponse()
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:
         """List what happened."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -48,6 +49,11 @@ class Starts:
         self._background = background
         self._mesh_id = mesh_id
         self._running: dict[str, asyncio.Task[Outcome]] = {}
+
+    @property
+    def background(self) -> Background:
+        """Where the starts run, and what else must not end with its caller."""
+        return self._background
 
     @property
     def under_way(self) -> list[str]:
@@ -105,8 +111,11 @@ class Starts:
                 return made
 
     async def _elsewhere(self, record: Record, tried: Sequence[str], error: SandmeshError) -> Record:
-        placement = await self._nodes.place(record.spec)
-        moved = await patiently(partial(self._ledger.retry, record.sandbox_id, placement.want, tried, error))
+        want = (await self._nodes.place(record.spec)).want
+        if record.spec.snapshot_id:
+            # No other node has it.
+            want = replace(want, nodes=[node for node in want.nodes if node.id == record.node_id])
+        moved = await patiently(partial(self._ledger.retry, record.sandbox_id, want, tried, error))
         if moved is None:
             raise error
         log.info("a start is tried again", sandbox_id=record.sandbox_id, node=moved.node_id, error=error.message)

@@ -13,7 +13,7 @@ from sandmeshd.cli.options import Limit, Template, limits, pairs
 
 @dataclass(frozen=True)
 class Making:
-    """What a sandbox is to be: its template, variables, limits and network."""
+    """What a sandbox is to be: its template, variables, limits, network and first files."""
 
     template: Template = "base"
     env: Annotated[
@@ -30,6 +30,16 @@ class Making:
         ),
     ] = None
 
+    snapshot: Annotated[
+        str | None,
+        typer.Option(help="The snapshot that its files begin with: `sandmesh snapshot ls`.", metavar="SNAPSHOT"),
+    ] = None
+
     def options(self) -> Options:
         """Give it as the SDK's constructors take it."""
-        return Options(env=pairs(self.env), limits=limits(self.limit), network=self.network or None)
+        return Options(
+            env=pairs(self.env),
+            limits=limits(self.limit),
+            network=self.network or None,
+            snapshot=self.snapshot,
+        )

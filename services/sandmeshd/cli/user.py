@@ -21,6 +21,7 @@ from sandmeshd.cli import (
     ports,
     running,
     servers,
+    snapshots,
     storing,
     sweep,
     tokens,
@@ -57,6 +58,7 @@ add(servers.server_commands, SANDBOXES, "mcp-servers")
 add(mcp.commands, SANDBOXES)
 add(ports.commands, SANDBOXES)
 add(ports.port_commands, SANDBOXES, "ports")
+add(snapshots.snapshot_commands, SANDBOXES, "snapshot")
 add(sweep.commands, MESH)
 add(tokens.commands, MESH, "token")
 add(certificates.commands, MESH)

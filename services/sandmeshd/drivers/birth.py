@@ -70,6 +70,7 @@ def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -
         tool_groups=template.tool_groups,
         environment={**variables_of(template), **sandbox.spec.environment},
         workspace=WORKSPACE,
+        home=HOME,
         max_file_bytes=sandbox.spec.limits.file_bytes,
         memory_bytes=sandbox.spec.limits.memory_bytes,
         finished_call_ttl=Duration(seconds=FINISHED_CALL_SECONDS),

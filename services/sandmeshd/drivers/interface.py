@@ -60,7 +60,11 @@ class Driver(Protocol):
         ...
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
-        """Save root and workspace under one id."""
+        """Save workspace and home under one id."""
+        ...
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """List the snapshots of a mesh."""
         ...
 
     async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:

@@ -74,9 +74,14 @@ class RemoteDriver:
             return await self._stub.ResumeSandbox(request)
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
-        """Save root and workspace under one id."""
+        """Save workspace and home under one id."""
         with translated():
             return await self._stub.SnapshotSandbox(request)
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """List the snapshots of a mesh."""
+        with translated():
+            return await self._stub.ListSnapshots(request)
 
     async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
         """Remove a snapshot."""

@@ -73,8 +73,12 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
         return await self._driver.resume_sandbox(request)
 
     async def SnapshotSandbox(self, request: pb.SnapshotSandboxRequest, context: Context) -> pb.SnapshotSandboxResponse:
-        """Save root and workspace under one id."""
+        """Save workspace and home under one id."""
         return await self._driver.snapshot_sandbox(request)
+
+    async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:
+        """List the snapshots of a mesh."""
+        return await self._driver.list_snapshots(request)
 
     async def DeleteSnapshot(self, request: pb.DeleteSnapshotRequest, context: Context) -> pb.DeleteSnapshotResponse:
         """Remove a snapshot."""

@@ -46,6 +46,7 @@ def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseMo
         stands_by=stands_by,
         egress=settings.egress,
         readonly_mounts=settings.readonly_mounts,
+        snapshot_bytes=settings.snapshot_limit,
     )
 
 
@@ -60,5 +61,6 @@ def docker_settings(settings: MeshSettings) -> DockerSettings:
         tag=settings.image_tag,
         ends_with_driver=settings.ephemeral,
         readonly_mounts=settings.readonly_mounts,
+        snapshot_bytes=settings.snapshot_limit,
         egress=settings.egress,
     )

@@ -9,6 +9,7 @@ from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
+from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.mesh.keeping import read_storage
 from sandmeshd.runtime.identity import SHORTEST
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
@@ -229,6 +230,9 @@ class MeshSettings(BaseSettings):
 
     storage_limit: ByteSize = ByteSize(2 << 30)
     """The largest workspace that is saved, as 2GiB; one that is larger stays in its sandbox until this is raised."""
+
+    snapshot_limit: ByteSize = ByteSize(DEFAULT_BYTES)
+    """The largest snapshot that is taken, as 2GiB."""
 
     @property
     def storage(self) -> StorageSettings | None:

@@ -111,6 +111,20 @@ class Allocator:
         with translated():
             return (await self.stub.ResumeSandbox(request)).sandbox
 
+    async def snapshot(self, sandbox: pb.Sandbox, token: int | None = None, name: str = "") -> pb.Snapshot:
+        token = sandbox.lease.fencing_token if token is None else token
+        request = pb.CreateSnapshotRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token, snapshot_id=name)
+        with translated():
+            return (await self.stub.CreateSnapshot(request)).snapshot
+
+    async def snapshots(self) -> pb.ListSnapshotsResponse:
+        with translated():
+            return await self.stub.ListSnapshots(pb.ListSnapshotsRequest())
+
+    async def delete_snapshot(self, name: str) -> None:
+        with translated():
+            await self.stub.DeleteSnapshot(pb.DeleteSnapshotRequest(snapshot_id=name))
+
     async def events(self, sandbox_id: str = "", after: str = "", size: int = 1000) -> Sequence[pb.SandboxEvent]:
         request = pb.ListEventsRequest(sandbox_id=sandbox_id, after_event_id=after, page_size=size)
         with translated():

@@ -29,6 +29,8 @@ class Runtime:
     """What its templates are made of."""
     failures: list[SandmeshError] = field(default_factory=list[SandmeshError])
     """Raised by the next creates, one each."""
+    snapshots: dict[str, pb.RuntimeSnapshot] = field(default_factory=dict[str, pb.RuntimeSnapshot])
+    takes_snapshots: bool = True
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Creates wait for it."""
     entered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -93,6 +95,7 @@ class ProcessDriver:
             name="process",
             node_id=self.runtime.node_id,
             templates=templates,
+            capabilities=pb.Capabilities(snapshot=self.runtime.takes_snapshots),
             port_range=pb.PortRange(first=first, last=last),
         )
 
@@ -195,6 +198,23 @@ class ProcessDriver:
         self.runtime.processes[sandbox_id].send_signal(number)
         sandbox.state = state
         self.runtime.tell(sandbox)
+
+    async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
+        sandbox = self._find(request.sandbox_id)
+        kept = pb.RuntimeSnapshot(
+            snapshot_id=request.snapshot_id,
+            sandbox_id=request.sandbox_id,
+            template=sandbox.spec.template,
+            record_labels=request.record_labels,
+        )
+        return pb.SnapshotSandboxResponse(snapshot=self.runtime.snapshots.setdefault(request.snapshot_id, kept))
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        return pb.ListSnapshotsResponse(snapshots=list(self.runtime.snapshots.values()))
+
+    async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
+        self.runtime.snapshots.pop(request.snapshot_id, None)
+        return pb.DeleteSnapshotResponse()
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         self._find(request.sandbox_id)

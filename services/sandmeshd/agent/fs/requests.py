@@ -101,6 +101,22 @@ class Unpack(Arguments):
 
 
 @dataclass(frozen=True)
+class Save(Arguments):
+    """The workspace and the home as one tar stream; no process of user code runs until it is whole."""
+
+    tool: ClassVar[str] = "fs.save"
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class Restore(Arguments):
+    """The call's input, a stream that `fs.save` gave, into the workspace and the home, whole or not at all."""
+
+    tool: ClassVar[str] = "fs.restore"
+    path: str = "."
+
+
+@dataclass(frozen=True)
 class Watch(Arguments):
     """Changes of a file or a directory's entries, and with `recursive` of all below it, as they happen."""
 

@@ -12,11 +12,24 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.answers import ToolFailure
 from sandmeshd.agent.call import Call, Outcome
 from sandmeshd.agent.confine import Workspace
-from sandmeshd.agent.fs import archives, changes, entries
+from sandmeshd.agent.fs import archives, changes, entries, snapshots
 from sandmeshd.agent.fs.arguments import Arguments, read_arguments, write_line
 from sandmeshd.agent.fs.bytes import Reading, Writing
 from sandmeshd.agent.fs.failures import Cut, cut_off, failed
-from sandmeshd.agent.fs.requests import List, Mkdir, Move, Pack, Read, Remove, Stat, Unpack, Watch, Write
+from sandmeshd.agent.fs.requests import (
+    List,
+    Mkdir,
+    Move,
+    Pack,
+    Read,
+    Remove,
+    Restore,
+    Save,
+    Stat,
+    Unpack,
+    Watch,
+    Write,
+)
 from sandmeshd.agent.fs.streams import Inlet, Threads, pump, put, unless_cut
 from sandmeshd.agent.fs.watching import Watcher
 from sandmeshd.agent.toolbox import Service
@@ -25,10 +38,14 @@ A = TypeVar("A", bound=Arguments)
 
 
 class FileService:
-    """Runs calls on files of a workspace; the largest file that may be written is in bytes, 0 for any."""
+    """Runs calls on files of a workspace; the largest file that may be written is in bytes, 0 for any.
 
-    def __init__(self, workspace: Workspace, most: int) -> None:
+    `home` is the path of what is saved and restored with it; empty where there is none.
+    """
+
+    def __init__(self, workspace: Workspace, most: int, home: str = "") -> None:
         self._workspace = workspace
+        self._home = home
         self._most = most
         self._threads = Threads()
 
@@ -44,6 +61,8 @@ class FileService:
             _service(Write, self._write),
             _service(Pack, self._pack),
             _service(Unpack, self._unpack),
+            _service(Save, self._save),
+            _service(Restore, self._restore),
             _service(Watch, self._watch),
         ]
         return dict(made)
@@ -84,14 +103,25 @@ class FileService:
         return Outcome()
 
     async def _unpack(self, asked: Unpack, call: Call) -> Outcome:
+        return await self._fed(call, partial(archives.unpacked, self._workspace, asked))
+
+    async def _fed(self, call: Call, take: Callable[[int, Inlet], None]) -> Outcome:
         inlet = Inlet(call)
         reader = inlet.open_pipe()
         call.started()
         try:
-            await inlet.feed(self._threads, partial(archives.unpacked, self._workspace, asked, reader))
+            await inlet.feed(self._threads, partial(take, reader))
         finally:
             os.close(reader)
         return Outcome()
+
+    async def _save(self, asked: Save, call: Call) -> Outcome:
+        call.started()
+        await pump(call, self._threads, snapshots.saved(self._workspace, self._home, lambda: call.followed))
+        return Outcome()
+
+    async def _restore(self, asked: Restore, call: Call) -> Outcome:
+        return await self._fed(call, partial(snapshots.restored, self._workspace, self._home))
 
     async def _watch(self, asked: Watch, call: Call) -> Outcome:
         watcher = await self._threads.run(Watcher, self._workspace, asked)

@@ -34,6 +34,7 @@ from sandmeshd.drivers.bubblewrap.starting import Plan
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.tracking import Tracker
 from sandmeshd.drivers.bubblewrap.ways import Ways
+from sandmeshd.drivers.snapshots import Snapshots
 from sandmeshd.runtime.full_disk import full_disk_told
 
 TAIL_BYTES = 64 * 1024
@@ -52,6 +53,7 @@ class BubblewrapDriver:
         self._user_filter = user_filter
         self._folders = Folders(settings.paths)
         self._tracker = Tracker()
+        self._snapshots = Snapshots(settings.paths, settings.snapshot_bytes)
         self._locks = KeyedLocks()
         self._standing_by: set[asyncio.Task[None]] = set()
 
@@ -102,6 +104,7 @@ class BubblewrapDriver:
         template = self._supplies.template(request.spec.template)
         groups = self._ways.groups.enforceable
         check(request, groups)
+        self._snapshots.check(request.spec)
         mounts = self._supplies.mounts(template, folder, request.spec.limits)
         record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings)
@@ -130,6 +133,7 @@ class BubblewrapDriver:
             detail = plan.folder.end_detail()
             raise SandboxStartFailed(f"{plan.folder.sandbox_id} ended as soon as it listened", {"detail": detail})
         self._tracker.follow(plan.folder, processes, held)
+        await self._snapshots.restore(plan.record.sandbox, plan.record.fencing_token)
         plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
         plan.record.write(plan.folder)
         self._tracker.changed(plan.folder.sandbox_id)
@@ -212,21 +216,29 @@ class BubblewrapDriver:
         """Refuse: nothing here can freeze processes."""
         self._refuse(request.sandbox_id, "pause")
 
-    async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
-        """Refuse: nothing here can save a sandbox."""
-        self._refuse(request.sandbox_id, "snapshot")
-
     def _refuse(self, sandbox_id: str, needs: str) -> NoReturn:
         self._found(sandbox_id)
         raise CapabilityMissing(f"the bubblewrap driver has no {needs}: choose another driver", {"needs": needs})
 
+    async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
+        """Save workspace and home, which user code leaves as they are meanwhile."""
+        folder = self._folders.folder(request.sandbox_id)
+        async with self._locks.held(request.sandbox_id):
+            sandbox, record = self._found(request.sandbox_id), read_record(folder)
+            return await self._snapshots.take(request, sandbox, record.fencing_token if record else 0)
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """List the node's snapshots."""
+        return self._snapshots.list(request.mesh_id)
+
     async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
-        """Refuse: there are none."""
-        raise CapabilityMissing("the bubblewrap driver has no snapshot: choose another driver", {"needs": "snapshot"})
+        """Remove a snapshot's files."""
+        return await self._snapshots.delete(request.snapshot_id)
 
     async def adopt(self) -> None:
         """Follow what lives already, and finish removals that were begun."""
         await asyncio.to_thread(finish_removals, self._folders)
+        await asyncio.to_thread(self._snapshots.sweep)
         await self._ways.groups.sweep({folder.sandbox_id for folder in self._folders.all()})
         for folder in self._folders.all():
             processes = find(folder)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.runtime.paths import MeshPaths
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
@@ -51,6 +52,9 @@ class BubblewrapSettings(BaseModel):
 
     readonly_mounts: dict[str, str] = Field(default_factory=dict)
     """What every sandbox sees of the host besides, read-only: paths there by paths of the host."""
+
+    snapshot_bytes: int = Field(default=DEFAULT_BYTES, gt=0)
+    """The most bytes that a snapshot may have."""
 
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how."""

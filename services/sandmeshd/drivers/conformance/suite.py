@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.conformance import calls, files, isolation, lifecycle, limits, networks, refusals, watching
+from sandmeshd.drivers.conformance import (
+    calls,
+    files,
+    isolation,
+    lifecycle,
+    limits,
+    networks,
+    refusals,
+    snapshots,
+    watching,
+)
 from sandmeshd.drivers.conformance.subject import Requirement
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -50,6 +60,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     files.names_of_files_are_bytes,
     files.calls_on_files_stay_in_the_workspace,
     files.an_exposed_port_is_reached_until_it_is_revoked,
+    snapshots.a_sandbox_begins_with_a_snapshot,
+    snapshots.a_snapshot_is_listed_until_it_is_deleted,
+    snapshots.nothing_runs_while_a_snapshot_is_taken,
+    snapshots.what_is_no_snapshot_starts_nothing,
     watching.a_watch_begins_with_every_sandbox,
     watching.a_watch_tells_of_a_sandbox_that_was_killed,
     watching.a_watch_tells_of_creates_and_deletes,

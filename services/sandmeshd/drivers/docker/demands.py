@@ -28,7 +28,14 @@ def enforceable(info: Mapping[str, Any]) -> dict[str, str]:
 
 def capabilities(limits: Mapping[str, str]) -> pb.Capabilities:
     """Give what can be enforced and done."""
-    return pb.Capabilities(limits=limits, network_modes=MODES, pause=True, separate_user=True, isolation="namespaces")
+    return pb.Capabilities(
+        limits=limits,
+        network_modes=MODES,
+        pause=True,
+        snapshot=True,
+        separate_user=True,
+        isolation="namespaces",
+    )
 
 
 def enforced(limits: sandbox_pb2.Limits, able: Mapping[str, str]) -> dict[str, str]:

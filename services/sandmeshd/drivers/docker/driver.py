@@ -6,12 +6,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any, NoReturn
+from typing import Any
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
     AlreadyExists,
-    CapabilityMissing,
     InvalidArgument,
     SandboxLost,
     SandboxNotFound,
@@ -33,6 +32,7 @@ from sandmeshd.drivers.docker.posture import SANDBOX, container_config, containe
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.docker.starting import Plan, Starter
 from sandmeshd.drivers.offered import check_settings
+from sandmeshd.drivers.snapshots import Snapshots
 from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.templates import Template
 
@@ -50,6 +50,7 @@ class DockerDriver:
         self._folders = Folders(settings.paths)
         self._follower = Follower(engine, of_node(settings), self._folders)
         self._starter = Starter(settings, engine, self._follower)
+        self._snapshots = Snapshots(settings.paths, settings.snapshot_bytes)
         self._locks = KeyedLocks()
         self._held: dict[str, int] = {}
         self._able: Mapping[str, str] = {}
@@ -102,6 +103,7 @@ class DockerDriver:
         template = self._images.template(request.spec.template)
         able = self._able or enforceable(await self._engine.info())
         check(request, able)
+        self._snapshots.check(request.spec)
         await self._check_prepared(template)
         record = new_record(request, folder, able)
         config = agent_config(record, template, self._user_filter, self._settings)
@@ -126,6 +128,7 @@ class DockerDriver:
         held = await self._starter.start(plan)
         if held is not None:
             self._held[plan.folder.sandbox_id] = held
+        await self._snapshots.restore(plan.record.sandbox, plan.record.fencing_token)
         plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
         plan.record.write(plan.folder)
         self._follower.changed(plan.folder.sandbox_id)
@@ -238,17 +241,24 @@ class DockerDriver:
             await how(self._name(self._folders.folder(sandbox_id)))
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
-        """Refuse: nothing here saves a sandbox yet."""
-        await self._found(request.sandbox_id)
-        _refuse_snapshot()
+        """Save workspace and home, which user code leaves as they are meanwhile; the root is never written to."""
+        folder = self._folders.folder(request.sandbox_id)
+        async with self._locks.held(request.sandbox_id):
+            sandbox, record = await self._found(request.sandbox_id), read_record(folder)
+            return await self._snapshots.take(request, sandbox, record.fencing_token if record else 0)
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """List the node's snapshots."""
+        return self._snapshots.list(request.mesh_id)
 
     async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
-        """Refuse: there are none."""
-        _refuse_snapshot()
+        """Remove a snapshot's files."""
+        return await self._snapshots.delete(request.snapshot_id)
 
     async def adopt(self) -> None:
         """Follow the engine's events, and finish removals that were begun."""
         await asyncio.to_thread(finish_removals, self._folders)
+        await asyncio.to_thread(self._snapshots.sweep)
         self._tasks = [asyncio.create_task(self._follower.follow()), asyncio.create_task(self._follower.tidy())]
 
     async def close(self) -> None:
@@ -260,7 +270,3 @@ class DockerDriver:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _refuse_snapshot() -> NoReturn:
-    raise CapabilityMissing("the docker driver has no snapshot: choose another driver", {"needs": "snapshot"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.runtime.paths import MeshPaths
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
@@ -44,6 +45,9 @@ class DockerSettings(BaseModel):
 
     readonly_mounts: dict[str, str] = Field(default_factory=dict)
     """What every sandbox sees of the host besides, read-only: paths there by paths of the host."""
+
+    snapshot_bytes: int = Field(default=DEFAULT_BYTES, gt=0)
+    """The most bytes that a snapshot may have."""
 
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how; images are built with the same package indexes and proxy."""

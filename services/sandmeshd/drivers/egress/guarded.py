@@ -35,6 +35,7 @@ class GuardedDriver:
         self.pause_sandbox = driver.pause_sandbox
         self.resume_sandbox = driver.resume_sandbox
         self.snapshot_sandbox = driver.snapshot_sandbox
+        self.list_snapshots = driver.list_snapshots
         self.delete_snapshot = driver.delete_snapshot
 
     async def adopt(self) -> None:

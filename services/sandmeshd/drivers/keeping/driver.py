@@ -10,7 +10,7 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.drivers.interface import Driver
-from sandmeshd.drivers.keeping.transfer import packed, unpacked
+from sandmeshd.drivers.transfer import packed, unpacked
 from sandmeshd.storage import Snapshots
 
 log = structlog.get_logger()
@@ -35,6 +35,7 @@ class KeepingDriver:
         self.pause_sandbox = driver.pause_sandbox
         self.resume_sandbox = driver.resume_sandbox
         self.snapshot_sandbox = driver.snapshot_sandbox
+        self.list_snapshots = driver.list_snapshots
         self.delete_snapshot = driver.delete_snapshot
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
@@ -54,7 +55,8 @@ class KeepingDriver:
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Make a sandbox; return when its agent listens and its workspace is what was saved."""
         made = await self._driver.create_sandbox(request)
-        if request.workspace_key:
+        # Who names a snapshot wants that, whatever was saved.
+        if request.workspace_key and not request.spec.snapshot_id:
             try:
                 await self._restore(made.sandbox, request.fencing_token, request.workspace_key)
             except BaseException:

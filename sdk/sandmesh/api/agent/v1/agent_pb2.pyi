@@ -511,6 +511,7 @@ class AgentConfig(_message.Message):
     CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
     OWN_TOOLS_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
+    HOME_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -543,6 +544,8 @@ class AgentConfig(_message.Message):
     """The uid and gid of user code where a container keeps it apart from the agent by uid; 0: namespaces of its own do.
     Its processes are then counted by the runtime and max_processes is not used: a uid's are shared by all containers.
     """
+    home: _builtins.str
+    """User code's home, which a snapshot has beside the workspace; empty: none."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -596,10 +599,11 @@ class AgentConfig(_message.Message):
         call_timeout: _duration_pb2.Duration | None = ...,
         own_tools: _abc.Iterable[Global___OwnTool] | None = ...,
         user_id: _builtins.int = ...,
+        home: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

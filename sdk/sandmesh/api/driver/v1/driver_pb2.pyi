@@ -93,10 +93,11 @@ class Capabilities(_message.Message):
     DESKTOP_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
+    WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
-    """SnapshotSandbox and DeleteSnapshot work."""
+    """SnapshotSandbox, ListSnapshots and DeleteSnapshot work, and sandboxes can begin with a snapshot."""
     host_ports: _builtins.bool
     """Sandboxes need ports of the node's range."""
     separate_user: _builtins.bool
@@ -105,6 +106,8 @@ class Capabilities(_message.Message):
     """A desktop can run inside."""
     isolation: _builtins.str
     """The strongest boundary between sandbox and host: "namespaces", "user-space kernel", "virtual machine"."""
+    workspace_dir: _builtins.bool
+    """A directory of the node can be a sandbox's workspace."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when stated, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -131,10 +134,11 @@ class Capabilities(_message.Message):
         desktop: _builtins.bool = ...,
         devices: _abc.Iterable[_builtins.str] | None = ...,
         isolation: _builtins.str = ...,
+        workspace_dir: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "separate_user", b"separate_user", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "separate_user", b"separate_user", "snapshot", b"snapshot", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1001,25 +1005,125 @@ class SnapshotSandboxRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class RecordLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    RECORD_LABELS_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     snapshot_id: _builtins.str
     """Chosen by the caller."""
+    @_builtins.property
+    def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Stored with the snapshot: whose it is."""
+
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
         snapshot_id: _builtins.str = ...,
+        record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "snapshot_id", b"snapshot_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotSandboxRequest: _TypeAlias = SnapshotSandboxRequest  # noqa: Y015
+
+@_typing.final
+class RuntimeSnapshot(_message.Message):
+    """RuntimeSnapshot is a snapshot as the driver keeps it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RecordLabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    MESH_ID_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    RECORD_LABELS_FIELD_NUMBER: _builtins.int
+    snapshot_id: _builtins.str
+    """Its id."""
+    mesh_id: _builtins.str
+    """The mesh that it belongs to."""
+    sandbox_id: _builtins.str
+    """The sandbox that it was taken of."""
+    template: _builtins.str
+    """That sandbox's template; only sandboxes of it begin with the snapshot."""
+    size_bytes: _builtins.int
+    """Its size in bytes."""
+    checksum: _builtins.str
+    """Its checksum, as "sha256:..."."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was taken."""
+
+    @_builtins.property
+    def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As given when it was taken."""
+
+    def __init__(
+        self,
+        *,
+        snapshot_id: _builtins.str = ...,
+        mesh_id: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+        template: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        checksum: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        record_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "create_time", b"create_time", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "size_bytes", b"size_bytes", "snapshot_id", b"snapshot_id", "template", b"template"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuntimeSnapshot: _TypeAlias = RuntimeSnapshot  # noqa: Y015
 
 @_typing.final
 class SnapshotSandboxResponse(_message.Message):
@@ -1027,25 +1131,69 @@ class SnapshotSandboxResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    CHECKSUM_FIELD_NUMBER: _builtins.int
-    size_bytes: _builtins.int
-    """Its size in bytes."""
-    checksum: _builtins.str
-    """Its checksum, as "sha256:..."."""
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> Global___RuntimeSnapshot:
+        """The snapshot, whole."""
+
     def __init__(
         self,
         *,
-        size_bytes: _builtins.int = ...,
-        checksum: _builtins.str = ...,
+        snapshot: Global___RuntimeSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotSandboxResponse: _TypeAlias = SnapshotSandboxResponse  # noqa: Y015
+
+@_typing.final
+class ListSnapshotsRequest(_message.Message):
+    """ListSnapshotsRequest names a mesh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESH_ID_FIELD_NUMBER: _builtins.int
+    mesh_id: _builtins.str
+    """Only this mesh's."""
+    def __init__(
+        self,
+        *,
+        mesh_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mesh_id", b"mesh_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSnapshotsRequest: _TypeAlias = ListSnapshotsRequest  # noqa: Y015
+
+@_typing.final
+class ListSnapshotsResponse(_message.Message):
+    """ListSnapshotsResponse has the mesh's snapshots that are whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuntimeSnapshot]:
+        """By id."""
+
+    def __init__(
+        self,
+        *,
+        snapshots: _abc.Iterable[Global___RuntimeSnapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshots", b"snapshots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSnapshotsResponse: _TypeAlias = ListSnapshotsResponse  # noqa: Y015
 
 @_typing.final
 class DeleteSnapshotRequest(_message.Message):

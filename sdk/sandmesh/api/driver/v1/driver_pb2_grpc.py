@@ -95,6 +95,11 @@ class DriverServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.SnapshotSandboxRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.SnapshotSandboxResponse.FromString,
                 _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/sandmesh.api.driver.v1.DriverService/ListSnapshots',
+                request_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
         self.DeleteSnapshot = channel.unary_unary(
                 '/sandmesh.api.driver.v1.DriverService/DeleteSnapshot',
                 request_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.DeleteSnapshotRequest.SerializeToString,
@@ -129,6 +134,9 @@ class DriverServiceServicer(object):
         ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
         node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
+        SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+        With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
         With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
         nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
         """
@@ -198,7 +206,18 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SnapshotSandbox(self, request, context):
-        """SnapshotSandbox saves root and workspace under one id. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING.
+        """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
+        with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
+        with that one. It outlives the sandbox and the driver's process.
+        Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
+        ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
+        """ListSnapshots lists the snapshots of a mesh. Ends with: CAPABILITY_MISSING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -273,6 +292,11 @@ def add_DriverServiceServicer_to_server(servicer, server):
                     servicer.SnapshotSandbox,
                     request_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.SnapshotSandboxRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.SnapshotSandboxResponse.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ListSnapshotsResponse.SerializeToString,
             ),
             'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSnapshot,
@@ -605,6 +629,33 @@ class DriverService(object):
             '/sandmesh.api.driver.v1.DriverService/SnapshotSandbox',
             sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.SnapshotSandboxRequest.SerializeToString,
             sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.SnapshotSandboxResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.driver.v1.DriverService/ListSnapshots',
+            sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ListSnapshotsRequest.SerializeToString,
+            sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ListSnapshotsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,9 @@ class DriverServiceStub:
     ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
     CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
     node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+    With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
+    SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+    With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
     With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
     nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
     """
@@ -81,7 +84,14 @@ class DriverServiceStub:
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ResumeSandboxRequest, _driver_pb2.ResumeSandboxResponse]
     """ResumeSandbox lets a frozen sandbox run. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     SnapshotSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.SnapshotSandboxRequest, _driver_pb2.SnapshotSandboxResponse]
-    """SnapshotSandbox saves root and workspace under one id. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+    """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
+    with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
+    with that one. It outlives the sandbox and the driver's process.
+    Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
+    ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+    """
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ListSnapshotsRequest, _driver_pb2.ListSnapshotsResponse]
+    """ListSnapshots lists the snapshots of a mesh. Ends with: CAPABILITY_MISSING."""
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_driver_pb2.DeleteSnapshotRequest, _driver_pb2.DeleteSnapshotResponse]
     """DeleteSnapshot removes a snapshot; an unknown one is answered as success. Ends with: CAPABILITY_MISSING."""
 
@@ -105,6 +115,9 @@ class DriverServiceAsyncStub(DriverServiceStub):
     ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
     CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
     node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+    With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
+    SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+    With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
     With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
     nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
     """
@@ -133,7 +146,14 @@ class DriverServiceAsyncStub(DriverServiceStub):
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.ResumeSandboxRequest, _driver_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
     """ResumeSandbox lets a frozen sandbox run. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     SnapshotSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.SnapshotSandboxRequest, _driver_pb2.SnapshotSandboxResponse]  # type: ignore[assignment]
-    """SnapshotSandbox saves root and workspace under one id. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+    """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
+    with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
+    with that one. It outlives the sandbox and the driver's process.
+    Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
+    ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+    """
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_driver_pb2.ListSnapshotsRequest, _driver_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
+    """ListSnapshots lists the snapshots of a mesh. Ends with: CAPABILITY_MISSING."""
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_driver_pb2.DeleteSnapshotRequest, _driver_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
     """DeleteSnapshot removes a snapshot; an unknown one is answered as success. Ends with: CAPABILITY_MISSING."""
 
@@ -172,6 +192,9 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
         node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
+        SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+        With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
         With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
         nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
         """
@@ -254,7 +277,20 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.SnapshotSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.SnapshotSandboxResponse, _abc.Awaitable[_driver_pb2.SnapshotSandboxResponse]]:
-        """SnapshotSandbox saves root and workspace under one id. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+        """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
+        with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
+        with that one. It outlives the sandbox and the driver's process.
+        Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
+        ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+        """
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _driver_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_driver_pb2.ListSnapshotsResponse, _abc.Awaitable[_driver_pb2.ListSnapshotsResponse]]:
+        """ListSnapshots lists the snapshots of a mesh. Ends with: CAPABILITY_MISSING."""
 
     @_abc_1.abstractmethod
     def DeleteSnapshot(

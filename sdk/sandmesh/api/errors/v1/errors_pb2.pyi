@@ -94,6 +94,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet.
     `workspace` names it. Nothing was changed.
     """
+    ERROR_REASON_SNAPSHOT_NOT_FOUND: _ErrorReason.ValueType  # 40
+    """NOT_FOUND: no such snapshot, or not the caller's."""
+    ERROR_REASON_SNAPSHOT_DAMAGED: _ErrorReason.ValueType  # 41
+    """FAILED_PRECONDITION: what is kept of the snapshot is not what was taken; `detail` says how. No sandbox began with it."""
+    ERROR_REASON_WORKSPACE_DIR_REFUSED: _ErrorReason.ValueType  # 42
+    """PERMISSION_DENIED: the directory may not be a workspace; `path` is what it is, `fix` what to do. Nothing was made."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names what went wrong. A unary RPC ends with a gRPC status that carries a google.rpc.ErrorInfo:
@@ -169,6 +175,12 @@ ERROR_REASON_WORKSPACE_NOT_READY: ErrorReason.ValueType  # 31
 """FAILED_PRECONDITION: the session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet.
 `workspace` names it. Nothing was changed.
 """
+ERROR_REASON_SNAPSHOT_NOT_FOUND: ErrorReason.ValueType  # 40
+"""NOT_FOUND: no such snapshot, or not the caller's."""
+ERROR_REASON_SNAPSHOT_DAMAGED: ErrorReason.ValueType  # 41
+"""FAILED_PRECONDITION: what is kept of the snapshot is not what was taken; `detail` says how. No sandbox began with it."""
+ERROR_REASON_WORKSPACE_DIR_REFUSED: ErrorReason.ValueType  # 42
+"""PERMISSION_DENIED: the directory may not be a workspace; `path` is what it is, `fix` what to do. Nothing was made."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -90,6 +90,21 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResumeSandboxRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResumeSandboxResponse.FromString,
                 _registered_method=True)
+        self.CreateSnapshot = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/CreateSnapshot',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.CreateSnapshotRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.CreateSnapshotResponse.FromString,
+                _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/ListSnapshots',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/DeleteSnapshot',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.DeleteSnapshotResponse.FromString,
+                _registered_method=True)
         self.ListEvents = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/ListEvents',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListEventsRequest.SerializeToString,
@@ -203,6 +218,31 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateSnapshot(self, request, context):
+        """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
+        to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
+        driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
+        """ListSnapshots lists snapshots, to a user only the user's own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
+        """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
+        another's), RUNTIME_UNAVAILABLE (its node does not answer).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListEvents(self, request, context):
         """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT.
         """
@@ -291,6 +331,21 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.ResumeSandbox,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResumeSandboxRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResumeSandboxResponse.SerializeToString,
+            ),
+            'CreateSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSnapshot,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.CreateSnapshotRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.CreateSnapshotResponse.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.DeleteSnapshotResponse.SerializeToString,
             ),
             'ListEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEvents,
@@ -611,6 +666,87 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/ResumeSandbox',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResumeSandboxRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResumeSandboxResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/CreateSnapshot',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.CreateSnapshotRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.CreateSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/ListSnapshots',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSnapshotsRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/DeleteSnapshot',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.DeleteSnapshotRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.DeleteSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

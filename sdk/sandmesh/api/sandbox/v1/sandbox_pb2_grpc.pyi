@@ -71,6 +71,18 @@ class SandboxServiceStub:
     """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
     """
+    CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSnapshotRequest, _sandbox_pb2.CreateSnapshotResponse]
+    """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
+    to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
+    driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+    """
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSnapshotsRequest, _sandbox_pb2.ListSnapshotsResponse]
+    """ListSnapshots lists snapshots, to a user only the user's own."""
+    DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSnapshotRequest, _sandbox_pb2.DeleteSnapshotResponse]
+    """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
+    another's), RUNTIME_UNAVAILABLE (its node does not answer).
+    """
     ListEvents: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListEventsRequest, _sandbox_pb2.ListEventsResponse]
     """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
     WatchSandboxes: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchSandboxesRequest, _sandbox_pb2.WatchSandboxesResponse]
@@ -128,6 +140,18 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
     """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+    """
+    CreateSnapshot: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSnapshotRequest, _sandbox_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
+    """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
+    to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+    Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
+    driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+    """
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSnapshotsRequest, _sandbox_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
+    """ListSnapshots lists snapshots, to a user only the user's own."""
+    DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSnapshotRequest, _sandbox_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
+    """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
+    another's), RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListEvents: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListEventsRequest, _sandbox_pb2.ListEventsResponse]  # type: ignore[assignment]
     """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
@@ -249,6 +273,36 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_sandbox_pb2.ResumeSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResumeSandboxResponse]]:
         """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateSnapshot(
+        self,
+        request: _sandbox_pb2.CreateSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.CreateSnapshotResponse, _abc.Awaitable[_sandbox_pb2.CreateSnapshotResponse]]:
+        """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
+        to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+        Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
+        driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _sandbox_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.ListSnapshotsResponse, _abc.Awaitable[_sandbox_pb2.ListSnapshotsResponse]]:
+        """ListSnapshots lists snapshots, to a user only the user's own."""
+
+    @_abc_1.abstractmethod
+    def DeleteSnapshot(
+        self,
+        request: _sandbox_pb2.DeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.DeleteSnapshotResponse, _abc.Awaitable[_sandbox_pb2.DeleteSnapshotResponse]]:
+        """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
+        another's), RUNTIME_UNAVAILABLE (its node does not answer).
         """
 
     @_abc_1.abstractmethod

@@ -1,4 +1,4 @@
-"""A whole workspace out of a sandbox or into one, as a tar stream over its agent's link, little of it in memory."""
+"""What a sandbox holds, out of it or into one, as a tar stream over its agent's link, little of it in memory."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sandmeshd.drivers.agent_link import AgentLink, held_link
 _CHANNEL = 1
 _WINDOW = 4 << 20
 _CHUNK = 256 << 10
+_TAKING = ("fs.unpack", "fs.restore")
 
 
 class _Call:
@@ -66,7 +67,7 @@ async def _started(
         arguments=json.dumps(arguments).encode(),
         fencing_token=token,
         window_bytes=_WINDOW,
-        takes_input=tool == "fs.unpack",
+        takes_input=tool in _TAKING,
     )
     async with AsyncExitStack() as stack:
         call = _Call(await stack.enter_async_context(held_link(sandbox)), call_id)
@@ -82,12 +83,29 @@ async def packed(sandbox: driver_pb2.RuntimeSandbox, token: int) -> AsyncGenerat
         LeaseLost: The token is not the one in force.
     """
     async with _started(sandbox, token, "fs.pack", any_modes=True) as call:
-        while call.result is None:
-            for data in await call.batch():
-                yield data
-        if call.result.is_error:
-            said = call.result.message
-            raise SandboxLost(f"the workspace of {sandbox.sandbox_id} cannot be read: {said}", {"detail": said})
+        async for data in _drained(call, f"the workspace of {sandbox.sandbox_id}"):
+            yield data
+
+
+async def saved(sandbox: driver_pb2.RuntimeSandbox, token: int) -> AsyncGenerator[bytes]:
+    """Give workspace and home as a tar stream; user code stands still until it has ended.
+
+    Raises:
+        SandboxLost: As `packed`.
+        LeaseLost: The token is not the one in force.
+    """
+    async with _started(sandbox, token, "fs.save") as call:
+        async for data in _drained(call, f"what {sandbox.sandbox_id} holds"):
+            yield data
+
+
+async def _drained(call: _Call, what: str) -> AsyncGenerator[bytes]:
+    while call.result is None:
+        for data in await call.batch():
+            yield data
+    if call.result.is_error:
+        said = call.result.message
+        raise SandboxLost(f"{what} cannot be read: {said}", {"detail": said})
 
 
 async def unpacked(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: AsyncIterator[bytes]) -> None:
@@ -99,19 +117,32 @@ async def unpacked(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: Async
         LeaseLost: The token is not the one in force.
     """
     async with _started(sandbox, token, "fs.unpack", any_links=True) as call:
-        sequence = 0
-        async for piece in stream:
-            for at in range(0, len(piece), _CHUNK):
-                sequence += 1
-                await _put(call, call_pb2.Input(sequence=sequence, data=piece[at : at + _CHUNK]))
-        if call.result is None:
-            await call.send(input=call_pb2.Input(sequence=sequence + 1, end=True))
-        while call.result is None:
-            await call.batch()
-        if call.result.is_error:
-            said = call.result.message
-            message = f"the saved workspace does not go into the sandbox: {said}"
-            raise SandboxStartFailed(message, {"detail": said})
+        await _fed(call, stream, "the saved workspace")
+
+
+async def restored(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: AsyncIterator[bytes]) -> None:
+    """Make workspace and home of what `saved` gave: all of it or nothing.
+
+    Raises:
+        SandboxStartFailed, SandboxLost, LeaseLost: As `unpacked`.
+    """
+    async with _started(sandbox, token, "fs.restore") as call:
+        await _fed(call, stream, "the snapshot")
+
+
+async def _fed(call: _Call, stream: AsyncIterator[bytes], what: str) -> None:
+    sequence = 0
+    async for piece in stream:
+        for at in range(0, len(piece), _CHUNK):
+            sequence += 1
+            await _put(call, call_pb2.Input(sequence=sequence, data=piece[at : at + _CHUNK]))
+    if call.result is None:
+        await call.send(input=call_pb2.Input(sequence=sequence + 1, end=True))
+    while call.result is None:
+        await call.batch()
+    if call.result.is_error:
+        said = call.result.message
+        raise SandboxStartFailed(f"{what} does not go into the sandbox: {said}", {"detail": said})
 
 
 async def _put(call: _Call, item: call_pb2.Input) -> None:

@@ -1,0 +1,111 @@
+"""Snapshots: what a sandbox was at one moment, and others that begin with it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import InvalidArgument, SandboxNotFound, SnapshotNotFound
+from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
+from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.conformance.subject import Subject, new_id
+from sandmeshd.drivers.interface import Driver
+
+_FILL = (
+    "mkdir -p a/b ~/.config && head -c 3000000 /dev/urandom > a/b/random && printf secret > ~/.config/token"
+    " && chmod 600 ~/.config/token && ln -s ../nowhere a/link && touch $(printf 'a/\\377') && chmod 500 a/b"
+)
+_SEEN = (
+    "sha256sum < a/b/random; readlink a/link; cat ~/.config/token; ls -A a | od -An -c;"
+    " stat -c '%a %U' a/b ~/.config/token"
+)
+_COUNTS = "setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > one; echo $n > two; done' > /dev/null 2>&1 &"
+
+
+@asynccontextmanager
+async def _snapshot(driver: Driver, sandbox: pb.RuntimeSandbox) -> AsyncGenerator[pb.RuntimeSnapshot]:
+    name = f"snap_{secrets.token_hex(13)}"
+    request = pb.SnapshotSandboxRequest(sandbox_id=sandbox.sandbox_id, snapshot_id=name, record_labels={"whose": "a"})
+    try:
+        yield (await driver.snapshot_sandbox(request)).snapshot
+    finally:
+        await driver.delete_snapshot(pb.DeleteSnapshotRequest(snapshot_id=name))
+
+
+async def _able(driver: Driver) -> bool:
+    return (await driver.get_info(pb.GetInfoRequest())).capabilities.snapshot
+
+
+async def a_sandbox_begins_with_a_snapshot(subject: Subject) -> None:
+    """Files, modes, links and the home are what they were, also when the first sandbox is gone."""
+    async with subject.open() as driver:
+        if not await _able(driver):
+            return
+        made = (await driver.create_sandbox(subject.request())).sandbox
+        filled = await run(made, _FILL)
+        expect_equal(filled.exit_code, 0, f"filling it ({filled.stderr})")
+        before = await run(made, _SEEN)
+        async with _snapshot(driver, made) as taken:
+            await run(made, "rm -rf a ~/.config; touch later")
+            await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=made.sandbox_id))
+            async with subject.open() as again, subject.sandbox(again, snapshot_id=taken.snapshot_id) as other:
+                expect_equal((await run(other, _SEEN)).stdout, before.stdout, "what the other has")
+                expect_equal((await run(other, "ls -A")).stdout, "a\n", "the other's workspace")
+
+
+async def a_snapshot_is_listed_until_it_is_deleted(subject: Subject) -> None:
+    """With what was given along; a repeated request gives the same one; deleting leaves nothing."""
+    async with subject.open() as driver:
+        if not await _able(driver):
+            return
+        everything = subject.leftovers()
+        async with subject.sandbox(driver) as sandbox:
+            async with _snapshot(driver, sandbox) as taken:
+                asked = pb.ListSnapshotsRequest(mesh_id=subject.mesh_id)
+                expect_equal(list((await driver.list_snapshots(asked)).snapshots), [taken], "the listed")
+                others = pb.ListSnapshotsRequest(mesh_id=f"{subject.mesh_id}-other")
+                expect_equal(len((await driver.list_snapshots(others)).snapshots), 0, "another mesh's")
+                expect_equal(dict(taken.record_labels), {"whose": "a"}, "what was given along")
+                expect(taken.size_bytes > 0 and taken.checksum.startswith("sha256:"), f"it is described as {taken}")
+                same = pb.SnapshotSandboxRequest(sandbox_id=sandbox.sandbox_id, snapshot_id=taken.snapshot_id)
+                expect_equal((await driver.snapshot_sandbox(same)).snapshot, taken, "the repeated")
+            expect_equal(len((await driver.list_snapshots(asked)).snapshots), 0, "what is listed after it was deleted")
+        expect_equal(subject.leftovers() - everything, set[str](), "what is left")
+
+
+async def nothing_runs_while_a_snapshot_is_taken(subject: Subject) -> None:
+    """Two files that a loop writes in turn are of one moment; the loop goes on afterwards."""
+    async with subject.open() as driver:
+        if not await _able(driver):
+            return
+        async with subject.sandbox(driver) as sandbox:
+            await run(sandbox, f"head -c 8000000 /dev/zero > pad; {_COUNTS} until [ -s two ]; do sleep 0.01; done")
+            async with (
+                _snapshot(driver, sandbox) as taken,
+                subject.sandbox(driver, snapshot_id=taken.snapshot_id) as other,
+            ):
+                one, two = (await run(other, "cat one; echo /; cat two")).stdout.split("/")
+                # The shell empties a file before it writes it.
+                apart = int(one or 0) - int(two or 0) if one.strip() and two.strip() else 0
+                expect(apart in (0, 1), f"the files are of different moments: {one!r}, {two!r}")
+            moved = 'a=$(cat one); until b=$(cat one) && [ -n "$b" ] && [ "$a" != "$b" ]; do sleep 0.01; done'
+            expect_equal((await run(sandbox, moved)).exit_code, 0, "waiting until the loop goes on")
+
+
+async def what_is_no_snapshot_starts_nothing(subject: Subject) -> None:
+    """SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT for an id that is a path; no sandbox is made."""
+    async with subject.open() as driver:
+        if not await _able(driver):
+            return
+        for bad, error in (("snap_never", SnapshotNotFound), ("../../etc", InvalidArgument)):
+            request = subject.request(new_id(), snapshot_id=bad)
+            await expect_error(error, driver.create_sandbox(request))
+            inspected = driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=request.sandbox_id))
+            await expect_error(SandboxNotFound, inspected)
+        await expect_error(
+            SandboxNotFound,
+            driver.snapshot_sandbox(pb.SnapshotSandboxRequest(sandbox_id=new_id(), snapshot_id="snap_x")),
+        )
+        await driver.delete_snapshot(pb.DeleteSnapshotRequest(snapshot_id="snap_never"))

@@ -1,0 +1,71 @@
+"""Snapshots, as the SDK and the commands have them, on one mesh for all tests of this file."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from sandmesh import BaseSandbox, FilesystemSandbox
+from sandmesh.errors import InvalidArgument, SnapshotDamaged, SnapshotNotFound
+from tests.mesh.commands import Commands, running_mesh
+
+
+@pytest.fixture(scope="module")
+def sandmesh() -> Generator[Commands]:
+    """Run a mesh for the file."""
+    with running_mesh() as commands:
+        yield commands
+
+
+@pytest.fixture(scope="module")
+def address(sandmesh: Commands) -> str:
+    """Give where it listens."""
+    return f"unix://{sandmesh.settings.paths.gateway}"
+
+
+def test_a_box_begins_with_what_another_was(sandmesh: Commands, address: str) -> None:
+    with BaseSandbox(base_url=address) as box:
+        box.run_ipython_cell("open('one', 'w').write('first')")
+        box.run_shell_command("mkdir -p ~/.venv && echo kept > ~/.venv/mark && echo 'x = 7' > module.py")
+        taken = box.snapshot()
+        box.run_shell_command("rm one; touch later")
+        assert box.list_snapshots() == [taken]
+    with BaseSandbox(base_url=address, snapshot=taken) as other:
+        assert other.run_shell_command("ls; cat one ~/.venv/mark").text.split()[:3] == ["module.py", "one", "firstkept"]
+        assert other.run_ipython_cell("import module; module.x").text == "7"
+        with pytest.raises(InvalidArgument, match="fits no other"):
+            FilesystemSandbox(base_url=address, snapshot=taken.snapshot_id).start()
+        other.delete_snapshot(taken)
+        with pytest.raises(SnapshotNotFound):
+            other.delete_snapshot(taken)
+        assert other.run_shell_command("cat one").text.startswith("first")
+    with pytest.raises(SnapshotNotFound):
+        BaseSandbox(base_url=address, snapshot=taken).start()
+
+
+def test_a_damaged_snapshot_starts_nothing(sandmesh: Commands, address: str) -> None:
+    with BaseSandbox(base_url=address) as box:
+        box.fs.write("file", b"content" * 1000)
+        taken = box.snapshot()
+        [files] = sandmesh.settings.paths.state.glob("**/files.tar")
+        files.write_bytes(files.read_bytes().replace(b"content", b"contend", 1))
+        with pytest.raises(SnapshotDamaged, match=taken.snapshot_id):
+            BaseSandbox(base_url=address, snapshot=taken).start()
+        box.delete_snapshot(taken)
+    assert not list(sandmesh.settings.paths.state.glob("**/files.tar"))
+
+
+def test_snapshots_are_taken_listed_and_removed_by_command(sandmesh: Commands, address: str) -> None:
+    with BaseSandbox(base_url=address) as box:
+        box.fs.write("file", b"here\n")
+        made = sandmesh.run("snapshot", "create", box.sandbox_id).out.strip()
+        [listed] = sandmesh.run("snapshot", "ls", "-o", "json").json
+        assert (listed["snapshot_id"], listed["sandbox_id"]) == (made, box.sandbox_id)
+        heading, row = sandmesh.run("snapshot", "ls").out.splitlines()
+        assert heading.split()[:2] == ["SNAPSHOT", "TYPE"]
+        assert row.split()[:2] == [made, "base"]
+    assert sandmesh.run("run", "--snapshot", made, "--", "cat", "file").out == "here\n"
+    sandmesh.run("snapshot", "rm", made)
+    assert sandmesh.run("snapshot", "ls", "-o", "id").out == ""
+    assert "no snapshot" in sandmesh.run("snapshot", "rm", made, ok=False).err
