@@ -14,8 +14,8 @@ PUBLIC = [
     "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
     "Limits", "McpServer", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo", "Processes",
     "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",
-    "SandboxService", "SandboxType", "SandmeshError", "SessionInfo", "Started", "ToolResult", "Toolkit", "ToolkitAsync",
-    "ToolsChanged", "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",
+    "SandboxService", "SandboxType", "SandmeshError", "SessionInfo", "Snapshot", "Started", "ToolResult", "Toolkit",
+    "ToolkitAsync", "ToolsChanged", "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",
 ]  # fmt: skip
 
 
