@@ -40,14 +40,12 @@ def serve(given: Given, control: socket.socket, *, told: bool = False) -> int:
     """
     try:
         config = _read_config(given.config)
-        if not told:
-            tell_zygote(config, control)
         memory = Memory(given.memory if config.memory_bytes else -1, config.memory_bytes)
         if given.life >= 0:
             os.dup2(given.life, given.config, inheritable=False)
             os.close(given.life)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, given, control, memory))
+            return runner.run(_serve(config, given, control, memory, told))
     except (OSError, ValueError, DecodeError) as error:
         _tell(given.ready, {"error": str(error)})
         return 1
@@ -76,7 +74,9 @@ def _parsed(line: bytes) -> agent_pb2.AgentConfig:
     return config
 
 
-async def _serve(config: agent_pb2.AgentConfig, given: Given, control: socket.socket, memory: Memory) -> int:
+async def _serve(
+    config: agent_pb2.AgentConfig, given: Given, control: socket.socket, memory: Memory, told: bool
+) -> int:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
 
@@ -86,6 +86,8 @@ async def _serve(config: agent_pb2.AgentConfig, given: Given, control: socket.so
 
     loop.add_signal_handler(signal.SIGTERM, end, 0)
     signal.signal(signal.SIGCHLD, _reap)
+    if not told:
+        tell_zygote(config, control)
     if config.ends_with_driver:
         loop.add_reader(given.config, end, 0)
     else:
