@@ -36,9 +36,10 @@ reliability: set-up-dev
 	@$(VENV)/python -m tests.faults.reliability $(RELIABILITY)
 	@$(VENV)/python scripts/reliability_page.py
 
-# The docker driver's, on an engine of their own: needs root and docker.io, containerd, runc, iptables, iproute2, mmdebstrap.
+# The docker and gvisor drivers', on an engine of their own: needs root and docker.io, containerd, runc, iptables,
+# iproute2, mmdebstrap, runsc.
 docker-tests: set-up-dev
-	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker*.py tests/faults/test_docker*.py $(ARGS)
+	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker*.py tests/conformance/test_gvisor*.py tests/faults/test_docker*.py $(ARGS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)

@@ -8,12 +8,14 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.bubblewrap import demands as bubblewrap
 from sandmeshd.drivers.docker import demands as docker
+from sandmeshd.drivers.docker.kinds import FLAGS, KINDS
 
 HEAD = """# What each driver can enforce
 
 Made by `python scripts/capabilities_page.py > docs/capabilities.md` from what the drivers answer to `GetInfo`. The
 conformance suite holds them to it: what is reported must hold in a real sandbox, and what is not must be refused
-(CAPABILITY_MISSING) before anything is made. `make test` runs it on bubblewrap, `make docker-tests` on docker.
+(CAPABILITY_MISSING) before anything is made. `make test` runs it on bubblewrap, `make docker-tests` on docker
+and gvisor.
 
 "no" is refused where it is stated; every other cell says by what it holds.
 """
@@ -22,16 +24,15 @@ TAIL = """
 All of it depends on the machine: `GetInfo` says what holds there, and each sandbox's `enforced` what holds in it.
 Bubblewrap has the first column where it may write control groups. An engine reports no limit that its kernel lacks.
 
-gVisor is no driver yet. `SANDMESH_DRIVER=gvisor` is refused as one that is not installed, and the docker driver takes
-the engine's default runtime, of which only runc is tested. Debian's runsc (20221219, ptrace) starts the image, but has
-neither setfsuid nor ambient capabilities nor the bounding set, which keep agent and user code apart in containers.
+On gvisor memory is no limit of a command: where a control group has no more of it, gVisor's kernel ends, and with it
+the sandbox. The docker driver takes the engine's default runtime, of which only runc is tested.
 """
 
-FLAGS: Mapping[str, bool] = {flag: True for flags in docker.FLAGS.values() for flag in flags}
+ENGINE: Mapping[str, object] = {**{flag: 1 for flags in FLAGS.values() for flag in flags}, "CgroupVersion": "1 or 2"}
 DRIVERS: Mapping[str, pb.Capabilities] = {
     "bubblewrap, control groups": bubblewrap.capabilities(dict.fromkeys(("memory", "cpu", "pids"), "control groups")),
     "bubblewrap without them": bubblewrap.capabilities({}),
-    "docker": docker.capabilities(docker.enforceable({**FLAGS, "CgroupVersion": "1 or 2"})),
+    **{name: docker.capabilities(kind, kind.enforceable(ENGINE)) for name, kind in KINDS.items()},
 }
 LIMITS: Mapping[str, str] = {
     "memory": "memory of all processes",

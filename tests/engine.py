@@ -28,6 +28,7 @@ from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 START_SECONDS, END_SECONDS = 90.0, 30.0
+RUNSC = {"path": "/usr/bin/runsc", "runtimeArgs": ["--network=none", "--host-uds=create", "--host-fifo=open"]}
 
 
 class _Connection(http.client.HTTPConnection):
@@ -42,7 +43,7 @@ class _Connection(http.client.HTTPConnection):
 
 def slow_parts() -> list[str]:
     """Give what to leave out of a folder of tests: an engine and its images take minutes, and are asked for."""
-    return [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py"]
+    return [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
 
 
 def ask(url: str, path: str, method: str = "GET") -> Any:
@@ -142,7 +143,9 @@ def _run(*command: str) -> None:
 
 @contextmanager
 def _daemon(folder: Path, data: Path, bridge: str) -> Generator[Daemon]:
-    files = {"data-root": data, "exec-root": folder / "exec", "pidfile": folder / "pid"}
+    config = folder / "daemon.json"
+    config.write_text(json.dumps({"runtimes": {"runsc": RUNSC} if shutil.which("runsc") else {}}))
+    files = {"data-root": data, "exec-root": folder / "exec", "pidfile": folder / "pid", "config-file": config}
     places = [part for name, value in files.items() for part in (f"--{name}", str(value))]
     network = ["--bridge", bridge, "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
     daemon = Daemon(folder, ["dockerd", *places, *network])

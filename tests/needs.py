@@ -33,6 +33,10 @@ def _docker() -> str:
     return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""
 
 
+def _runsc() -> str:
+    return "" if shutil.which("runsc") else "runsc is not installed (apt-get install --no-install-recommends runsc)"
+
+
 def _node() -> str:
     lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
     return f"not installed: {', '.join(lacking)}" if lacking else ""
@@ -74,6 +78,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "faketime": _faketime,
     "git": _git,
     "node": _node,
+    "runsc": _runsc,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,
 }

@@ -8,12 +8,11 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -73,9 +72,8 @@ async def open_agent(
         egress = await _open_egress(stack, config.egress_port)
         # Its socket is where user code may not go.
         _touch_files_as(config.user_id and own)
-        await _listen(stack, config.listen, serve_links(engine, egress))
-        if config.user_id:
-            _open_to_node(config.listen)
+        with _open_to_node() if config.user_id else nullcontext():
+            await _listen(stack, config.listen, serve_links(engine, egress))
         _touch_files_as(config.user_id)
         await processes.up
         yield processes
@@ -86,13 +84,20 @@ def _touch_files_as(user: int) -> None:
         syscalls.touch_files_as(user)
 
 
-def _open_to_node(address: str) -> None:
-    """Let any user of the node's, as the driver may be, connect; its directory is closed to user code."""
-    Path(urlsplit(address).path).chmod(0o777)
+@contextmanager
+def _open_to_node() -> Generator[None]:
+    """Let any user of the node's, as the driver may be, connect to a socket; its directory is closed to user code."""
+    # gVisor makes sockets that the machine sees, and then looks at none of them: their mode is the one they begin with.
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _limits(config: agent_pb2.AgentConfig) -> Limits:
-    processes = 0 if config.user_id else config.max_processes or _PROCESSES
+    # Of a container the runtime counts them, where the driver does not say otherwise.
+    processes = config.max_processes or (0 if config.user_id else _PROCESSES)
     return Limits(processes, config.max_file_bytes, config.user_id)
 
 

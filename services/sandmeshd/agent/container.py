@@ -8,22 +8,41 @@ that open. What the zygote needs to know is in the file `user` too, so that both
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
-from sandmeshd.agent.inside import users
+from sandmeshd.agent.birth import fork_zygote
+from sandmeshd.agent.inside import syscalls, users
 
 CONFIG, READY, LIFE, USER = "config", "ready", "life", "user"
 EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """What counts processes ended for want of memory, by either version of control groups."""
 
 
-def enter(directory: str) -> dict[str, str]:
-    """Become the agent's uid and open what the agent is told by; give it as the options that name descriptors.
+def enter(directory: str) -> tuple[dict[str, str], socket.socket, bool]:
+    """Become the agent's uid, fork what becomes the zygote, and open what the agent is told by.
+
+    Returns: what the agent is told by as the options that name descriptors, the socket to the zygote, and whether that
+    knows already what it needs to; else the agent is to tell it.
 
     Raises:
         OSError: The container lacks the directory, its files or the capabilities.
     """
-    users.become_agent()
+    if syscalls.passes_on_capabilities():
+        users.become_agent()
+        options, message = _options(directory), _told(directory)
+        control = fork_zygote([], message)
+    else:
+        # Its program must begin as uid 0 to have capabilities at all.
+        control = fork_zygote([])
+        users.become_agent()
+        options, message = _options(directory), _told(directory)
+        if message:
+            control.send(message)
+    return options, control, bool(message)
+
+
+def _options(directory: str) -> dict[str, str]:
     config = os.open(Path(directory, CONFIG), os.O_RDONLY | os.O_CLOEXEC)
     Path(directory, CONFIG).unlink()
     ready = os.open(Path(directory, READY), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -36,7 +55,7 @@ def enter(directory: str) -> dict[str, str]:
     return options
 
 
-def told(directory: str) -> bytes:
+def _told(directory: str) -> bytes:
     """Give what the zygote is told, as `birth.describe` writes it; nothing where the agent is to tell it."""
     try:
         message = Path(directory, USER).read_bytes()

@@ -28,19 +28,18 @@ def main() -> None:
     if "--zygote-fd" in options:
         _do_without_ssl()
         import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
-    told = b""
+    told = False
     if "--container" in options:
-        container, directory = import_module("sandmeshd.agent.container"), options["--container"]
-        options, told = container.enter(directory), container.told(directory)
-    doors = [int(fd) for fd in options.get("--door-fds", "").split(",") if fd]
-    control = fork_zygote(doors, told)
+        options, control, told = import_module("sandmeshd.agent.container").enter(options["--container"])
+    else:
+        control = fork_zygote([int(fd) for fd in options.get("--door-fds", "").split(",") if fd])
     _do_without_ssl()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()
     memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
     given = serving.Given(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
-    code: int = serving.serve(given, control, told=bool(told))
+    code: int = serving.serve(given, control, told=told)
     sys.stderr.flush()
     # As PID 1 its end is everybody's: worker threads are not waited for.
     os._exit(code)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.docker.building import ImageBuilder, Step
+from sandmeshd.drivers.docker.kinds import KINDS
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driving import docker_settings, open_driver
 from sandmeshd.templates import open_book
@@ -21,7 +22,7 @@ async def make_images(settings: MeshSettings, bootstrap: bool, platform: str) ->
     """
     if not bootstrap and not platform:
         return
-    if settings.driver != "docker":
+    if settings.driver not in KINDS:
         raise InvalidArgument(f"the driver {settings.driver} has no images: say --driver docker")
     builder = ImageBuilder(docker_settings(settings))
     if bootstrap:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pydantic import BaseModel
 
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.docker.kinds import KINDS
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.drivers.registry import find_driver
@@ -34,7 +35,7 @@ def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseMo
         InvalidArgument: One has no effect on that driver.
     """
     check_workspaces(settings, settings.driver)
-    if settings.driver == "docker":
+    if settings.driver in KINDS:
         return docker_settings(settings)
     return BubblewrapSettings(
         paths=settings.paths,
@@ -51,8 +52,9 @@ def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseMo
 
 
 def docker_settings(settings: MeshSettings) -> DockerSettings:
-    """Give the docker driver's own settings."""
+    """Give the settings of the drivers over Docker: gvisor's where that is chosen, else docker's."""
     return DockerSettings(
+        driver="gvisor" if settings.driver == "gvisor" else "docker",
         paths=settings.paths,
         node_id=settings.node_id,
         url=settings.docker_url,

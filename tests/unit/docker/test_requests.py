@@ -12,7 +12,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable
 from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.docker.app import open_driver
-from sandmeshd.drivers.docker.demands import check, enforceable
+from sandmeshd.drivers.docker.demands import check
+from sandmeshd.drivers.docker.kinds import DOCKER
 from sandmeshd.drivers.docker.observing import state_of
 from sandmeshd.drivers.docker.posture import OWN_BYTES, container_config
 from sandmeshd.drivers.docker.settings import DockerSettings
@@ -95,7 +96,7 @@ def test_what_the_engine_cannot_limit_is_refused_by_name(name: str) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(**{name: 1 << 30}))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(CapabilityMissing) as caught:
-        check(request, enforceable({}))
+        check(DOCKER, request, DOCKER.enforceable({}))
     assert caught.value.facts["needs"] == name.partition("_")[0]
 
 
@@ -103,7 +104,7 @@ def test_memory_that_holds_no_python_is_refused() -> None:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(memory_bytes=MEBIBYTE))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(InvalidArgument, match="at least"):
-        check(request, enforceable(WHOLE))
+        check(DOCKER, request, DOCKER.enforceable(WHOLE))
 
 
 def test_how_a_container_ended_is_told() -> None:

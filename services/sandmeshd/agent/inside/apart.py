@@ -7,12 +7,14 @@ import shutil
 import sys
 from contextlib import suppress
 
-from sandmeshd.agent.inside import syscalls, zygote
+from sandmeshd.agent.inside import syscalls, users, zygote
 
 
 def run(fds: list[int], site: str) -> None:
     """Be the zygote of user code with the uid that comes first; the rest are descriptors."""
     user, *rest = fds
+    if os.geteuid() == 0:
+        users.become_agent()
     syscalls.touch_files_as(user)
     _furnish(os.environ.get("HOME", ""))
     zygote.run(rest, site, ripe=False)

@@ -28,10 +28,12 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_SET_KEEPCAPS: Final = 8
 _PR_SET_NAME: Final = 15
 _PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_IS_SET: Final = 1
 _PR_CAP_AMBIENT_RAISE: Final = 2
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _SECCOMP_MODE_FILTER: Final = 2
@@ -116,13 +118,17 @@ def drop_capabilities() -> None:
 
 def bound_capabilities() -> None:
     """Let no program that is run from now on gain a capability; those that are held stay."""
-    for capability in range(int(_last_capability()) + 1):
+    capability = 0
+    # The kernel knows no number after that of its last one. /proc tells that, too, but not everywhere.
+    while _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
         _checked(_libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0), "prctl(PR_CAPBSET_DROP)")
+        capability += 1
 
 
 def clear_capabilities() -> None:
     """Give up the capabilities that are held."""
-    _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl(PR_CAP_AMBIENT)")
+    if passes_on_capabilities():
+        _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl(PR_CAP_AMBIENT)")
     set_capabilities(0, 0)
 
 
@@ -137,6 +143,11 @@ def set_capabilities(held: int, inheritable: int) -> None:
     _checked(_libc.capset(header, (ctypes.c_uint32 * 6)(held, held, inheritable, 0, 0, 0)), "capset")
 
 
+def passes_on_capabilities() -> bool:
+    """Say whether programs of others than uid 0 can keep capabilities: gVisor's kernel has no ambient ones."""
+    return bool(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET, 0, 0, 0) >= 0)
+
+
 def pass_on_capability(capability: int) -> None:
     """Have programs that are run keep a capability that is held and inheritable."""
     _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT)")
@@ -145,22 +156,32 @@ def pass_on_capability(capability: int) -> None:
 def touch_files_as(user: int) -> None:
     """Have the kernel check and make files as another uid and gid; for this thread and those that it starts.
 
+    Where the kernel keeps no such ids (gVisor's does not), the whole process takes them as its effective ones: it can
+    leave them again, and neither signals nor tracing go by them.
+
     Raises:
         OSError: This process may not.
     """
     _libc.setfsgid(user)
     _libc.setfsuid(user)
     # Neither call tells whether it did anything; the next answers with what is in force.
-    if _libc.setfsuid(-1) != user or _libc.setfsgid(-1) != user:
+    if _libc.setfsuid(-1) == -1:
+        os.setegid(user)
+        os.seteuid(user)
+    elif _libc.setfsuid(-1) != user or _libc.setfsgid(-1) != user:
         raise OSError(errno.EPERM, f"setfsuid({user}): {os.strerror(errno.EPERM)}")
 
 
-def _last_capability() -> bytes:
-    fd = os.open("/proc/sys/kernel/cap_last_cap", os.O_RDONLY)
+def private_pipe() -> tuple[int, int]:
+    """Give the ends of a pipe that user code cannot open in /proc; for a process with one thread."""
+    user = os.geteuid()
+    if user == os.getuid():
+        return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    os.seteuid(os.getuid())
     try:
-        return os.read(fd, 16)
+        return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
-        os.close(fd)
+        os.seteuid(user)
 
 
 def forbid_new_privileges() -> None:

@@ -1,7 +1,8 @@
 """The two uids of a container: user code's, and one that agent and zygote share.
 
 The agent begins as uid 0 with the capabilities that it gives up here; from then on no process has uid 0. It and the
-zygote keep three: SETUID and SETGID to become user code, KILL to end it.
+zygote keep three: SETUID and SETGID to become user code, KILL to end it. Where the kernel passes no capabilities on to
+programs, the zygote's begins as uid 0, too, and leaves it the same way before any user code runs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def become_agent() -> None:
 
 
 def pass_on_capabilities() -> None:
-    """Have the zygote's interpreter keep what the agent kept."""
+    """Have the zygote's interpreter keep what the agent kept; one that begins as uid 0 has it anyway."""
+    if os.geteuid() == 0:
+        return
     for capability in _KEPT:
         syscalls.pass_on_capability(capability)
 

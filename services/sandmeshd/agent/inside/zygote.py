@@ -54,7 +54,7 @@ class Zygote:
         self._doors = doors
         self._children: dict[int, Child] = {}
         self._pids: dict[int, int] = {}
-        self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._woken, self._wake = syscalls.private_pipe()
         self._poll = select.poll()
         self._kernel: Any = None
         self._make: Callable[[], Any] | None = None
@@ -147,7 +147,7 @@ class Zygote:
         self._say({"echo": request["id"]})
 
     def _start(self, request: dict[str, Any], fds: list[int], *, kernel: bool) -> None:
-        failure, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        failure, told = syscalls.private_pipe()
         try:
             pid = os.fork()
         except OSError as error:

@@ -58,7 +58,7 @@ async def a_repeated_create_gives_the_same_sandbox(subject: Subject) -> None:
         await run(first, "touch /workspace/mark")
         again = await driver.create_sandbox(subject.request(first.sandbox_id))
         expect_equal(again.sandbox.endpoint, first.endpoint, "the second's endpoint")
-        expect_equal((await run(again.sandbox, "ls /workspace")).stdout, "mark\n", "the second's files")
+        expect_equal((await run(again.sandbox, "cd /workspace; ls")).stdout, "mark\n", "the second's files")
 
 
 async def creates_of_one_id_at_once_give_one_sandbox(subject: Subject) -> None:
@@ -84,7 +84,7 @@ async def several_sandboxes_are_created_at_once(subject: Subject) -> None:
     async with subject.open() as driver:
         made = await asyncio.gather(*(driver.create_sandbox(request) for request in requests))
         for answer in made:
-            done = await run(answer.sandbox, "ls /workspace; touch /workspace/mine")
+            done = await run(answer.sandbox, "cd /workspace; ls; touch mine")
             expect_equal(done.stdout, "", "another's files")
         await asyncio.gather(*(driver.delete_sandbox(_delete(request.sandbox_id)) for request in requests))
 

@@ -38,7 +38,7 @@ async def open_driver(
     """
     if not settings.url.startswith("unix://"):
         fix = "run the mesh on the engine's machine, and set SANDMESH_DOCKER_URL to its socket (unix:///path)"
-        raise RuntimeUnavailable(f"the docker driver does not reach {settings.url}: {fix}", {"fix": fix})
+        raise RuntimeUnavailable(f"the {settings.driver} driver does not reach {settings.url}: {fix}", {"fix": fix})
     granted(settings.readonly_mounts)
     filters = await asyncio.to_thread(build_filters)
     async with open_engine(settings.url) as engine:

@@ -9,14 +9,15 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers import birth
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.docker.demands import enforced
+from sandmeshd.drivers.docker.kinds import Kind
 from sandmeshd.drivers.docker.posture import AGENT_DIRECTORY
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.templates import Template
 
 
-def new_record(request: pb.CreateSandboxRequest, folder: Folder, able: Mapping[str, str]) -> Record:
+def new_record(kind: Kind, request: pb.CreateSandboxRequest, folder: Folder, able: Mapping[str, str]) -> Record:
     """Give the record of a sandbox that is to be started."""
-    held = enforced(request.spec.limits, able)
+    held = enforced(kind, request.spec.limits, able)
     return Record(birth.new_sandbox(request, folder.endpoint, held), request.fencing_token)
 
 
@@ -29,5 +30,7 @@ def agent_config(
     config.seccomp_filter = user_filter
     config.ends_with_driver = settings.ends_with_driver
     config.user_id = birth.USER_ID
+    if "pids" in settings.kind.by_itself:
+        config.max_processes = record.sandbox.spec.limits.pids or birth.PROCESSES
     birth.let_out(record.sandbox, config, template, settings.egress)
     return config

@@ -23,7 +23,7 @@ from sandmeshd.drivers.bubblewrap.processes import to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
 from sandmeshd.drivers.bubblewrap.room import lacks_room
 from sandmeshd.drivers.docker.configuring import agent_config, new_record
-from sandmeshd.drivers.docker.demands import NAME, capabilities, check, enforceable
+from sandmeshd.drivers.docker.demands import capabilities, check
 from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.images import Images
@@ -44,6 +44,7 @@ class DockerDriver:
 
     def __init__(self, settings: DockerSettings, engine: Engine, images: Images, user_filter: bytes) -> None:
         self._settings = settings
+        self._kind = settings.kind
         self._engine = engine
         self._images = images
         self._user_filter = user_filter
@@ -59,12 +60,12 @@ class DockerDriver:
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Say what the driver is and can do."""
         info = await self._engine.info()
-        self._able = enforceable(info)
+        self._able = self._kind.enforceable(info)
         return pb.GetInfoResponse(
-            name=NAME,
+            name=self._kind.name,
             node_id=self._settings.node_id,
             runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')})",
-            capabilities=capabilities(self._able),
+            capabilities=capabilities(self._kind, self._able),
             templates=await self._images.describe(),
             troubles=lacks_room(self._settings.paths),
         )
@@ -101,11 +102,11 @@ class DockerDriver:
 
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = self._images.template(request.spec.template)
-        able = self._able or enforceable(await self._engine.info())
-        check(request, able)
+        able = self._able or self._kind.enforceable(await self._engine.info())
+        check(self._kind, request, able)
         self._snapshots.check(request.spec)
         await self._check_prepared(template)
-        record = new_record(request, folder, able)
+        record = new_record(self._kind, request, folder, able)
         config = agent_config(record, template, self._user_filter, self._settings)
         trusts = bool(config.egress_port)
         container = container_config(self._settings, folder, request.spec, self._images.name_of(template), trusts)
@@ -118,7 +119,7 @@ class DockerDriver:
             raise
 
     async def _check_prepared(self, template: Template) -> None:
-        check_settings(template, NAME)
+        check_settings(template, self._kind.name)
         if not await self._images.is_prepared(template):
             fix = f"prepare it first ({self._images.how_to_prepare(template)})"
             message = f"template {template.name} is not prepared: {fix}"

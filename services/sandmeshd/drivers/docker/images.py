@@ -13,7 +13,6 @@ from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmeshd.drivers.agent_link import PROTOCOL
 from sandmeshd.drivers.birth import ENVIRONMENT
 from sandmeshd.drivers.docker.building import ImageBuilder, Step
-from sandmeshd.drivers.docker.demands import NAME
 from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.offered import check_settings, template_info, template_of
@@ -58,7 +57,7 @@ class Images:
     def how_to_prepare(self, template: Template) -> str:
         """Say what to do where a template's image is not there."""
         if template.image_is_shipped:
-            return f"sandmesh build {template.name} --driver docker"
+            return f"sandmesh build {template.name} --driver {self._settings.kind.name}"
         base = self._builder.image_name(BASE)
         return f"docker pull {template.image}, or build it FROM {base}, with packages of its own in {ENVIRONMENT}"
 
@@ -84,7 +83,7 @@ class Images:
             ProtocolMismatch: What was pulled is none of this mesh's.
             CapabilityMissing: The template states what this driver does not know.
         """
-        check_settings(template, NAME)
+        check_settings(template, self._settings.kind.name)
         if await self.is_prepared(template):
             return
         name = self.name_of(template)

@@ -10,6 +10,7 @@ from sandmeshd.drivers.birth import HOME, USER_ID, WORKSPACE
 from sandmeshd.drivers.bubblewrap.records import Folder
 from sandmeshd.drivers.demands import in_memory
 from sandmeshd.drivers.docker.demands import tasks
+from sandmeshd.drivers.docker.kinds import Kind
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.granting import granted
 
@@ -41,6 +42,7 @@ def container_config(
     settings: DockerSettings, folder: Folder, spec: sandbox_pb2.SandboxSpec, image: str, trusts: bool
 ) -> dict[str, Any]:
     """Give the body of a create; with `trusts` the node's certificates are shown inside."""
+    limits = _limits(settings.kind, spec.limits)
     return {
         "Image": image,
         "Hostname": "sandbox",
@@ -49,7 +51,11 @@ def container_config(
         # A namespace with a loopback it has either way: without this the engine starts itself once more to look on.
         "NetworkDisabled": True,
         "Labels": {**_owner(settings, folder), TEMPLATE: spec.template, STATE: str(settings.paths.state)},
-        "HostConfig": {**_walls(), **_limits(spec.limits), **_files(settings, folder, spec.limits, trusts)},
+        "HostConfig": {
+            **_walls(settings.kind),
+            **limits,
+            **_files(settings, folder, spec.limits, trusts),
+        },
     }
 
 
@@ -57,8 +63,9 @@ def _owner(settings: DockerSettings, folder: Folder) -> dict[str, str]:
     return {MESH: settings.paths.mesh_id, NODE: settings.node_id, SANDBOX: folder.sandbox_id}
 
 
-def _walls() -> dict[str, Any]:
+def _walls(kind: Kind) -> dict[str, Any]:
     return {
+        "Runtime": kind.runtime,
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
@@ -72,13 +79,13 @@ def _walls() -> dict[str, Any]:
     }
 
 
-def _limits(limits: sandbox_pb2.Limits) -> dict[str, Any]:
+def _limits(kind: Kind, limits: sandbox_pb2.Limits) -> dict[str, Any]:
     memory = limits.memory_bytes + OWN_BYTES if limits.memory_bytes else 0
     return {
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": limits.cpu_millis * 1_000_000,
-        "PidsLimit": tasks(limits),
+        "PidsLimit": tasks(kind, limits),
     }
 
 

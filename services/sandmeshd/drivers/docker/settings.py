@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandmeshd.drivers.docker.kinds import KINDS, Kind, KindName
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.runtime.paths import MeshPaths
@@ -24,6 +25,9 @@ class DockerSettings(BaseModel):
 
     url: str = DEFAULT_URL
     """The engine's socket, as unix:///path."""
+
+    driver: KindName = "docker"
+    """Which driver over the engine it is: docker, or gvisor."""
 
     registry: str = ""
     """The registry of the images; empty: they are built here, and never pulled."""
@@ -51,3 +55,8 @@ class DockerSettings(BaseModel):
 
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how; images are built with the same package indexes and proxy."""
+
+    @property
+    def kind(self) -> Kind:
+        """What is the driver's own."""
+        return KINDS[self.driver]

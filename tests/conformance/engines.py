@@ -1,0 +1,93 @@
+"""The drivers over an engine as the conformance suite wants them, directly and over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from sandmeshd.drivers.conformance import Boundary, Subject
+from sandmeshd.drivers.docker.posture import MESH, container_name
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.registry import find_driver
+from sandmeshd.drivers.remote import RemoteDriver
+from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.runtime.channels import open_channel
+from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.registrations import driver_service
+from sandmeshd.runtime.serving import open_server
+from tests.conformance.conftest import below
+from tests.engine import ask
+
+WRITABLE = frozenset(
+    {
+        "/proc",
+        "/dev",
+        "/dev/pts",
+        "/dev/mqueue",
+        "/dev/shm",
+        "/tmp",
+        "/home/sandbox",
+        "/workspace",
+        "/run/sandmesh/agent",
+    }
+)
+Open = Callable[[], AbstractAsyncContextManager[Driver]]
+
+
+def direct(settings: DockerSettings) -> Open:
+    """Open the driver itself."""
+    return lambda: find_driver(settings.driver)(settings)
+
+
+def remote(settings: DockerSettings) -> Open:
+    """Open the driver behind a server."""
+
+    @asynccontextmanager
+    async def open_remote() -> AsyncGenerator[Driver]:
+        address = f"unix://{settings.paths.services}/d"
+        async with (
+            direct(settings)() as driver,
+            open_server([address], [driver_service(DriverServicer(driver))]),
+            open_channel(address) as channel,
+        ):
+            yield RemoteDriver(channel)
+
+    return open_remote
+
+
+def leftovers(url: str, paths: MeshPaths) -> set[str]:
+    """Give everything on engine and machine that belongs to a mesh."""
+    containers = {f"container {one['Names']}" for one in ask(url, "/containers/json?all=1") if _is_of(one, paths)}
+    volumes = {f"volume {one['Name']}" for one in ask(url, "/volumes")["Volumes"] or ()}
+    roots = (paths.sandboxes, paths.agents)
+    return containers | volumes | {str(path) for root in roots for path in root.glob("*")}
+
+
+def _is_of(container: dict[str, Any], paths: MeshPaths) -> bool:
+    return bool(container["Labels"].get(MESH) == paths.mesh_id)
+
+
+def processes(url: str, paths: MeshPaths, sandbox_id: str) -> list[int]:
+    """Give a sandbox's processes, PID 1 first."""
+    container = ask(url, f"/containers/{container_name(paths.mesh_id, sandbox_id)}/json")
+    return below(container["State"]["Pid"])
+
+
+def subject_of(settings: DockerSettings, opened: Open, writable: frozenset[str]) -> Subject:
+    """Give a driver on a mesh of its own; `writable` are the mounts that user code may write to."""
+    paths, url = settings.paths, settings.url
+    return Subject(
+        open=opened,
+        mesh_id=paths.mesh_id,
+        template="base",
+        unprepared=None,
+        leftovers=lambda: leftovers(url, paths),
+        boundary=Boundary(
+            writable_mounts=writable,
+            processes=lambda sandbox_id: processes(url, paths, sandbox_id),
+            hidden=(str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
+        ),
+    )

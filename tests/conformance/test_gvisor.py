@@ -1,0 +1,55 @@
+"""The conformance suite on the gvisor driver, directly and over gRPC, on an engine of the tests' own with runsc."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import pytest
+from aiodocker import Docker
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
+from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.docker.posture import container_name
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.gvisor.app import open_driver
+from sandmeshd.runtime.paths import MeshPaths
+from tests.conformance.engines import WRITABLE, direct, remote, subject_of
+
+pytestmark = [pytest.mark.needs("root", "docker", "runsc"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture(params=[direct, remote], ids=["direct", "grpc"])
+def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str) -> Subject:
+    """Give the driver on a mesh of its own."""
+    settings = DockerSettings(paths=paths, url=engine, driver="gvisor")
+    return subject_of(settings, request.param(settings), WRITABLE - {"/dev/mqueue"})
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.__name__)
+async def test_conformance(requirement: Requirement, subject: Subject) -> None:
+    await requirement(subject)
+
+
+async def _kernel_log(engine: str, container: str) -> str:
+    async with Docker(url=engine) as docker:
+        containers: Any = docker.containers
+        command = await containers.container(container).exec(["dmesg"])
+        said = b""
+        async with command.start() as stream:
+            while (part := await stream.read_out()) is not None:
+                said += part.data
+    return said.decode()
+
+
+async def test_the_kernel_inside_is_gvisors(paths: MeshPaths, engine: str) -> None:
+    spec = sandbox_pb2.SandboxSpec(template="base")
+    request = pb.CreateSandboxRequest(sandbox_id="sb_kernel", mesh_id=paths.mesh_id, spec=spec)
+    async with open_driver(DockerSettings(paths=paths, url=engine, ends_with_driver=True)) as driver:
+        made = await driver.create_sandbox(request)
+        assert "Starting gVisor" in await _kernel_log(engine, container_name(paths.mesh_id, "sb_kernel"))
+        inside = await run(made.sandbox, "cat /proc/version")
+    assert inside.stdout.startswith("Linux version")
+    assert platform.version() not in inside.stdout
