@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
@@ -23,10 +23,11 @@ SMALLEST_READ: Final = 4 << 10
 _LONGEST_MESSAGE: Final = 2000
 _LARGEST_STRUCTURED: Final = 1 << 20
 _LARGEST_SIDE: Final = 10_000
+_UNHURRIED: Final = 0.02
+"""How long it may take until a caller learns that a cell runs, in seconds, where the cell's result comes later."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a tool ended, as its Result says it."""
 
     is_error: bool = False
@@ -59,6 +60,27 @@ class Patience:
     """An interrupted cell, before its kernel is killed."""
 
 
+_Stop = tuple[Callable[[], None] | None, Callable[[int], None] | None]
+
+
+class _Stopping:
+    """Sets what a call's stop and its signals do, for a time."""
+
+    __slots__ = ("_before", "_call", "_stop")
+
+    def __init__(self, call: Call, stop: Callable[[], None], signal: Callable[[int], None] | None) -> None:
+        self._call = call
+        self._stop: _Stop = (stop, signal)
+        self._before: _Stop = (None, None)
+
+    def __enter__(self) -> None:
+        self._before = self._call.swap_stop(self._stop)
+        self._call.catch_up()
+
+    def __exit__(self, *_: object) -> None:
+        self._call.swap_stop(self._before)
+
+
 class Call:
     """A call from its start until its log is forgotten. Handlers write to it, a link's subscription reads it."""
 
@@ -79,20 +101,24 @@ class Call:
         self._drops = start.overflow == pb.OVERFLOW_DROP_OLDEST
         self._gave_up = False
         self._grace: asyncio.TimerHandle | None = None
+        self._untold: asyncio.TimerHandle | None = None
         self._limit = start.output_limit_bytes or None
         self._over_limit = 0
-        self._on_stop: Callable[[], None] | None = None
-        self._on_signal: Callable[[int], None] | None = None
+        self._stop: _Stop = (None, None)
         self._on_resize: Callable[[int, int], None] | None = None
         self._waiting: list[Callable[[], None]] = []
 
     # What handlers do.
 
-    def started(self, pid: int = 0) -> None:
-        """Say that the call runs."""
+    def started(self, pid: int = 0, *, soon: bool = True) -> None:
+        """Say that the call runs: `soon`, or where nobody waits for that with what comes next, within a moment."""
         self.pid = pid
         self.log.append(pb.CallEvent(started=pb.Started(pid=pid)))
-        self._notify(now=False)
+        if soon:
+            self._notify(now=False)
+        else:
+            loop = asyncio.get_running_loop()
+            self._untold = loop.call_later(_UNHURRIED, partial(self._notify, now=True))
 
     @property
     def room(self) -> int:
@@ -134,20 +160,22 @@ class Call:
         """Say whether a content block of so many bytes can be kept now."""
         return self._dropping or self.log.empty or self.log.room >= size or self.stop_reason is not None
 
-    async def content(self, block: bytes) -> None:
-        """Keep a content block, once there is room. One that is larger than the window goes alone."""
+    async def content(self, block: bytes, *, soon: bool = True) -> None:
+        """Keep a content block as `keep` does, once there is room. One that is larger than the window goes alone."""
         while not self.has_room(len(block)):
+            self._notify(now=True)
             await self.roomier()
-        self.keep(block)
+        self.keep(block, soon=soon)
 
-    def keep(self, block: bytes) -> None:
-        """Keep a content block that there is room for."""
+    def keep(self, block: bytes, *, soon: bool = True) -> None:
+        """Keep a content block that there is room for; without `soon` it is sent with what comes next."""
         if self._is_late(len(block)):
             self._over_limit += len(block)
             return
         self._make_room(len(block))
         self.log.append(pb.CallEvent(content=pb.Content(json=block)), len(block))
-        self._notify(now=False)
+        if soon:
+            self._notify(now=False)
 
     def ask_input(self, asked: bytes) -> None:
         """Tell the caller that a line of input is awaited; `asked` is the kernel's JSON, which may be anything."""
@@ -184,19 +212,25 @@ class Call:
         """Call `wake` once when room may have come."""
         self._waiting.append(wake)
 
-    @contextmanager
-    def stopping(self, stop: Callable[[], None], signal: Callable[[int], None] | None = None) -> Generator[None]:
-        """Have `stop` called when the call is cancelled or out of time, at once if it is already."""
-        before = self._on_stop, self._on_signal
-        self._on_stop, self._on_signal = stop, signal
-        if self.stop_reason is not None:
+    def stopping(self, stop: Callable[[], None], signal: Callable[[int], None] | None = None) -> _Stopping:
+        """Have `stop` called while this is entered and the call is cancelled or out of time, at once if it is already.
+
+        So is `signal` with the number of each signal for the call's processes.
+        """
+        return _Stopping(self, stop, signal)
+
+    def swap_stop(self, stop: _Stop) -> _Stop:
+        """Set what is called at a stop and at a signal, and give what was before."""
+        before, self._stop = self._stop, stop
+        return before
+
+    def catch_up(self) -> None:
+        """Call for the stop and the signals that came when nothing was set."""
+        stop, signal = self._stop
+        if self.stop_reason is not None and stop is not None:
             stop()
         while signal is not None and self._early_signals:
             signal(self._early_signals.pop(0))
-        try:
-            yield
-        finally:
-            self._on_stop, self._on_signal = before
 
     def finish(self, outcome: Outcome) -> None:
         """Keep the result, the last event."""
@@ -217,8 +251,8 @@ class Call:
         if not self.finished and self.stop_reason is None:
             self.stop_reason = reason
             self._wake()
-            if self._on_stop is not None:
-                self._on_stop()
+            if self._stop[0] is not None:
+                self._stop[0]()
 
     def signal(self, number: int) -> None:
         """Send a signal to the call's processes.
@@ -232,8 +266,8 @@ class Call:
         if not 0 < number <= 64:
             raise InvalidArgument(f"{number} is no signal: give 1 to 64")
         self.signals_sent.add(number)
-        if self._on_signal is not None:
-            self._on_signal(number)
+        if self._stop[1] is not None:
+            self._stop[1](number)
         else:
             self._early_signals.append(number)
 
@@ -327,6 +361,9 @@ class Call:
                 wake()
 
     def _notify(self, *, now: bool) -> None:
+        if self._untold is not None:
+            self._untold.cancel()
+            self._untold = None
         if self._subscriber is not None:
             self._subscriber.notify(now=now)
 

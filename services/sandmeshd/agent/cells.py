@@ -121,7 +121,7 @@ class Cells:
 
     async def _run(self, cell: Code, call: Call) -> Outcome:
         kernel = await self._living(call)
-        call.started(kernel.pid)
+        call.started(kernel.pid, soon=False)
         alarm = None
         if cell.timeout is not None:
             alarm = self._loop.call_later(cell.timeout, call.stop, pb.END_REASON_TIMED_OUT)

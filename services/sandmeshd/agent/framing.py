@@ -86,6 +86,9 @@ class FramedLink(asyncio.Protocol):
             self._transport.write(_LENGTH.pack(len(frame)) + frame)
 
     def _write_parts(self, parts: list[bytes]) -> None:
+        if len(parts) == 1 and len(parts[0]) < _SMALL:
+            self.write(parts[0])
+            return
         size = sum(map(len, parts))
         if size < _SMALL:
             self.write(b"".join(parts))
@@ -98,6 +101,9 @@ class FramedLink(asyncio.Protocol):
         if now:
             self._gathering.pop(subscription, None)
             self._older.pop(subscription, None)
+            if self._timer is not None and not self._gathering and not self._older:
+                self._timer.cancel()
+                self._timer = None
             self._queue(subscription)
             self._pump()
         elif not subscription.queued and subscription not in self._older:

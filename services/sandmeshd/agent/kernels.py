@@ -174,7 +174,8 @@ class Kernel:
         if kind == frames.ASK:
             call.ask_input(payload)
         elif kind != frames.SYNC and is_block(payload):
-            await call.content(payload)
+            # What does not wait leaves with the frame that follows.
+            await call.content(payload, soon=kind in _WAITING)
         if kind in _WAITING:
             self.send(frames.GO_ON)
 

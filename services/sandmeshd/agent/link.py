@@ -193,7 +193,7 @@ class Link(FramedLink):
             self.let_go(subscription)
             frame = pb.FromAgent(channel=channel, last_sequence=after, final=True, batch=call.head)
             self.write(frame.SerializeToString())
-        else:
+        elif call.log.last > after:
             subscription.notify(now=False)
 
     # What acts on calls; the answer is `done`, except on the call's own channel.
@@ -205,8 +205,6 @@ class Link(FramedLink):
         subscription = self._subscriptions[channel]
         subscription.call.acknowledge(acknowledge.sequence)
         subscription.acknowledge(acknowledge.sequence)
-        if subscription.done and acknowledge.sequence >= subscription.call.log.last:
-            self.let_go(subscription)
 
     def _input(self, channel: int, fenced: pb.Fenced, item: call_pb2.Input) -> None:
         self._answer(channel, fenced, self._find(fenced).take_input(item))
@@ -241,7 +239,7 @@ class Link(FramedLink):
         return self._engine.calls.get(call_id)
 
     def let_go(self, subscription: Subscription) -> None:
-        """Forget a subscription whose call is another's, or done and acknowledged."""
+        """Forget a subscription whose call is another's, or whose last event was sent."""
         super().let_go(subscription)
         self._calls.pop(subscription.call.id, None)
         self._subscriptions.pop(subscription.channel, None)

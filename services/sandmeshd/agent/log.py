@@ -96,7 +96,7 @@ class EventLog:
     def append(self, event: pb.CallEvent, output: int = 0) -> None:
         """Number an event and keep it; `output` is how many bytes of output it carries."""
         event.sequence = self.last + 1
-        self._append(batch_of(event), output)
+        self._append(batch_of(event, output), output)
 
     def append_output(self, stream: int, data: bytes) -> None:
         """Number what a process wrote and keep it."""

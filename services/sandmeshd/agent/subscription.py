@@ -105,6 +105,7 @@ class Subscription:
         self.done = self.call.finished and last == self.call.log.last
         if self.done:
             self.call.detach(self)
+            self._sender.let_go(self)
         frame = agent_pb2.FromAgent(channel=self.channel, last_sequence=last, final=self.done)
         if self.done:
             frame.end_reason = self.call.end_reason  # type: ignore[assignment]  # typeshed has no open enums

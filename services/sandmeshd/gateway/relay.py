@@ -86,10 +86,8 @@ class Relay:
             self._forward(frame)
 
     def push(self, frame: pb.CallFrame) -> None:
-        """Send a further frame of the caller's; of a call that is over, only what frees its log."""
+        """Send a further frame of the caller's; of a call that is over the agent asks for none."""
         if self.over:
-            if frame.HasField("acknowledge"):
-                self._send(frame)
             return
         if frame.HasField("input"):
             self._meter.gave(len(frame.input.data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import textwrap
 from typing import Any
 
 import pytest
@@ -109,6 +110,38 @@ async def test_magics_shell_escapes_and_top_level_await_work(client: Client) -> 
     assert (await run(client, "%%bash\necho from bash")).stdout == b"from bash\n"
     assert (await run(client, "!echo from a shell")).stdout == b"from a shell\n"
     assert texts(await run(client, "import asyncio\nawait asyncio.sleep(0, 'awaited')")) == "'awaited'"
+
+
+async def test_a_line_that_ipython_takes_for_a_command_is_one(client: Client) -> None:
+    assert texts(await run(client, "pwd")) == "'/workspace'"
+    await run(client, "from IPython.core.macro import Macro\nagain = Macro('6*7\\n')")
+    assert texts(await run(client, "again")) == "42"
+    await run(client, "pwd = 7")
+    assert texts(await run(client, "pwd")) == "7"
+    await run(client, "del pwd")
+    await run(client, "%autocall 2")
+    assert texts(await run(client, "len 'abc'")).endswith("3")
+    await run(client, "%autocall 0")
+    assert (await run(client, "len 'abc'")).result.is_error
+
+
+async def test_ipython_is_configured_by_its_users(client: Client) -> None:
+    await run(client, "%config InteractiveShell.ast_node_interactivity = 'all'")
+    assert texts(await run(client, "1\n2")) == "12"
+    await run(client, "%config InteractiveShell.ast_node_interactivity = 'last_expr'")
+    assert texts(await run(client, "1\n2")) == "2"
+    code = """
+        from IPython.core.prefilter import PrefilterChecker
+        class Own(PrefilterChecker):
+            def check(self, line): print("checked")
+        manager = get_ipython().prefilter_manager
+        own = Own(shell=get_ipython(), prefilter_manager=manager)
+        manager.register_checker(own)
+    """
+    await run(client, textwrap.dedent(code))
+    assert (await run(client, "1+1")).stdout == b"checked\n"
+    await run(client, "manager.unregister_checker(own)")
+    assert (await run(client, "1+1")).stdout == b""
 
 
 async def test_a_figure_comes_as_a_png(client: Client) -> None:

@@ -14,6 +14,7 @@ SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "appli
 """The types that objects are asked for."""
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+_quoted: Final = json.encoder.encode_basestring_ascii
 _OPAQUE: Final = "<IPython.core.display."
 
 
@@ -25,6 +26,12 @@ def encode(block: Mapping[str, Any]) -> bytes:
 def texts(content: str, description: str, annotations: Mapping[str, Any] | None = None) -> Iterator[bytes]:
     """Give a text's blocks: one, or more that belong together where it is long."""
     content = content.encode("utf-8", "backslashreplace").decode()
+    if annotations is None and len(content) <= frames.MAX_TEXT:
+        yield b'{"type":"text","text":%b,"annotations":null,"description":"%b"}' % (
+            _quoted(content).encode(),
+            description.encode(),
+        )
+        return
     yield encode(_text(content[: frames.MAX_TEXT], description, annotations))
     for start in range(frames.MAX_TEXT, len(content), frames.MAX_TEXT):
         yield encode(_text(content[start : start + frames.MAX_TEXT], description, {"continues": True}))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import socket
 import sys
-from contextlib import suppress
 
 from sandmeshd.agent.inside import frames
 
@@ -21,6 +21,8 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._came = select.poll()
+        self._came.register(connection, select.POLLIN)
         self._pid = os.getpid()
         self._read = bytearray()
         self._passed: list[int] = []
@@ -38,6 +40,8 @@ class Channel:
                     del self._read[:end]
                     # It may have come along with the frame before, so it waits for the one that it belongs to.
                     return kind, payload, self._passed.pop(0) if kind == frames.RUN_WITH_INPUT else None
+            # In recvmsg the agent would wake this process also when it reads what was sent to it.
+            self._came.poll()
             data, fds, _, _ = socket.recv_fds(self._connection, 1 << 16, 1)
             self._passed += fds
             if not data:
@@ -158,5 +162,7 @@ def open_stream(fd: int, channel: Channel) -> io.TextIOWrapper:
 def flush() -> None:
     """Pass on what the streams hold, if user code left them able to."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
+        try:
             stream.flush()
+        except Exception:  # noqa: S112 - user code may have put anything there
+            continue

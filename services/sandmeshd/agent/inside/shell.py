@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,20 +34,47 @@ if TYPE_CHECKING:
 
     class HistoryManager(_Anything): ...
 
+    class PrefilterManager(_Anything):
+        checkers: list[Any]
+        transformers: list[Any]
+
+        def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str: ...
+
+    class Macro(_Anything): ...
+
+    class IPyAutocall(_Anything): ...
+
     class Config(_Anything): ...
 else:
+    from IPython.core.autocall import IPyAutocall
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
     from IPython.core.formatters import JSONFormatter
     from IPython.core.history import HistoryManager
     from IPython.core.inputtransformer2 import TransformerManager
     from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.macro import Macro
+    from IPython.core.prefilter import PrefilterManager
     from traitlets.config import Config
 
 
 _ESCAPES: Final = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
 """What IPython's syntax beyond Python needs: a magic, a command, a question, or a line that begins as a quoted call."""
+_WORD: Final = re.compile(r"\s*([\w.*]*)")
+"""What a line begins with; IPython may take it for a command."""
 _ASYNC: Final = re.compile(r"await|async")
+
+_SHELL_TRAITS: Final = (
+    "history_manager",
+    "builtin_trap",
+    "display_trap",
+    "display_formatter",
+    "input_transformer_manager",
+    "input_transformers_post",
+    "prefilter_manager",
+    "magics_manager",
+)
+_HISTORY_TRAITS: Final = ("shell", "input_hist_parsed", "input_hist_raw", "db_input_cache", "output_hist_reprs")
 
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset})
 
@@ -123,6 +150,36 @@ class _Transformers(TransformerManager):
         return super().do_token_transforms(lines) if _ESCAPES.search("".join(lines)) else lines
 
 
+class _Prefilter(PrefilterManager):
+    """Looks closer at a line only where its first word may be more than Python's."""
+
+    def __init__(self, shell: Any, **told: Any) -> None:
+        super().__init__(shell=shell, **told)
+        self._own = len(self.checkers), len(self.transformers)
+
+    def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str:
+        """Give the lines as Python."""
+        if self._is_plain(lines):
+            self.shell._last_input_line = lines  # noqa: SLF001 - IPython's own, by the parent's own method
+            return lines.rstrip("\n")
+        return super().prefilter_lines(lines, continue_prompt)
+
+    def _is_plain(self, line: str) -> bool:
+        shell = self.shell
+        found = _WORD.match(line)
+        word = found.group(1) if found else ""
+        magics = shell.magics_manager
+        return not (
+            _ESCAPES.search(line)
+            or "PYTHON-MODE" in line
+            or shell.autocall
+            or word in magics.magics["line"]
+            or word in magics.lazy_magics
+            or isinstance(shell.user_ns.get(word), (Macro, IPyAutocall))
+            or self._own != (len(self.checkers), len(self.transformers))
+        )
+
+
 class _History(HistoryManager):
     """Keeps what was run for %history and In, in memory alone."""
 
@@ -136,6 +193,8 @@ class Shell(InteractiveShell):
     execution_count = 1
     last_execution_succeeded = True
     last_execution_result: Any = None
+    user_ns: Any = None
+    """A plain one too, in place of a property."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -146,6 +205,11 @@ class Shell(InteractiveShell):
         tables.register(self.display_formatter, JSONFormatter)
         self._raised = b""
         self.input_transformer_manager = _Transformers()
+        _read_plainly(self, _SHELL_TRAITS)
+        _read_plainly(self.displayhook, ("shell", "exec_result"))
+        _read_plainly(self.history_manager, _HISTORY_TRAITS)
+        # Its names stay in builtins, where each cell would put them and take them away again, twice.
+        self.builtin_trap.__enter__()
 
     def take_error(self) -> bytes:
         """Give what the last cell raised, as `raised` writes it, once; empty where it raised nothing."""
@@ -160,6 +224,12 @@ class Shell(InteractiveShell):
         """Keep no history on disk."""
         self.history_manager = _History(shell=self, parent=self)
         self.configurables.append(self.history_manager)
+
+    def init_prefilter(self) -> None:
+        """Look at lines as `_Prefilter` does."""
+        self.prefilter_manager = _Prefilter(shell=self, parent=self)
+        self.configurables.append(self.prefilter_manager)
+        self.prefilter = self.prefilter_manager.prefilter_lines
 
     def _tee(self, channel: str) -> AbstractContextManager[None]:
         """Keep no copy of what is printed: a cell may print more than there is memory."""
@@ -189,6 +259,13 @@ class Shell(InteractiveShell):
 
     def init_io(self) -> None:
         """Leave the streams as they are."""
+
+
+def _read_plainly(owner: Any, names: Iterable[str]) -> None:
+    """Make traits that nothing configures or watches plain attributes: each read of a trait is two calls."""
+    cls: type[Any] = owner.__class__
+    values = {name: getattr(owner, name) for name in names if name in owner.traits()}
+    owner.__class__ = type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **values})
 
 
 def _config() -> Any:
