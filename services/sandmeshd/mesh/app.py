@@ -174,7 +174,12 @@ def store_settings(settings: MeshSettings) -> StoreSettings:
     if settings.redis_url is not None:
         return StoreSettings(mesh_id=settings.mesh_id, url=settings.redis_url)
     paths = settings.paths
-    return StoreSettings(mesh_id=settings.mesh_id, directory=paths.store, socket=paths.services / "r")
+    return StoreSettings(
+        mesh_id=settings.mesh_id,
+        directory=paths.store,
+        socket=paths.services / "r",
+        outlives_machine=not settings.ephemeral,
+    )
 
 
 def allocator_settings(settings: MeshSettings) -> AllocatorSettings:

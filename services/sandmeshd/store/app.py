@@ -44,7 +44,8 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
 async def _open_server(settings: StoreSettings, stack: AsyncExitStack) -> EmbeddedServer | None:
     if settings.directory is None or settings.socket is None:
         return None
-    opened = open_embedded(settings.directory, settings.socket, settings.takeover_seconds)
+    durable = settings.outlives_machine
+    opened = open_embedded(settings.directory, settings.socket, settings.takeover_seconds, outlives_machine=durable)
     return await stack.enter_async_context(opened)
 
 

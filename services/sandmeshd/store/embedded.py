@@ -59,15 +59,15 @@ def _lock(directory: Path) -> int | None:
     return descriptor
 
 
-def _command(binary: Path, directory: Path, socket: Path) -> list[str]:
+def _command(binary: Path, directory: Path, socket: Path, *, outlives_machine: bool) -> list[str]:
     options = {
         "port": "0",
         "unixsocket": str(socket),
         "unixsocketperm": "700",
         "dir": str(directory),
         "appendonly": "yes",
-        # A lease that was answered must be there after a crash.
-        "appendfsync": "always",
+        # A lease that was answered must be there after a crash: of the server in any case, of the machine if asked for.
+        "appendfsync": "always" if outlives_machine else "no",
         "save": "",
         "maxmemory-policy": "noeviction",
         "databases": "1",
@@ -85,8 +85,9 @@ def _clear(directory: Path) -> None:
 class EmbeddedServer:
     """Keeps one server running for a directory, in this process's care or in another's."""
 
-    def __init__(self, directory: Path, socket: Path, poll_seconds: float) -> None:
+    def __init__(self, directory: Path, socket: Path, poll_seconds: float, *, outlives_machine: bool) -> None:
         self._directory = directory
+        self._outlives_machine = outlives_machine
         self._socket = socket
         self._poll_seconds = poll_seconds
         self._binary = server_binary()
@@ -116,7 +117,7 @@ class EmbeddedServer:
             await self._run(lock)
 
     async def _run(self, lock: int) -> None:
-        command = _command(self._binary, self._directory, self._socket)
+        command = _command(self._binary, self._directory, self._socket, outlives_machine=self._outlives_machine)
         _clear(self._directory)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -147,8 +148,12 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def open_embedded(directory: Path, socket: Path, poll_seconds: float) -> AsyncGenerator[EmbeddedServer]:
+async def open_embedded(
+    directory: Path, socket: Path, poll_seconds: float, *, outlives_machine: bool = True
+) -> AsyncGenerator[EmbeddedServer]:
     """Keep a server running on the socket until the block ends; it may not answer yet.
+
+    What it answers outlives its own end, and unless that is waived the machine's.
 
     Raises:
         RuntimeUnavailable: There is no server binary, or a path cannot be used.
@@ -158,7 +163,7 @@ async def open_embedded(directory: Path, socket: Path, poll_seconds: float) -> A
         raise RuntimeUnavailable(f"{socket} is longer than a unix socket's path may be: {fix}", {"fix": fix})
     make_private(directory, 0o700)
     make_private(socket.parent, 0o700)
-    server = EmbeddedServer(directory, socket, poll_seconds)
+    server = EmbeddedServer(directory, socket, poll_seconds, outlives_machine=outlives_machine)
     task = asyncio.create_task(server.keep())
     try:
         yield server

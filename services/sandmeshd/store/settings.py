@@ -24,6 +24,10 @@ class StoreSettings(BaseModel):
     socket: Path | None = None
     """The unix socket of the mesh's own server, in a 0700 directory; at most 107 bytes long."""
 
+    outlives_machine: bool = True
+    """Whether what the mesh's own server answered is on its disk by then. Else it is with the system, which keeps it
+    through the end of any process, but not of the machine."""
+
     start_timeout_seconds: float = Field(default=10.0, gt=0)
     """How long the server may take to answer at the start."""
 

@@ -38,8 +38,9 @@ asyncio.run(main())
 """
 
 
-def _settings(folder: Path) -> StoreSettings:
-    return StoreSettings(mesh_id="m", directory=folder / "data", socket=folder / "run" / "store.sock")
+def _settings(folder: Path, *, outlives_machine: bool = True) -> StoreSettings:
+    socket = folder / "run" / "store.sock"
+    return StoreSettings(mesh_id="m", directory=folder / "data", socket=socket, outlives_machine=outlives_machine)
 
 
 async def _write(store: Store, name: str) -> None:
@@ -171,8 +172,9 @@ async def _holds(store: Store, name: str) -> bool:
         return False
 
 
-async def test_a_server_that_is_killed_is_started_again_with_all_data(tmp_path: Path) -> None:
-    async with open_store(_settings(tmp_path)) as store:
+@pytest.mark.parametrize("outlives_machine", [True, False])
+async def test_a_server_that_is_killed_is_started_again_with_all_data(tmp_path: Path, outlives_machine: bool) -> None:
+    async with open_store(_settings(tmp_path, outlives_machine=outlives_machine)) as store:
         await _write(store, "kept")
         for pid in _servers(tmp_path):
             if _parent(pid) != os.getpid():

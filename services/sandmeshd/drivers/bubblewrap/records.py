@@ -13,10 +13,11 @@ import os
 import re
 import secrets
 import signal
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument
@@ -163,14 +164,18 @@ class Folders:
 
 @dataclass(frozen=True)
 class Record:
-    """What `spec.json` holds: the sandbox, STARTING until its agent listened once, and its fencing token."""
+    """What `spec.json` holds: the sandbox, STARTING until its agent listened once, and its fencing token.
+
+    The sandbox is the base64 of its serialized RuntimeSandbox.
+    """
 
     sandbox: pb.RuntimeSandbox
     fencing_token: int
 
     def write(self, folder: Folder) -> None:
         """Write it in place of what was there, in one step."""
-        values = {"sandbox": json_format.MessageToDict(self.sandbox), "fencing_token": self.fencing_token}
+        # Not in protobuf's own JSON, which takes longer to write than all else that a claim does here.
+        values = {"sandbox": b64encode(self.sandbox.SerializeToString()).decode(), "fencing_token": self.fencing_token}
         fresh = folder.spec.with_name(f".spec-{secrets.token_hex(4)}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -182,9 +187,9 @@ def read_record(folder: Folder) -> Record | None:
     """Give the record as it was written, None where there is none that can be read."""
     try:
         values = json.loads(folder.spec.read_text())
-        sandbox = json_format.ParseDict(values["sandbox"], pb.RuntimeSandbox(), ignore_unknown_fields=True)
+        sandbox = pb.RuntimeSandbox.FromString(b64decode(values["sandbox"]))
         return Record(sandbox, int(values["fencing_token"]))
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, json_format.ParseError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, DecodeError):
         return None
 
 
