@@ -20,7 +20,7 @@ def _engine(*arguments: str) -> dict[str, Any]:
     return {"Runtimes": {"runc": {"path": "runc"}, "runsc": {"path": "/usr/bin/runsc", "runtimeArgs": [*arguments]}}}
 
 
-@pytest.mark.parametrize("arguments", [ALL, ["-host-uds=all", "-host-fifo=open"]])
+@pytest.mark.parametrize("arguments", [ALL, ["-network=none", "-host-uds=all", "-host-fifo=open"]])
 def test_an_engine_with_what_is_needed_will_do(arguments: list[str]) -> None:
     check_runtime(_engine(*arguments), ends_with_driver=True)
 
@@ -30,10 +30,11 @@ def test_an_engine_with_what_is_needed_will_do(arguments: list[str]) -> None:
     [
         ({"Runtimes": {"runc": {"path": "runc"}}}, "no runtime runsc, only runc: install gVisor"),
         ({}, "no runtime runsc"),
-        (_engine(), "without --host-uds=create"),
-        (_engine("--host-uds=open", "--host-fifo=open"), "without --host-uds=create"),
-        (_engine("--host-uds=create"), "without --host-fifo=open"),
-        ({"Runtimes": {"runsc": {"runtimeType": "io.containerd.runsc.v1"}}}, "without --host-uds=create"),
+        (_engine(*ALL[1:]), "without --network=none"),
+        (_engine(*ALL, "--network=host"), "without --network=none"),
+        (_engine(ALL[0], "--host-uds=open", ALL[2]), "without --host-uds=create"),
+        (_engine(*ALL[:2]), "without --host-fifo=open"),
+        ({"Runtimes": {"runsc": {"runtimeType": "io.containerd.runsc.v1"}}}, "without --network=none"),
     ],
 )
 def test_one_that_lacks_something_is_refused_with_what_to_register(info: dict[str, Any], said: str) -> None:
@@ -43,7 +44,7 @@ def test_one_that_lacks_something_is_refused_with_what_to_register(info: dict[st
 
 
 def test_sandboxes_that_outlive_their_driver_need_no_pipe_to_end_by() -> None:
-    check_runtime(_engine("--host-uds=create"), ends_with_driver=False)
+    check_runtime(_engine(*ALL[:2]), ends_with_driver=False)
 
 
 def test_a_limit_of_memory_is_refused_since_the_whole_sandbox_would_end() -> None:

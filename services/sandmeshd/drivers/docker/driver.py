@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+import structlog
+
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
     AlreadyExists,
@@ -22,6 +24,7 @@ from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.processes import to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
 from sandmeshd.drivers.bubblewrap.room import lacks_room
+from sandmeshd.drivers.docker.burying import bury
 from sandmeshd.drivers.docker.configuring import agent_config, new_record
 from sandmeshd.drivers.docker.demands import capabilities, check
 from sandmeshd.drivers.docker.engine import Engine
@@ -37,6 +40,8 @@ from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.templates import Template
 
 TAIL_BYTES = 64 * 1024
+
+log = structlog.get_logger()
 
 
 class DockerDriver:
@@ -115,7 +120,7 @@ class DockerDriver:
             plan = Plan(folder, record, config, container, self._name(folder))
             return await self._start(plan)
         except BaseException:
-            await to_the_end(self._remove(folder))
+            await to_the_end(self._undo(folder))
             raise
 
     async def _check_prepared(self, template: Template) -> None:
@@ -134,6 +139,13 @@ class DockerDriver:
         plan.record.write(plan.folder)
         self._follower.changed(plan.folder.sandbox_id)
         return plan.record.sandbox
+
+    async def _undo(self, folder: Folder) -> None:
+        begun = await self._engine.look(self._name(folder)) if self._kind.helpers else None
+        await self._remove(folder)
+        left = 0 if begun is None else await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
+        if left:
+            log.warning("the runtime left processes of a sandbox that could not be started; they are ended", count=left)
 
     async def _remove(self, folder: Folder) -> None:
         await self._engine.remove(self._name(folder))

@@ -32,6 +32,8 @@ class Kind:
     """The limits that hold by the engine's control groups, where it has them."""
     by_itself: Mapping[str, str] = field(default_factory=dict[str, str])
     """The limits that hold whatever the engine has, and how."""
+    helpers: Sequence[str] = ()
+    """What the runtime calls processes of its own that a container has, and that a start which failed may leave."""
     tasks: int = 1
     """How many threads of the machine a process inside takes, at most."""
     own_tasks: int = 6
@@ -59,6 +61,7 @@ GVISOR = Kind(
     # More memory than a control group has ends gVisor's kernel, and so the sandbox: that is no limit of a command.
     by_engine=("cpu",),
     by_itself={"file": "rlimit", "disk": "tmpfs", "pids": "rlimit"},
+    helpers=("runsc-sandbox", "runsc-gofer"),
     tasks=12,
     own_tasks=512,
 )

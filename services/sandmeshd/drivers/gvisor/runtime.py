@@ -9,6 +9,9 @@ from typing import Any
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.docker.kinds import GVISOR
 
+LOOPBACK = ("network", ("none",))
+"""What gives sandboxes a loopback and nothing else, whatever the engine makes of their network."""
+
 SOCKETS = ("host-uds", ("create", "all"))
 """What lets the driver reach the socket that an agent makes."""
 
@@ -33,7 +36,7 @@ def check_runtime(info: Mapping[str, Any], *, ends_with_driver: bool) -> None:
     if runtime is None:
         raise _lacking(f"the engine has no runtime {GVISOR.runtime}, only {', '.join(sorted(runtimes))}", INSTALL)
     stated = dict(_arguments(runtime.get("runtimeArgs") or ()))
-    for name, values in (SOCKETS, *([LIFE] if ends_with_driver else [])):
+    for name, values in (LOOPBACK, SOCKETS, *([LIFE] if ends_with_driver else [])):
         if stated.get(name) not in values:
             raise _lacking(f"the engine's runtime {GVISOR.runtime} is registered without --{name}={values[0]}", "")
 
