@@ -10,6 +10,7 @@ from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, TooLarge
+from sandmeshd.agent.keys import Keys
 
 _LARGEST_INPUT: Final = 1 << 20
 _MOST_UNWRITTEN: Final = 16 << 20
@@ -28,6 +29,7 @@ class Input:
         self._taker: Callable[[bytes], None] | None = None
         self._handed: deque[tuple[int, int]] = deque()
         self._on_written = on_written
+        self._keys: Keys | None = None
         self._loop = asyncio.get_running_loop()
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._size = 0
@@ -50,8 +52,9 @@ class Input:
         self._writer = os.dup(descriptor)
         self._write()
 
-    def open_terminal(self, master: int) -> None:
-        """Write to a terminal from now on; the descriptor is copied."""
+    def open_terminal(self, master: int, keys: Keys | None = None) -> None:
+        """Write to a terminal from now on; the descriptor is copied. What `keys` finds is pressed, not written."""
+        self._keys = keys
         self._writer = os.dup(master)
         self._terminal = True
         os.set_blocking(self._writer, False)
@@ -165,6 +168,12 @@ class Input:
             self._close_writer()
 
     def _try(self, data: bytes) -> int:
+        if self._keys is not None and data:
+            until = self._keys.find(data)
+            if until == 0:
+                self._keys.press(data[:1])
+                return 1
+            data = data[:until]
         try:
             count = os.write(self._writer, data) if data else 0
         except BlockingIOError:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.call import SMALLEST_READ, Call
+from sandmeshd.agent.keys import Keys, kernel_makes_signals
 from sandmeshd.agent.pipes import Drain, OutputPipe
 
 _MOST_LAST_WORDS: Final = 256 << 10
@@ -82,6 +83,7 @@ class Terminal:
 
     def __init__(self, rows: int, columns: int) -> None:
         self._master, slave = os.openpty()
+        self._keys = None if kernel_makes_signals() else Keys(self._master, os.ttyname(slave))
         self._pipe = OutputPipe(pb.STREAM_STDOUT, (self._master, slave))
         self.resize(rows, columns)
 
@@ -93,7 +95,7 @@ class Terminal:
     def descriptors(self, call: Call) -> Sequence[int]:
         """Give what the program gets as 0, 1 and 2."""
         if call.input is not None:
-            call.input.open_terminal(self._master)
+            call.input.open_terminal(self._master, self._keys)
         return [self._pipe.writer] * 3
 
     def launched(self, call: Call) -> None:
