@@ -107,7 +107,9 @@ def test_the_doctor_looks_at_the_machine_the_drivers_and_the_mesh(sandmesh: Comm
     found = {finding["name"]: finding for finding in sandmesh.run("doctor", "-o", "json").json}
     assert found["bubblewrap"]["health"] == "ok"
     assert found["local mesh"]["fix"] == ""
-    assert {"bwrap", "user namespaces", "libseccomp", "cgroups", "interpreter", "disk", "docker"} <= set(found)
+    assert {"bwrap", "user namespaces", "libseccomp", "cgroups", "interpreter", "disk", "docker", "gvisor"} <= set(
+        found
+    )
     said = sandmesh.run("doctor").out
     assert "No problems found." in said
 

@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
-from sandmeshd.cli.findings import Finding, bad, good, unknown, warning
+from sandmeshd.cli.engines import look_at_engine
+from sandmeshd.cli.findings import Finding, bad, good, warning
 from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
 from sandmeshd.drivers.bubblewrap.interpreter import choose_interpreter
 from sandmeshd.drivers.bubblewrap.probing import SWITCHES
@@ -23,7 +24,6 @@ NEEDED_BYTES, LITTLE_BYTES = 1 << 30, 5 << 30
 SOCKET_BYTES = 107
 # The longest path below a mesh's runtime directory: an agent's socket.
 LONGEST_BELOW = len("/1234567890/a/1234567890/agent.sock")
-DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
 def look_at_machine(settings: MeshSettings) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def look_at_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _store(settings)
     yield _disk(settings)
     yield _runtime_directory(settings)
-    yield _docker()
+    yield from look_at_engine(settings)
 
 
 def _python() -> Finding:
@@ -125,15 +125,6 @@ def _runtime_directory(settings: MeshSettings) -> Finding:
     if longest > SOCKET_BYTES:
         return bad(MACHINE, "runtime directory", seen, "choose a shorter SANDMESH_RUNTIME_DIRECTORY")
     return good(MACHINE, "runtime directory", seen)
-
-
-def _docker() -> Finding:
-    if not DOCKER_SOCKET.exists():
-        return unknown(MACHINE, "docker", "not running here; the bubblewrap driver does not need it")
-    if not os.access(DOCKER_SOCKET, os.R_OK | os.W_OK):
-        fix = "add this user to the group docker, where you want to use it"
-        return warning(MACHINE, "docker", f"{DOCKER_SOCKET} is closed to this user", fix)
-    return good(MACHINE, "docker", str(DOCKER_SOCKET))
 
 
 def _read(path: str) -> str:
