@@ -70,6 +70,16 @@ async def test_an_engine_that_goes_away_is_told_and_one_that_comes_back_is_used_
         assert await _listed(driver, paths) == []
 
 
+NAMES = "import json, socket; print(json.dumps(sorted({one[4][0] for one in socket.getaddrinfo('localhost', 80)})))"
+
+
+async def test_the_loopback_has_its_name_without_a_network(paths: MeshPaths, engine: str) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS), open_driver(DockerSettings(paths=paths, url=engine)) as driver:
+        made = await driver.create_sandbox(_wanted(paths, "sb_names"))
+        assert await evaluate(made.sandbox, NAMES) == ["127.0.0.1", "::1"]
+        await _delete(driver, "sb_names")
+
+
 async def test_two_nodes_of_a_mesh_on_one_engine_leave_each_other_alone(paths: MeshPaths, engine: str) -> None:
     of_each = [DockerSettings(paths=paths.of_node(name), node_id=name, url=engine) for name in ("one", "two")]
     for settings in of_each:

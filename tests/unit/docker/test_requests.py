@@ -51,10 +51,13 @@ def test_a_container_has_no_network_no_writable_root_and_four_capabilities_to_be
     assert not {"Privileged", "PortBindings", "Devices", "Binds"} & host.keys()
 
 
-def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket(settings: DockerSettings) -> None:
+def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket_and_a_file_in_it(
+    settings: DockerSettings,
+) -> None:
     mounts = _config(settings)["HostConfig"]["Mounts"]
     sources = [mount["Source"] for mount in mounts if mount["Type"] == "bind"]
-    assert sources == [str(Folders(settings.paths).folder("sb_1").sockets)]
+    sockets = Folders(settings.paths).folder("sb_1").sockets
+    assert sources == [str(sockets), str(sockets / "hosts")]
 
 
 def test_what_the_settings_grant_of_the_host_is_shown_read_only_without_what_is_mounted_below(

@@ -25,6 +25,8 @@ MESH, NODE, SANDBOX, TEMPLATE, STATE = (
 OWN_BYTES = 96 << 20
 """What agent and zygote may take beside the memory that user code was granted."""
 
+HOSTS = "hosts"
+
 LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
 
 
@@ -49,7 +51,8 @@ def container_config(
         # What begins as uid 0 leaves it before it reads anything, and keeps three capabilities.
         "User": "0:0",
         # A namespace with a loopback it has either way: without this the engine starts itself once more to look on.
-        "NetworkDisabled": True,
+        # gVisor's runtime leaves the loopback to the engine.
+        "NetworkDisabled": not settings.kind.runtime,
         "Labels": {**_owner(settings, folder), TEMPLATE: spec.template, STATE: str(settings.paths.state)},
         "HostConfig": {
             **_walls(settings.kind),
@@ -98,6 +101,9 @@ def _files(settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits,
         HOME: f"rw,exec,nosuid,nodev,size={size},{owned}",
     }
     mounts = [_bound(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
+    if not settings.kind.runtime:
+        # What has no network of the engine's is given none of its names either.
+        mounts.append(_bound(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
     if disk:
         memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owned}"
     else:

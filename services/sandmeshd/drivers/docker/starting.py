@@ -18,6 +18,7 @@ from sandmesh.errors import InvalidArgument, SandboxStartFailed, WrongState
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
 from sandmeshd.drivers.docker.engine import NOT_FOUND, Engine
 from sandmeshd.drivers.docker.following import Follower
+from sandmeshd.drivers.docker.posture import HOSTS
 from sandmeshd.drivers.docker.settings import DockerSettings
 
 AGENT_ID = 900
@@ -25,6 +26,8 @@ CONFIG_BYTES = 1 << 20
 TAIL_BYTES = 4096
 POLL_SECONDS = 0.004
 CONFIG, READY, LIFE, USER = "config", "ready", "life", "user"
+NAMES = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+"""What resolves without a network, as hosts(5) has it."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ class Starter:
             path = folder.sockets / name
             path.write_bytes(data)
             path.chmod(0o600 if os.geteuid() == 0 else 0o644)
+        hosts = folder.sockets / HOSTS
+        hosts.write_text(NAMES)
+        hosts.chmod(0o644)
         if os.geteuid() == 0:
             for path in (folder.sockets, *(folder.sockets / name for name in files)):
                 os.chown(path, AGENT_ID, AGENT_ID)
