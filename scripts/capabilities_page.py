@@ -45,6 +45,7 @@ YES_OR_NO: Mapping[str, str] = {
     "separate_user": "user code under another uid than the agent",
     "pause": "pause and resume",
     "snapshot": "snapshots",
+    "workspace_dir": "a directory of the host as the workspace",
     "host_ports": "ports of the node's range",
     "desktop": "a desktop",
 }

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from google.protobuf.duration_pb2 import Duration
@@ -85,8 +86,17 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         labels=_read_texts("labels", options.get("labels"), _check_label),
         limits=_write_limits(options.get("limits")),
         network=_write_network(options.get("network")),
+        workspace_dir=_write_path("workspace_dir", options.get("workspace_dir")),
         snapshot_id=_write_snapshot(options.get("snapshot")),
     )
+
+
+def _write_path(what: str, given: object) -> str:
+    if given is None:
+        return ""
+    if not isinstance(given, str | Path) or not str(given):
+        raise _refuse(what, "is the path of a directory", given)
+    return str(Path.cwd() / given)
 
 
 def _write_snapshot(given: object) -> str:

@@ -126,6 +126,12 @@ class Options(TypedDict, total=False):
     snapshot: Snapshot | str | None
     """The snapshot, or its id, that the workspace and home begin with; None: they begin empty."""
 
+    workspace_dir: str | Path | None
+    """The directory of the mesh's machine that is the workspace; nothing in it is removed with the sandbox.
+
+    A relative path is one of this program's. A private mesh takes what this user owns, others what they allow.
+    """
+
     template: str | None
     """The template, where it is not named as the type."""
 

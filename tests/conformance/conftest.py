@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -66,7 +67,7 @@ def leftovers(paths: MeshPaths) -> set[str]:
     """Give everything on this machine that belongs to a mesh of this process."""
     processes = {f"process {pid}" for pid in below(os.getpid())}
     mounts = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(paths.state_root) in line}
-    roots = (paths.sandboxes, paths.agents)
+    roots = (paths.sandboxes, paths.agents, paths.node_state / "snapshots")
     folders = {str(path) for root in roots for pattern in ("*", "*/*") for path in root.glob(pattern)}
     pidfds = {f"pidfd {number}" for number in range(_descriptors().count("anon_inode:[pidfd]"))}
     files = {target for target in _descriptors() if "/memfd:" in target or str(paths.sandboxes) in target}
@@ -88,6 +89,15 @@ def paths() -> Iterator[MeshPaths]:
     yield made
     for folder in (made.state, made.runtime):
         remove_tree(folder)
+
+
+@pytest.fixture
+def shared() -> Iterator[str]:
+    """Give a directory that workspaces may be in; every user can pass through it."""
+    made = Path(tempfile.mkdtemp(prefix="sm-"))
+    made.chmod(0o755)
+    yield str(made)
+    remove_tree(made)
 
 
 @pytest.fixture
@@ -147,10 +157,10 @@ def _warm(opened: Open, mesh_id: str) -> Open:
 
 @pytest.fixture(params=[_direct, _remote], ids=["direct", "grpc"])
 async def subject(
-    request: pytest.FixtureRequest, paths: MeshPaths, prepared: None, way: WayName
+    request: pytest.FixtureRequest, paths: MeshPaths, prepared: None, way: WayName, shared: str
 ) -> AsyncGenerator[Subject]:
     """Give the driver on a mesh of its own, nothing of which is left afterwards."""
-    opened = request.param(BubblewrapSettings(paths=paths, way=way))
+    opened = request.param(BubblewrapSettings(paths=paths, way=way, workspace_roots=(shared,)))
     yield Subject(
         open=opened if way == "exec" else _warm(opened, paths.mesh_id),
         mesh_id=paths.mesh_id,
@@ -162,5 +172,6 @@ async def subject(
             processes=lambda sandbox_id: processes(paths, sandbox_id),
             hidden=("/var/lib", str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
         ),
+        shared=shared,
     )
     await sweep_state(paths)

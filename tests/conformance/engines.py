@@ -62,7 +62,7 @@ def leftovers(url: str, paths: MeshPaths) -> set[str]:
     """Give everything on engine and machine that belongs to a mesh."""
     containers = {f"container {one['Names']}" for one in ask(url, "/containers/json?all=1") if _is_of(one, paths)}
     volumes = {f"volume {one['Name']}" for one in ask(url, "/volumes")["Volumes"] or ()}
-    roots = (paths.sandboxes, paths.agents)
+    roots = (paths.sandboxes, paths.agents, paths.node_state / "snapshots")
     return containers | volumes | {str(path) for root in roots for path in root.glob("*")}
 
 
@@ -90,4 +90,5 @@ def subject_of(settings: DockerSettings, opened: Open, writable: frozenset[str])
             processes=lambda sandbox_id: processes(url, paths, sandbox_id),
             hidden=(str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
         ),
+        shared="".join(settings.workspace_roots),
     )

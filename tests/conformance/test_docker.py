@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=[direct, remote], ids=["direct", "grpc"])
-def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str) -> Subject:
+def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str, shared: str) -> Subject:
     """Give the driver on a mesh of its own."""
-    settings = DockerSettings(paths=paths, url=engine)
+    settings = DockerSettings(paths=paths, url=engine, workspace_roots=(shared,))
     groups = {"/sys/fs/cgroup"} if ask(engine, "/info")["CgroupVersion"] == "1" else set[str]()
     return subject_of(settings, request.param(settings), WRITABLE | groups)
 

@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.needs("root", "docker", "runsc"), pytest.mark.timeout(
 
 
 @pytest.fixture(params=[direct, remote], ids=["direct", "grpc"])
-def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str) -> Subject:
+def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str, shared: str) -> Subject:
     """Give the driver on a mesh of its own."""
-    settings = DockerSettings(paths=paths, url=engine, driver="gvisor")
+    settings = DockerSettings(paths=paths, url=engine, driver="gvisor", workspace_roots=(shared,))
     return subject_of(settings, request.param(settings), WRITABLE - {"/dev/mqueue"})
 
 

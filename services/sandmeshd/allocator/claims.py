@@ -94,7 +94,9 @@ class Claims:
         spec = await self._snapshots.placed(request.spec)
         placement = await self._nodes.place(spec, _caller(request.user_id))
         want, workspace = await self._snapshots.narrowed(spec, placement.want), ""
-        if request.keep_workspace and (keeping := self._nodes.keeping(want.nodes)):
+        # A directory of the host keeps by itself what is in it.
+        kept = request.keep_workspace and not spec.workspace_dir
+        if kept and (keeping := self._nodes.keeping(want.nodes)):
             want, workspace = replace(want, nodes=keeping), workspace_key(request.session_key, slot)
         return Claim(
             session=request.session_key,

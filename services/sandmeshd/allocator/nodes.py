@@ -225,7 +225,7 @@ class Nodes:
         """
         nodes = await self._of_driver(spec.driver)
         nodes = await self._knowing(nodes, spec.template)
-        nodes = _with_ports(nodes, spec.port_count)
+        nodes = _with_workspaces(_with_ports(nodes, spec.port_count), spec.workspace_dir)
         nodes = _alike(_in_rotation(await self._prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
@@ -348,6 +348,16 @@ def _with_ports(nodes: Sequence[Node], count: int) -> list[Node]:
     if not found:
         message = f"no node has {count} ports to lease; ask for fewer, or give the driver a range of ports"
         raise CapabilityMissing(message, {"needs": "host_ports"})
+    return found
+
+
+def _with_workspaces(nodes: list[Node], workspace_dir: str) -> list[Node]:
+    if not workspace_dir:
+        return nodes
+    found = [node for node in nodes if node.info and node.info.capabilities.workspace_dir]
+    if not found:
+        message = "no node takes a directory of its host as a workspace: drop workspace_dir or choose another driver"
+        raise CapabilityMissing(message, {"needs": "workspace_dir"})
     return found
 
 

@@ -30,6 +30,10 @@ class Making:
         ),
     ] = None
 
+    workspace_dir: Annotated[
+        str | None,
+        typer.Option(help="A directory of the mesh's machine that is its workspace, and stays.", metavar="DIRECTORY"),
+    ] = None
     snapshot: Annotated[
         str | None,
         typer.Option(help="The snapshot that its files begin with: `sandmesh snapshot ls`.", metavar="SNAPSHOT"),
@@ -41,5 +45,6 @@ class Making:
             env=pairs(self.env),
             limits=limits(self.limit),
             network=self.network or None,
+            workspace_dir=self.workspace_dir,
             snapshot=self.snapshot,
         )

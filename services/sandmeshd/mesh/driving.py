@@ -47,6 +47,8 @@ def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseMo
         stands_by=stands_by,
         egress=settings.egress,
         readonly_mounts=settings.readonly_mounts,
+        workspace_roots=settings.workspace_roots,
+        own_workspaces=settings.ephemeral,
         snapshot_bytes=settings.snapshot_limit,
     )
 
@@ -63,6 +65,8 @@ def docker_settings(settings: MeshSettings) -> DockerSettings:
         tag=settings.image_tag,
         ends_with_driver=settings.ephemeral,
         readonly_mounts=settings.readonly_mounts,
+        workspace_roots=settings.workspace_roots,
+        own_workspaces=settings.ephemeral,
         snapshot_bytes=settings.snapshot_limit,
         egress=settings.egress,
     )

@@ -126,6 +126,9 @@ class MeshSettings(BaseSettings):
     readonly_mounts: dict[str, str] = Field(default_factory=dict)
     """Files and directories of the host that every sandbox sees read-only, by where, as {"/opt/data": "/data"}."""
 
+    workspace_roots: tuple[str, ...] = ()
+    """Directories of the host that sandboxes may be given as workspaces, or what is below them, as ["/srv/data"]."""
+
     max_sandboxes: int = Field(default=100, ge=1, le=100_000)
     """The most sandboxes that exist at once, pools included."""
 

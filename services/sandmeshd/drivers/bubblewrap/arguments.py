@@ -54,6 +54,8 @@ class Mounts:
     """The size of a workspace in memory; 0: it is on the disk."""
     scratch_bytes: int = 0
     """The most that each other file system in memory holds, where memory is limited; 0: what the view says."""
+    workspace_fd: int | None = None
+    """The directory of the host that is the workspace, open; None: the sandbox's own is."""
 
     def arguments(self) -> list[str]:
         """Give bwrap's arguments for them."""
@@ -69,6 +71,8 @@ class Mounts:
     def _workspace(self) -> tuple[str, ...]:
         if self.disk_bytes:
             return ("--size", str(self.disk_bytes), "--perms", "0700", "--tmpfs", WORKSPACE)
+        if self.workspace_fd is not None:
+            return ("--bind-fd", str(self.workspace_fd), WORKSPACE)
         return ("--bind", str(self.workspace), WORKSPACE)
 
 
@@ -83,13 +87,15 @@ class Descriptors:
     ready: int
     memory: int | None = None
     """Counts processes ended for want of memory, where memory has a limit."""
+    workspace: int | None = None
+    """The directory of the host that is the workspace, which bwrap closes."""
     doors: tuple[int, ...] = ()
     """Let what the zygote forks move itself to where limits hold."""
 
     def all(self) -> tuple[int, ...]:
         """Give them as the descriptors to pass on."""
-        memory = () if self.memory is None else (self.memory,)
-        return (self.lock, self.status, self.seccomp, self.config, self.ready, *memory, *self.doors)
+        some = [fd for fd in (self.memory, self.workspace) if fd is not None]
+        return (self.lock, self.status, self.seccomp, self.config, self.ready, *some, *self.doors)
 
 
 def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with_parent: bool) -> list[str]:

@@ -25,6 +25,7 @@ def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
         limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
         network_modes=MODES,
         snapshot=True,
+        workspace_dir=True,
         isolation="namespaces",
     )
 

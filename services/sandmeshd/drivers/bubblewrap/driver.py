@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import NoReturn
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -35,6 +36,7 @@ from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.tracking import Tracker
 from sandmeshd.drivers.bubblewrap.ways import Ways
 from sandmeshd.drivers.snapshots import Snapshots
+from sandmeshd.drivers.workspaces import opened
 from sandmeshd.runtime.full_disk import full_disk_told
 
 TAIL_BYTES = 64 * 1024
@@ -108,12 +110,17 @@ class BubblewrapDriver:
         mounts = self._supplies.mounts(template, folder, request.spec.limits)
         record = new_record(request, folder, self._settings, groups)
         config = agent_config(record, template, self._user_filter, self._settings)
-        await self._remove(folder)
-        try:
+        with opened(request.spec, self._settings.workspace_rules) as workspace:
+            mounts = replace(mounts, workspace_fd=workspace.fd if workspace else None)
             variables = shared_variables(template)
-            return await self._start(Plan(folder, record, mounts, config, wanted(request.spec.limits), variables))
+            return await self._made(Plan(folder, record, mounts, config, wanted(request.spec.limits), variables))
+
+    async def _made(self, plan: Plan) -> pb.RuntimeSandbox:
+        await self._remove(plan.folder)
+        try:
+            return await self._start(plan)
         except BaseException:
-            await to_the_end(self._remove(folder))
+            await to_the_end(self._remove(plan.folder))
             raise
 
     async def _remove(self, folder: Folder) -> None:

@@ -55,6 +55,9 @@ def shared_variables(template: Template) -> dict[str, str]:
 
 def needs_exec(plan: Plan) -> str:
     """Say what of a sandbox only a start of its own can give; nothing where a fork will do."""
+    if plan.mounts.workspace_fd is not None:
+        # A zygote sees no more of the host than all its sandboxes may.
+        return "a directory of the host as its workspace"
     stated = plan.config.environment
     changed = [name for name in stated if name.startswith(EARLY) and stated[name] != plan.variables.get(name)]
     return ", ".join(f"the environment variable {name}" for name in sorted(changed))

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
+from sandmeshd.drivers.workspaces import Rules
 from sandmeshd.runtime.paths import MeshPaths
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
@@ -53,11 +54,23 @@ class BubblewrapSettings(BaseModel):
     readonly_mounts: dict[str, str] = Field(default_factory=dict)
     """What every sandbox sees of the host besides, read-only: paths there by paths of the host."""
 
+    workspace_roots: tuple[str, ...] = ()
+    """The directories of the host that workspaces of sandboxes may be in."""
+
+    own_workspaces: bool = False
+    """Without roots, any directory of the driver's own user may be a workspace: the mesh is a program's own."""
+
     snapshot_bytes: int = Field(default=DEFAULT_BYTES, gt=0)
     """The most bytes that a snapshot may have."""
 
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how."""
+
+    @property
+    def workspace_rules(self) -> Rules:
+        """Which directories of the host may be workspaces."""
+        own = self.own_workspaces and not self.workspace_roots
+        return Rules(self.paths, self.workspace_roots, own, self.host_uid)
 
     @property
     def host_uid(self) -> int:

@@ -89,7 +89,7 @@ class Starter:
             seccomp = stack.enter_context(memory_file(self._filter))
             memory = stack.enter_context(open_events(group)) if group else None
             doors = stack.enter_context(open_doors(group))
-            passed = Descriptors(lock, status, seccomp, config, ready, memory, doors)
+            passed = Descriptors(lock, status, seccomp, config, ready, memory, plan.mounts.workspace_fd, doors)
             arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
             return _launch([*(group.entered() if group else []), *arguments], output, passed.all())
 

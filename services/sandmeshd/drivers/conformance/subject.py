@@ -48,6 +48,9 @@ class Subject:
 
     boundary: Boundary
 
+    shared: str = ""
+    """A directory of the node, writable for user code, that workspaces may be in; empty: there is none."""
+
     def request(self, sandbox_id: str = "", **stated: object) -> pb.CreateSandboxRequest:
         """Give a request for a sandbox, by default of a new id, with what is stated of its spec."""
         spec = sandbox_pb2.SandboxSpec(template=self.template, **stated)  # type: ignore[arg-type]  # fields by name

@@ -12,6 +12,7 @@ from sandmeshd.drivers.conformance import (
     refusals,
     snapshots,
     watching,
+    workspaces,
 )
 from sandmeshd.drivers.conformance.subject import Requirement
 
@@ -64,6 +65,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     snapshots.a_snapshot_is_listed_until_it_is_deleted,
     snapshots.nothing_runs_while_a_snapshot_is_taken,
     snapshots.what_is_no_snapshot_starts_nothing,
+    workspaces.a_directory_of_the_node_is_a_workspace_and_stays,
+    workspaces.what_may_be_no_workspace_is_refused,
     watching.a_watch_begins_with_every_sandbox,
     watching.a_watch_tells_of_a_sandbox_that_was_killed,
     watching.a_watch_tells_of_creates_and_deletes,

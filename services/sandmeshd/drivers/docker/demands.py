@@ -19,6 +19,7 @@ def capabilities(kind: Kind, limits: Mapping[str, str]) -> pb.Capabilities:
         network_modes=MODES,
         pause=True,
         snapshot=True,
+        workspace_dir=True,
         separate_user=True,
         isolation=kind.isolation,
     )

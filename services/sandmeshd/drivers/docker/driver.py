@@ -19,6 +19,7 @@ from sandmesh.errors import (
     WrongState,
 )
 from sandmeshd.drivers.agent_link import install_token
+from sandmeshd.drivers.birth import WORKSPACE
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.processes import to_the_end
@@ -30,12 +31,14 @@ from sandmeshd.drivers.docker.demands import capabilities, check
 from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.images import Images
+from sandmeshd.drivers.docker.kinds import DOCKER
 from sandmeshd.drivers.docker.observing import seen, state_of
 from sandmeshd.drivers.docker.posture import SANDBOX, container_config, container_name, of_node
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.docker.starting import Plan, Starter
 from sandmeshd.drivers.offered import check_settings
 from sandmeshd.drivers.snapshots import Snapshots
+from sandmeshd.drivers.workspaces import WorkspaceDir, opened
 from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.templates import Template
 
@@ -113,14 +116,18 @@ class DockerDriver:
         await self._check_prepared(template)
         record = new_record(self._kind, request, folder, able)
         config = agent_config(record, template, self._user_filter, self._settings)
-        trusts = bool(config.egress_port)
-        container = container_config(self._settings, folder, request.spec, self._images.name_of(template), trusts)
-        await self._remove(folder)
+        trusts, image = bool(config.egress_port), self._images.name_of(template)
+        with opened(request.spec, self._settings.workspace_rules) as workspace:
+            path = workspace.path if workspace else ""
+            container = container_config(self._settings, folder, request.spec, image, trusts, path)
+            return await self._made(Plan(folder, record, config, container, self._name(folder)), workspace)
+
+    async def _made(self, plan: Plan, workspace: WorkspaceDir | None) -> pb.RuntimeSandbox:
+        await self._remove(plan.folder)
         try:
-            plan = Plan(folder, record, config, container, self._name(folder))
-            return await self._start(plan)
+            return await self._start(plan, workspace)
         except BaseException:
-            await to_the_end(self._undo(folder))
+            await to_the_end(self._undo(plan.folder))
             raise
 
     async def _check_prepared(self, template: Template) -> None:
@@ -130,10 +137,12 @@ class DockerDriver:
             message = f"template {template.name} is not prepared: {fix}"
             raise WrongState(message, {"state": "not prepared", "template": template.name, "fix": fix})
 
-    async def _start(self, plan: Plan) -> pb.RuntimeSandbox:
+    async def _start(self, plan: Plan, workspace: WorkspaceDir | None) -> pb.RuntimeSandbox:
         held = await self._starter.start(plan)
         if held is not None:
             self._held[plan.folder.sandbox_id] = held
+        if workspace is not None:
+            await self._check_bound(plan, workspace)
         await self._snapshots.restore(plan.record.sandbox, plan.record.fencing_token)
         plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
         plan.record.write(plan.folder)
@@ -146,6 +155,15 @@ class DockerDriver:
         left = 0 if begun is None else await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
         if left:
             log.warning("the runtime left processes of a sandbox that could not be started; they are ended", count=left)
+
+    async def _check_bound(self, plan: Plan, workspace: WorkspaceDir) -> None:
+        """Check that the engine, which takes a path, took the directory that was checked."""
+        place = workspace.path
+        # Only root can look inside, and not into a kernel of its own.
+        if os.geteuid() == 0 and self._kind is DOCKER:
+            container = await self._engine.look(plan.name)
+            place = f"/proc/{container['State']['Pid']}/root{WORKSPACE}" if container else place
+        workspace.check_same(place)
 
     async def _remove(self, folder: Folder) -> None:
         await self._engine.remove(self._name(folder))

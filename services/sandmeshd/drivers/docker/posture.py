@@ -41,9 +41,17 @@ def of_node(settings: DockerSettings) -> list[str]:
 
 
 def container_config(
-    settings: DockerSettings, folder: Folder, spec: sandbox_pb2.SandboxSpec, image: str, trusts: bool
+    settings: DockerSettings,
+    folder: Folder,
+    spec: sandbox_pb2.SandboxSpec,
+    image: str,
+    trusts: bool,
+    workspace: str = "",
 ) -> dict[str, Any]:
-    """Give the body of a create; with `trusts` the node's certificates are shown inside."""
+    """Give the body of a create; with `trusts` the node's certificates are shown inside.
+
+    `workspace` is the directory of the host that is the workspace; empty: the sandbox has a volume of its own.
+    """
     limits = _limits(settings.kind, spec.limits)
     return {
         "Image": image,
@@ -57,7 +65,7 @@ def container_config(
         "HostConfig": {
             **_walls(settings.kind),
             **limits,
-            **_files(settings, folder, spec.limits, trusts),
+            **_files(settings, folder, spec.limits, trusts, workspace),
         },
     }
 
@@ -92,7 +100,9 @@ def _limits(kind: Kind, limits: sandbox_pb2.Limits) -> dict[str, Any]:
     }
 
 
-def _files(settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits, trusts: bool) -> dict[str, Any]:
+def _files(
+    settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits, trusts: bool, workspace: str
+) -> dict[str, Any]:
     disk, scratch = in_memory(limits)
     size = min(scratch or settings.scratch_bytes, settings.scratch_bytes)
     owned = f"uid={USER_ID},gid={USER_ID},mode=0700"
@@ -104,7 +114,9 @@ def _files(settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits,
     if not settings.kind.runtime:
         # What has no network of the engine's is given none of its names either.
         mounts.append(_bound(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
-    if disk:
+    if workspace:
+        mounts.append(_bound(workspace, WORKSPACE, read_only=False))
+    elif disk:
         memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owned}"
     else:
         # Without a name it goes with its container; by its labels it is found where an engine died in between.

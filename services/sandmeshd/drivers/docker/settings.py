@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandmeshd.drivers.birth import USER_ID
 from sandmeshd.drivers.docker.kinds import KINDS, Kind, KindName
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
+from sandmeshd.drivers.workspaces import Rules
 from sandmeshd.runtime.paths import MeshPaths
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
@@ -50,6 +52,12 @@ class DockerSettings(BaseModel):
     readonly_mounts: dict[str, str] = Field(default_factory=dict)
     """What every sandbox sees of the host besides, read-only: paths there by paths of the host."""
 
+    workspace_roots: tuple[str, ...] = ()
+    """The directories of the host that workspaces of sandboxes may be in."""
+
+    own_workspaces: bool = False
+    """Without roots, any directory of the driver's own user may be a workspace: the mesh is a program's own."""
+
     snapshot_bytes: int = Field(default=DEFAULT_BYTES, gt=0)
     """The most bytes that a snapshot may have."""
 
@@ -60,3 +68,8 @@ class DockerSettings(BaseModel):
     def kind(self) -> Kind:
         """What is the driver's own."""
         return KINDS[self.driver]
+
+    @property
+    def workspace_rules(self) -> Rules:
+        """Which directories of the host may be workspaces."""
+        return Rules(self.paths, self.workspace_roots, self.own_workspaces and not self.workspace_roots, USER_ID)
