@@ -37,7 +37,7 @@ reliability: set-up-dev
 	@$(VENV)/python scripts/reliability_page.py
 
 # The docker and gvisor drivers', on an engine of their own: needs root and docker.io, containerd, runc, iptables,
-# iproute2, mmdebstrap, runsc.
+# iproute2, mmdebstrap, runsc, docker-compose.
 docker-tests: set-up-dev
 	@SANDMESH_TEST_DOCKER=1 $(VENV)/python -m pytest tests/conformance/test_docker*.py tests/conformance/test_gvisor*.py tests/faults/test_docker*.py $(ARGS)
 

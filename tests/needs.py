@@ -33,6 +33,11 @@ def _docker() -> str:
     return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""
 
 
+def _compose() -> str:
+    lacks = "docker-compose is not installed (apt-get install --no-install-recommends docker-compose)"
+    return "" if shutil.which("docker-compose") else lacks
+
+
 def _runsc() -> str:
     return "" if shutil.which("runsc") else "runsc is not installed (apt-get install --no-install-recommends runsc)"
 
@@ -75,6 +80,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "root": _root,
     "ordinary user": _ordinary_user,
     "docker": _docker,
+    "docker-compose": _compose,
     "faketime": _faketime,
     "git": _git,
     "node": _node,

@@ -22,7 +22,12 @@ commands = typer.Typer(rich_markup_mode=None)
 )
 def build(
     template: Annotated[
-        str, typer.Argument(help="The template, or `all`.", autocompletion=complete_templates, metavar="[TEMPLATE]")
+        str,
+        typer.Argument(
+            help="The template, `all`, or `mesh`, the services' image.",
+            autocompletion=complete_templates,
+            metavar="[TEMPLATE]",
+        ),
     ] = "all",
     driver: Annotated[
         str | None, typer.Option(help="Build for this driver; by default SANDMESH_DRIVER's, else bubblewrap.")
@@ -60,7 +65,7 @@ async def _built(template: str, driver: str | None, making: Making) -> list[str]
     configure_logging("WARNING")
     built: list[str] = []
     with progress_bar(Console(stderr=True)) as progress:
-        async for image in preparing.make_images(settings, making.bootstrap_base, making.platform):
+        async for image in preparing.make_images(settings, template, making.bootstrap_base, making.platform):
             progress(image.message, image.fraction)
         async for name, step in preparing.prepare(settings, template):
             progress(f"{name}: {step.message}", step.fraction)

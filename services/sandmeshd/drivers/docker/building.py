@@ -19,10 +19,14 @@ import sandmeshd
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
 from sandmeshd.drivers.bubblewrap.commands import Command, running
+from sandmeshd.drivers.docker.context import fill_whole
 from sandmeshd.drivers.docker.host import CODENAME, debian_sources, proxy_arguments, write_secrets
 from sandmeshd.drivers.docker.settings import DockerSettings
 
 BASE = "debian:bookworm-slim"
+MESH = "mesh"
+"""The image of the services, which no sandbox is made of."""
+
 ROOTS = {"sandmesh": ("sdk/sandmesh", sandmesh), "sandmeshd": ("services/sandmeshd", sandmeshd)}
 BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
 STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
@@ -73,7 +77,7 @@ class ImageBuilder:
         yield Step(f"building {self.image_name(image)}", 0)
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
-            context = await asyncio.to_thread(_fill, Path(folder, "context"))
+            context = await asyncio.to_thread(_fill, Path(folder, "context"), image)
             told = self._host(Path(folder))
             arguments = [*client, "build", *self._options(image, platform), *told, str(context)]
             async with aclosing(self._run(arguments, image)) as steps:
@@ -187,7 +191,10 @@ def _files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
             yield from _files(inner, f"{name}/{inner.name}")
 
 
-def _fill(context: Path) -> Path:
+def _fill(context: Path, image: str) -> Path:
+    if image == MESH:
+        roots = {name: Path(next(iter(module.__path__))) for name, module in ROOTS.values()}
+        return fill_whole(context, {**roots, "images": images_folder()})
     for path, name in _sources():
         target = context / name
         target.parent.mkdir(parents=True, exist_ok=True)

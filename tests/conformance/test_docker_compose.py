@@ -1,0 +1,132 @@
+"""The mesh as separate containers, as deploy/compose.yaml has it: the demo is done by a client with a token."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from sandmeshd.drivers.docker.building import MESH, ImageBuilder
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.runtime.paths import MeshPaths
+from tests.engine import ask
+
+pytestmark = [pytest.mark.needs("root", "docker", "docker-compose"), pytest.mark.timeout(900)]
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = ["docker-compose", "--file", str(ROOT / "deploy" / "compose.yaml")]
+TOKEN = ("sandmesh", "token", "create", "demo", "--user", "ada", "-o", "json")
+RESOURCES = {"containers": "/containers/json?all=1", "volumes": "/volumes", "networks": "/networks"}
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """The services' containers, by the project's name, and what their clients are told."""
+
+    project: str
+    environment: dict[str, str]
+    client: dict[str, str]
+
+    def run(self, *arguments: str) -> str:
+        """Run docker-compose, or what it runs in a service."""
+        done = subprocess.run(
+            [*COMPOSE, *arguments], env=self.environment, capture_output=True, text=True, timeout=400, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def _build(engine: str, folder: Path) -> None:
+    builder = ImageBuilder(DockerSettings(paths=MeshPaths("compose", folder, folder), url=engine))
+    async for _ in builder.build(MESH):
+        pass
+
+
+def _secrets(folder: Path) -> dict[str, str]:
+    secret = folder / "secret"
+    secret.write_text(secrets.token_hex(32))
+    secret.chmod(0o600)
+    made = [sys.executable, "-m", "sandmeshd.cli.user", "certificate", "--name", "localhost"]
+    subprocess.run([*made, "--directory", str(folder / "tls")], check=True, capture_output=True)
+    return {"MESH_SECRET_FILE": str(secret), "MESH_TLS_DIRECTORY": str(folder / "tls")}
+
+
+@contextmanager
+def _deployed(engine: str, folder: Path, runtime: Path) -> Generator[Deployment]:
+    port, project = _free_port(), f"smt{secrets.token_hex(4)}"
+    told = {
+        "DOCKER_HOST": engine,
+        "COMPOSE_PROJECT_NAME": project,
+        "SANDMESH_MESH_ID": project,
+        "MESH_DOCKER_SOCKET": engine.removeprefix("unix://"),
+        "MESH_RUNTIME_DIRECTORY": str(runtime),
+        "MESH_PUBLISH": f"127.0.0.1:{port}",
+        **_secrets(folder),
+    }
+    client = {"SANDMESH_ADDRESS": f"grpcs://localhost:{port}", "SANDMESH_CA_FILE": f"{folder}/tls/ca.pem"}
+    deployment = Deployment(project, {**os.environ, **told}, client)
+    try:
+        deployment.run("up", "--detach")
+        yield deployment
+    finally:
+        deployment.run("down", "--volumes", "--timeout", "20")
+
+
+def _left(engine: str, deployment: Deployment) -> list[str]:
+    found = [str(ask(engine, path)) for path in RESOURCES.values()]
+    return [kind for kind, text in zip(RESOURCES, found, strict=True) if deployment.project in text]
+
+
+def _demo(deployment: Deployment, token: str, folder: Path) -> str:
+    command = [sys.executable, str(ROOT / "examples" / "demo.py"), str(folder / "out")]
+    environment = {**os.environ, **deployment.client, "SANDMESH_TOKEN": token}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    return done.stdout + done.stderr
+
+
+def _gone(engine: str, deployment: Deployment) -> None:
+    """Wait for the removal of sandboxes, which goes on after they were given back."""
+    mine = json.dumps({"label": [f"dev.sandmesh.mesh={deployment.project}"]})
+    while ask(engine, f"/containers/json?all=1&filters={quote(mine)}"):
+        deployment.run("exec", "-T", "gateway", "sandmesh", "ls")
+
+
+def test_the_demo_is_done_by_services_in_containers_of_their_own(engine: str, tmp_path: Path) -> None:
+    asyncio.run(_build(engine, tmp_path))
+    # An agent's socket is below it, whose path is short.
+    runtime = Path(f"/run/smt-{secrets.token_hex(4)}")
+    try:
+        with _deployed(engine, tmp_path, runtime) as deployment:
+            # It is healthy once it serves, and everybody it asks was before it was started.
+            deployment.run(
+                "exec", "-T", "gateway", "sh", "-c", "until alive unix:/run/gateway/gateway.sock; do :; done"
+            )
+            assert "UNAUTHENTICATED" in _demo(deployment, "", tmp_path)
+            made = deployment.run("exec", "-T", "gateway", *TOKEN)
+            shown = _demo(deployment, json.loads(made)["secret"], tmp_path)
+            assert "2014-2024: 2.58 ppm a year" in shown
+            assert "unreachable" in shown
+            assert (tmp_path / "out" / "co2.png").exists()
+            _gone(engine, deployment)
+            sockets = [path for path in runtime.rglob("*") if path.is_socket()]
+        assert (_left(engine, deployment), sockets) == ([], [])
+    finally:
+        shutil.rmtree(runtime, ignore_errors=True)
