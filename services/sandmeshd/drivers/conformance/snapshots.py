@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ _SEEN = (
     " stat -c '%a %U' a/b ~/.config/token"
 )
 _COUNTS = "setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > one; echo $n > two; done' > /dev/null 2>&1 &"
+
+_MOVES = 'a=$(cat one); until b=$(cat one) && [ -n "$b" ] && [ "$a" != "$b" ]; do sleep 0.01; done'
 
 
 @asynccontextmanager
@@ -90,8 +93,33 @@ async def nothing_runs_while_a_snapshot_is_taken(subject: Subject) -> None:
                 # The shell empties a file before it writes it.
                 apart = int(one or 0) - int(two or 0) if one.strip() and two.strip() else 0
                 expect(apart in (0, 1), f"the files are of different moments: {one!r}, {two!r}")
-            moved = 'a=$(cat one); until b=$(cat one) && [ -n "$b" ] && [ "$a" != "$b" ]; do sleep 0.01; done'
-            expect_equal((await run(sandbox, moved)).exit_code, 0, "waiting until the loop goes on")
+            expect_equal((await run(sandbox, _MOVES)).exit_code, 0, "waiting until the loop goes on")
+
+
+async def a_snapshot_that_nobody_waits_for_leaves_nothing(subject: Subject) -> None:
+    """It is whole or not there, whenever its caller goes away; what stood still goes on, and the next one is whole."""
+    async with subject.open() as driver:
+        if not await _able(driver):
+            return
+        listing = pb.ListSnapshotsRequest(mesh_id=subject.mesh_id)
+        async with subject.sandbox(driver) as sandbox:
+            await run(sandbox, f"head -c 10000000 /dev/zero > pad; {_COUNTS} until [ -s two ]; do sleep 0.01; done")
+            for seconds in (0.0, 0.01, 0.05):
+                name = f"snap_{secrets.token_hex(13)}"
+                taking = driver.snapshot_sandbox(
+                    pb.SnapshotSandboxRequest(sandbox_id=sandbox.sandbox_id, snapshot_id=name)
+                )
+                task = asyncio.ensure_future(taking)
+                await asyncio.wait([task], timeout=seconds)
+                task.cancel()
+                await asyncio.wait([task])
+                expect_equal((await run(sandbox, _MOVES)).exit_code, 0, "waiting until the loop goes on")
+                async with _snapshot(driver, sandbox) as taken:
+                    there = {one.snapshot_id for one in (await driver.list_snapshots(listing)).snapshots}
+                    expect(taken.snapshot_id in there and taken.size_bytes > 10_000_000, f"the next one is {taken}")
+                await driver.delete_snapshot(pb.DeleteSnapshotRequest(snapshot_id=name))
+                left = [path for path in subject.leftovers() if "snapshots" in path]
+                expect_equal(left, [], "what is left of snapshots")
 
 
 async def what_is_no_snapshot_starts_nothing(subject: Subject) -> None:

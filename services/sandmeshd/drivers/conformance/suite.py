@@ -64,6 +64,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     snapshots.a_sandbox_begins_with_a_snapshot,
     snapshots.a_snapshot_is_listed_until_it_is_deleted,
     snapshots.nothing_runs_while_a_snapshot_is_taken,
+    snapshots.a_snapshot_that_nobody_waits_for_leaves_nothing,
     snapshots.what_is_no_snapshot_starts_nothing,
     workspaces.a_directory_of_the_node_is_a_workspace_and_stays,
     workspaces.what_may_be_no_workspace_is_refused,
