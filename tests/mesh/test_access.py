@@ -10,6 +10,8 @@ import pytest_asyncio
 from google.protobuf.descriptor import MethodDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import (
     CapabilityMissing,
     InvalidArgument,
@@ -142,3 +144,19 @@ async def test_the_owner_and_administrators_are_served(world: World, adas: Owned
             continue
         if method.name in SHOWING:
             assert owned.sandbox_id in str(answer)
+
+
+async def test_nobody_begins_with_another_users_snapshot(world: World) -> None:
+    owned = await world.own("ada")
+    connect = next(method for method in public_methods() if method.name == "ConnectSession")
+
+    async def begin(who: str) -> str:
+        spec = sandbox_pb2.SandboxSpec(template="base", snapshot_id=owned.snapshot_id)
+        slots = [session_pb2.SlotSpec(spec=spec)]
+        request = session_pb2.ConnectSessionRequest(session_id="begins", slots=slots)
+        made: Any = await world.send(connect, request, who)
+        return str(made.session.sandboxes["base"].spec.snapshot_id)
+
+    with pytest.raises(SnapshotNotFound):
+        await begin("bob")
+    assert await begin("ada") == owned.snapshot_id
