@@ -1,8 +1,9 @@
-"""Ends what a runtime leaves running of a container whose start failed: gVisor's does so."""
+"""Ends what a runtime leaves of a container whose start failed: gVisor's leaves processes and control groups."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -10,32 +11,45 @@ from pathlib import Path
 
 import structlog
 
+END_SECONDS = 5.0
+GROUPS = ("*/docker", "docker", "system.slice")
+"""Where engines have the control groups of containers, below either version's root."""
+
 log = structlog.get_logger()
 
 
 def bury(helpers: Collection[str], container_id: str) -> int:
-    """End the runtime's own processes of a container that is gone; they are known by name and by its id.
+    """End the processes around a container that is gone, known by name and by its id, and remove its control groups.
 
-    Returns: how many there were. What this user may not end is logged.
+    Returns: how many processes there were. What this user may not end is logged.
     """
-    found = list(_helpers(helpers, container_id))
+    found = [pid for pid in _pids() if _is_of(pid, helpers, container_id)]
     for pid in found:
         with suppress(ProcessLookupError):
-            fd = os.pidfd_open(pid)
-            try:
-                if _is_of(pid, helpers, container_id):
-                    signal.pidfd_send_signal(fd, signal.SIGKILL)
-            except PermissionError:
-                log.warning("a process of a container that is gone runs on: end it as root", pid=pid)
-            finally:
-                os.close(fd)
+            _end(pid, helpers, container_id)
+    for group in _groups(container_id):
+        # One that somebody still is in stays.
+        with suppress(OSError):
+            group.rmdir()
     return len(found)
 
 
-def _helpers(helpers: Collection[str], container_id: str) -> Iterator[int]:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and _is_of(int(entry.name), helpers, container_id):
-            yield int(entry.name)
+def _end(pid: int, helpers: Collection[str], container_id: str) -> None:
+    fd = os.pidfd_open(pid)
+    try:
+        if _is_of(pid, helpers, container_id):
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+            ended = select.poll()
+            ended.register(fd, select.POLLIN)
+            ended.poll(END_SECONDS * 1000)
+    except PermissionError:
+        log.warning("a process of a container that is gone runs on: end it as root", pid=pid)
+    finally:
+        os.close(fd)
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _is_of(pid: int, helpers: Collection[str], container_id: str) -> bool:
@@ -44,3 +58,9 @@ def _is_of(pid: int, helpers: Collection[str], container_id: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return Path(name).name in helpers and container_id in arguments
+
+
+def _groups(container_id: str) -> Iterator[Path]:
+    for place in GROUPS:
+        for name in (container_id, f"docker-{container_id}.scope"):
+            yield from Path("/sys/fs/cgroup").glob(f"{place}/{name}")

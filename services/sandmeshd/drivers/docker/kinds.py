@@ -33,7 +33,7 @@ class Kind:
     by_itself: Mapping[str, str] = field(default_factory=dict[str, str])
     """The limits that hold whatever the engine has, and how."""
     helpers: Sequence[str] = ()
-    """What the runtime calls processes of its own that a container has, and that a start which failed may leave."""
+    """What the processes around a container are called, which a start that failed may leave."""
     tasks: int = 1
     """How many threads of the machine a process inside takes, at most."""
     own_tasks: int = 6
@@ -61,7 +61,7 @@ GVISOR = Kind(
     # More memory than a control group has ends gVisor's kernel, and so the sandbox: that is no limit of a command.
     by_engine=("cpu",),
     by_itself={"file": "rlimit", "disk": "tmpfs", "pids": "rlimit"},
-    helpers=("runsc-sandbox", "runsc-gofer"),
+    helpers=("runsc-sandbox", "runsc-gofer", "containerd-shim-runc-v2"),
     tasks=12,
     own_tasks=512,
 )
