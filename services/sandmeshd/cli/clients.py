@@ -21,8 +21,15 @@ def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
         "pip_extra_index_urls": tuple(pip.get("extra-index-url", "").split()),
         "npm_registry": _read_npm(environment),
         "docker_url": environment.get("DOCKER_HOST", ""),
+        "docker_certificates": _docker_certificates(environment),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _docker_certificates(environment: Mapping[str, str]) -> str:
+    """Give the folder that Docker's client takes certificates from, where it is to check the engine's."""
+    folder = environment.get("DOCKER_CERT_PATH") or str(_home(environment) / ".docker")
+    return folder if environment.get("DOCKER_TLS_VERIFY") else ""
 
 
 def _either(environment: Mapping[str, str], *names: str) -> str:

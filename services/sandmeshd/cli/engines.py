@@ -32,6 +32,9 @@ class _Connection(http.client.HTTPConnection):
 
 def look_at_engine(settings: MeshSettings) -> Iterator[Finding]:
     """Give what there is to say of the engine that the settings name, and of gVisor on it."""
+    if not settings.docker_url.startswith("unix://"):
+        yield unknown(MACHINE, "docker", f"{settings.docker_url} is asked when a mesh with the docker driver starts")
+        return
     path = Path(settings.docker_url.removeprefix("unix://"))
     found = _docker(path)
     yield found

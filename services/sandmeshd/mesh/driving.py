@@ -60,6 +60,7 @@ def docker_settings(settings: MeshSettings) -> DockerSettings:
         paths=settings.paths,
         node_id=settings.node_id,
         url=settings.docker_url,
+        certificates=settings.docker_certificates,
         registry=settings.registry,
         namespace=settings.image_namespace,
         tag=settings.image_tag,

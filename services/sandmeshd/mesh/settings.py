@@ -169,7 +169,10 @@ class MeshSettings(BaseSettings):
     """How bubblewrap starts sandboxes: forked from a zygote, by a bwrap each, or (auto) forked where that works."""
 
     docker_url: str = "unix:///var/run/docker.sock"
-    """The socket of the docker engine, on this machine; by default DOCKER_HOST's."""
+    """The docker engine, as unix:///path or tcp://host:port, which sees the same files; by default DOCKER_HOST's."""
+
+    docker_certificates: Path | None = None
+    """A folder with ca.pem, cert.pem and key.pem for it; by default DOCKER_CERT_PATH where DOCKER_TLS_VERIFY is set."""
 
     registry: str = ""
     """The registry that the docker driver pulls its images from; none: they are built here."""

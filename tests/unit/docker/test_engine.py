@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from sandmesh.errors import InternalError, SandboxStartFailed
+from sandmesh.errors import InternalError, RuntimeUnavailable, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.docker.engine import Engine, open_engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.posture import SANDBOX
+from sandmeshd.drivers.docker.reaching import check_shared
+from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -73,6 +75,30 @@ async def test_what_was_accepted_and_does_not_start_is_no_wrong_request_of_the_c
     async with _answering(tmp_path, answer) as engine:
         with pytest.raises(SandboxStartFailed, match="a hook failed"):
             await engine.start("sandmesh-unit-sb_1", {})
+
+
+NOT_SEEN = 'invalid mount config for type "bind": bind source path does not exist: /run/x'
+
+
+@pytest.mark.parametrize(("status", "said", "shared"), [(404, "No such image: x", True), (400, NOT_SEEN, False)])
+async def test_an_engine_on_tcp_is_used_where_it_sees_what_was_just_made_here(
+    tmp_path: Path, status: int, said: str, shared: bool
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/version":
+            return web.json_response({"ApiVersion": "1.41"})
+        (mount,) = (await request.json())["HostConfig"]["Mounts"]
+        asked.append(Path(mount["Source"]))
+        return web.json_response({"message": said}, status=status)
+
+    asked: list[Path] = []
+    settings = DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), url="tcp://engine.example:2376")
+    settings.paths.runtime.mkdir()
+    async with _answering(tmp_path, answer) as engine:
+        with nullcontext() if shared else pytest.raises(RuntimeUnavailable, match="does not see"):
+            await check_shared(engine, settings)
+    assert [path.parent for path in asked] == [settings.paths.runtime]
+    assert list(settings.paths.runtime.iterdir()) == []
 
 
 def _follower(engine: Engine, folder: Path) -> Follower:

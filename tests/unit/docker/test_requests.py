@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sandmeshd.drivers.docker.demands import check
 from sandmeshd.drivers.docker.kinds import DOCKER
 from sandmeshd.drivers.docker.observing import state_of
 from sandmeshd.drivers.docker.posture import OWN_BYTES, container_config
+from sandmeshd.drivers.docker.reaching import tls_context
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -124,9 +126,17 @@ async def test_an_engine_that_is_not_there_is_named_with_the_fix(settings: Docke
     assert "SANDMESH_DOCKER_URL" in caught.value.facts["fix"]
 
 
-async def test_an_engine_on_another_machine_is_refused(settings: DockerSettings) -> None:
-    remote = settings.model_copy(update={"url": "tcp://example.org:2375"})
+async def test_an_engine_that_is_no_socket_and_no_address_is_refused(settings: DockerSettings) -> None:
+    wrong = settings.model_copy(update={"url": "ssh://example.org"})
     with pytest.raises(RuntimeUnavailable, match=r"example\.org") as caught:
-        async with open_driver(remote):
+        async with open_driver(wrong):
             pass
     assert "unix:///path" in caught.value.facts["fix"]
+
+
+def test_certificates_that_are_not_there_are_named_with_the_fix(settings: DockerSettings, tmp_path: Path) -> None:
+    told = settings.model_copy(update={"url": "tcp://127.0.0.1:2376", "certificates": tmp_path})
+    with pytest.raises(InvalidArgument, match=re.escape(str(tmp_path))) as caught:
+        tls_context(told)
+    assert "DOCKER_CERT_PATH" in caught.value.facts["fix"]
+    assert tls_context(told.model_copy(update={"url": "unix:///run/docker.sock"})) is None

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.bubblewrap.seccomp import build_filters
 from sandmeshd.drivers.docker.building import ImageBuilder
 from sandmeshd.drivers.docker.driver import DockerDriver
 from sandmeshd.drivers.docker.engine import Engine, open_engine
 from sandmeshd.drivers.docker.images import Images
 from sandmeshd.drivers.docker.posture import STATE
+from sandmeshd.drivers.docker.reaching import check_shared, check_url, tls_context
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import Resolver, open_egress
 from sandmeshd.drivers.granting import granted
@@ -33,15 +33,14 @@ async def open_driver(
 
     Raises:
         InvalidArgument: What sandboxes are to see of the host is not there, or may not be where it is wanted.
-        RuntimeUnavailable: The engine does not answer or is on another machine, or libseccomp is missing;
+        RuntimeUnavailable: The engine does not answer or does not see this machine's files, or libseccomp is missing;
             `facts["fix"]` says what to do.
     """
-    if not settings.url.startswith("unix://"):
-        fix = "run the mesh on the engine's machine, and set SANDMESH_DOCKER_URL to its socket (unix:///path)"
-        raise RuntimeUnavailable(f"the {settings.driver} driver does not reach {settings.url}: {fix}", {"fix": fix})
+    check_url(settings)
     granted(settings.readonly_mounts)
     filters = await asyncio.to_thread(build_filters)
-    async with open_engine(settings.url) as engine:
+    async with open_engine(settings.url, tls_context(settings)) as engine:
+        await check_shared(engine, settings)
         book = load_templates() if templates is None else templates
         images = Images(settings, engine, book, ImageBuilder(settings))
         driver = DockerDriver(settings, engine, images, filters.user)

@@ -134,7 +134,10 @@ class ImageBuilder:
         return options
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "DOCKER_HOST": self._settings.url}
+        told = {**os.environ, "DOCKER_HOST": self._settings.url}
+        if self._settings.certificates is not None:
+            told |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(self._settings.certificates)}
+        return told
 
     async def _client(self) -> list[str]:
         """Find a client that builds with BuildKit: one of 23 or newer needs its plug-in for that."""

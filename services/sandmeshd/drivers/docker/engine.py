@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar, cast
@@ -59,9 +60,9 @@ def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument
 
 
 @asynccontextmanager
-async def open_engine(url: str) -> AsyncGenerator[Engine]:
+async def open_engine(url: str, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Engine]:
     """Give an engine's API; whether it answers is seen at the first question."""
-    docker = Docker(url=url)
+    docker = Docker(url=url if tls is None else url.replace("tcp://", "https://"), ssl_context=tls)
     try:
         yield Engine(docker, url)
     finally:

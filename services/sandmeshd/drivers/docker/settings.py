@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmeshd.drivers.birth import USER_ID
@@ -26,7 +28,10 @@ class DockerSettings(BaseModel):
     """The node that the driver is."""
 
     url: str = DEFAULT_URL
-    """The engine's socket, as unix:///path."""
+    """The engine's socket, as unix:///path, or tcp://host:port of one that sees the same files."""
+
+    certificates: Path | None = None
+    """A folder with ca.pem, cert.pem and key.pem, for an engine on TCP; none: it is asked without TLS."""
 
     driver: KindName = "docker"
     """Which driver over the engine it is: docker, or gvisor."""

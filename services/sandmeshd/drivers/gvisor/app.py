@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from sandmeshd.drivers.docker import app as docker
 from sandmeshd.drivers.docker.engine import open_engine
+from sandmeshd.drivers.docker.reaching import check_url, tls_context
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import Resolver
 from sandmeshd.drivers.gvisor.runtime import check_runtime
@@ -22,12 +23,12 @@ async def open_driver(
 
     Raises:
         InvalidArgument: What sandboxes are to see of the host is not there, or may not be where it is wanted.
-        RuntimeUnavailable: The engine does not answer, is on another machine or has no runsc with the arguments that
+        RuntimeUnavailable: The engine does not answer, sees other files or has no runsc with the arguments that
             are needed, or libseccomp is missing; `facts["fix"]` says what to do.
     """
     chosen = settings.model_copy(update={"driver": "gvisor"})
-    if settings.url.startswith("unix://"):
-        async with open_engine(settings.url) as engine:
-            check_runtime(await engine.info(), ends_with_driver=settings.ends_with_driver)
+    check_url(chosen)
+    async with open_engine(settings.url, tls_context(settings)) as engine:
+        check_runtime(await engine.info(), ends_with_driver=settings.ends_with_driver)
     async with docker.open_driver(chosen, resolver, templates) as driver:
         yield driver
