@@ -136,7 +136,7 @@ class CallMux:
             call.unacknowledged = 0
             self._free()
         elif self._timer is None:
-            self._timer = self.loop.call_later(ACKNOWLEDGE_SECONDS, self._free)
+            self._timer = self.loop.call_later(ACKNOWLEDGE_SECONDS, self._waited)
 
     def abandon(self, call: Call) -> None:
         """End a call whose caller went away; its result, when it comes, is acknowledged for nobody."""
@@ -182,6 +182,12 @@ class CallMux:
                 await asyncio.shield(running)
         running.cancel()
         await asyncio.wait([running])
+
+    def _waited(self) -> None:
+        self._timer = None
+        # What left with frames did not stop it: to start one for each call costs more than to look here in vain.
+        if self._acknowledged:
+            self._free()
 
     def _free(self) -> None:
         self._freeing = True
@@ -313,9 +319,6 @@ class CallMux:
         return pb.MultiplexRequest(frames=frames)
 
     def _acknowledgements(self) -> list[pb.CallFrame]:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._freeing = False
         acknowledged, self._acknowledged = self._acknowledged, {}
         return [
