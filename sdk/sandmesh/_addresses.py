@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from sandmesh._paths import LOCAL_MESH_ID, default_runtime_directory, gateway_socket
+from sandmesh._paths import local_gateway
 from sandmesh.errors import InvalidArgument
 
 VARIABLE = "SANDMESH_ADDRESS"
@@ -80,7 +80,7 @@ def configured(base_url: str | None) -> str | None:
     stated = os.environ.get(VARIABLE)
     if stated:
         return stated
-    local = gateway_socket(default_runtime_directory(), LOCAL_MESH_ID)
+    local = local_gateway()
     return f"unix://{local}" if answers(local) else None
 
 

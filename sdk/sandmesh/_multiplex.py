@@ -84,6 +84,8 @@ class CallMux:
         self._frames: list[pb.CallFrame] = []
         self._bulk: deque[pb.CallFrame] = deque()
         self._acknowledged: dict[str, int] = {}
+        self._oldest = 0.0
+        """When the first of these came, by the loop's clock."""
         self._freeing = False
         self._work = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -130,6 +132,8 @@ class CallMux:
 
     def acknowledge(self, call: Call, sequence: int, size: int) -> None:
         """Free a call's events up to one, `size` bytes more than before."""
+        if not self._acknowledged:
+            self._oldest = self.loop.time()
         self._acknowledged[call.call_id] = sequence
         call.unacknowledged += size
         if call.unacknowledged >= WINDOW // 2:
@@ -187,7 +191,11 @@ class CallMux:
         self._timer = None
         # What left with frames did not stop it: to start one for each call costs more than to look here in vain.
         if self._acknowledged:
-            self._free()
+            left = self._oldest + ACKNOWLEDGE_SECONDS - self.loop.time()
+            if left > 0:
+                self._timer = self.loop.call_later(left, self._waited)
+            else:
+                self._free()
 
     def _free(self) -> None:
         self._freeing = True

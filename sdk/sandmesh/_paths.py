@@ -34,3 +34,10 @@ def mesh_runtime(runtime_root: Path, mesh_id: str) -> Path:
 def gateway_socket(runtime_root: Path, mesh_id: str) -> Path:
     """Give the socket at which a mesh's programs find it."""
     return mesh_runtime(runtime_root, mesh_id) / "s" / "g"
+
+
+def local_gateway() -> Path:
+    """Give the socket of this user's local mesh, which is where the environment says or at the usual place."""
+    stated = os.environ.get("SANDMESH_RUNTIME_DIRECTORY")
+    directory = Path(stated) if stated else default_runtime_directory()
+    return gateway_socket(directory, os.environ.get("SANDMESH_MESH_ID") or LOCAL_MESH_ID)

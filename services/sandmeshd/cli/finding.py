@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from sandmesh._addresses import answers
 from sandmesh._mesh import Connection, acquire, release
-from sandmesh._paths import LOCAL_MESH_ID, default_runtime_directory, gateway_socket
+from sandmesh._paths import local_gateway
 from sandmesh.errors import MeshUnavailable
 from sandmeshd.cli.where import Where
 
 SECONDS = 10.0
 
 
-def local_socket() -> Path:
-    """Give the socket of the local mesh that the environment states, or of the usual one."""
-    stated = os.environ.get("SANDMESH_RUNTIME_DIRECTORY")
-    directory = Path(stated) if stated else default_runtime_directory()
-    return gateway_socket(directory, os.environ.get("SANDMESH_MESH_ID", LOCAL_MESH_ID))
-
-
 def find_address(base_url: str | None) -> str | None:
     """Give the address that is stated, else the local mesh's socket where somebody answers there, else None."""
     if base_url:
         return base_url
-    local = local_socket()
+    local = local_gateway()
     return f"unix://{local}" if answers(local) else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -55,6 +56,23 @@ def test_a_mesh_is_there_only_while_its_socket_answers(tmp_path: Path) -> None:
         assert answers(path)
     assert path.exists()
     assert not answers(path)
+
+
+def test_a_local_mesh_is_found_where_the_environment_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SANDMESH_ADDRESS", raising=False)
+    # A socket's path is short, and so is this.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("SANDMESH_RUNTIME_DIRECTORY", folder)
+        monkeypatch.setenv("SANDMESH_MESH_ID", "mine")
+        path = gateway_socket(Path(folder), "mine")
+        path.parent.mkdir(parents=True)
+        assert configured(None) is None
+        with closing(socket.socket(socket.AF_UNIX)) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            assert configured(None) == f"unix://{path}"
+            monkeypatch.delenv("SANDMESH_MESH_ID")
+            assert configured(None) is None
 
 
 def test_mesh_and_client_compute_the_same_socket(tmp_path: Path) -> None:
