@@ -50,7 +50,7 @@ class MeshSettings(BaseSettings):
     """Where bubblewrap's sandboxes have their folders and workspaces; none: below the state directory, relative too."""
 
     driver: str = "bubblewrap"
-    """What sandboxes are made by: bubblewrap or docker."""
+    """What sandboxes are made by: bubblewrap, docker or gvisor."""
 
     listen: tuple[str, ...] = ()
     """Addresses beside the mesh's unix socket, as host:port; beyond loopback only with TLS and tokens."""
