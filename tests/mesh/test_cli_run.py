@@ -48,6 +48,13 @@ def test_a_time_limit_ends_it_with_124(sandmesh: Commands) -> None:
     assert sandmesh.run("run", "--timeout", "0.3", "--", "sleep", "60", ok=False).code == 124
 
 
+@pytest.mark.needs("control groups")
+def test_a_program_that_ran_out_of_memory_is_told_so(sandmesh: Commands) -> None:
+    done = sandmesh.run("run", "--limit", "memory=64MiB", "--", "python3", "-c", "bytearray(10**9)", ok=False)
+    assert (done.code, done.out) == (137, "")
+    assert "may use 64 MiB together" in done.err
+
+
 def test_what_the_mesh_refuses_has_a_code_that_no_program_is_mistaken_for(sandmesh: Commands) -> None:
     done = sandmesh.run("exec", "sb_none", "--", "true", ok=False)
     assert done.code == 125

@@ -36,6 +36,13 @@ def test_one_side_is_in_a_sandbox(source: str, destination: str) -> None:
         read_places(source, destination)
 
 
+@pytest.mark.parametrize("places", [("sb_1:a", "-"), ("-", "sb_1:a")])
+def test_standard_input_and_output_are_left_to_exec(places: tuple[str, str]) -> None:
+    with pytest.raises(errors.InvalidArgument, match="sandmesh exec"):
+        read_places(*places)
+    assert read_places("./-", "sb_1:a").local == "./-"
+
+
 def test_a_path_with_a_colon_is_taken_as_one() -> None:
     copy = read_places("./a:b", "sb_1:c")
     assert (copy.local, copy.inside, copy.into_sandbox) == ("./a:b", "c", True)

@@ -38,6 +38,8 @@ async def carry(box: SandboxAsync, command: Sequence[str], timeout: float | None
 
 
 def _code(result: Result) -> int:
+    if result.reason in {"OUT_OF_MEMORY", "SANDBOX_LOST"}:
+        typer.echo(result.message, err=True)
     if result.reason == "EXITED" and result.exit_code is None and result.signal is None:
         typer.echo(result.message, err=True)
         return NOT_FOUND_INSIDE

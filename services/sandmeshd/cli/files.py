@@ -57,7 +57,7 @@ def read_places(source: str, destination: str) -> Copy:
     """Find the side that is in a sandbox: SANDBOX:PATH, where what is before the colon has no slash.
 
     Raises:
-        InvalidArgument: Neither is, or both are.
+        InvalidArgument: Neither is, or both are, or the other is `-`.
     """
     sides = [(name, path) for name, found, path in (side.partition(":") for side in (source, destination)) if found]
     inside = [(name, path) for name, path in sides if name and "/" not in name and name != "."]
@@ -66,6 +66,11 @@ def read_places(source: str, destination: str) -> Copy:
         raise InvalidArgument(f"one side is SANDBOX:PATH, the other a path here (./a:b for one with a colon); {said}")
     name, path = inside[0]
     into = destination == f"{name}:{path}"
+    if "-" in (source, destination):
+        raise InvalidArgument(
+            "- is no place here: `sandmesh exec SANDBOX -- cat PATH` writes a file to standard output, and "
+            "`sandmesh exec -i SANDBOX -- sh -c 'cat > PATH'` takes one from standard input; ./- is a file"
+        )
     return Copy(name, source if into else destination, path or ".", into)
 
 
