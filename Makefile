@@ -44,7 +44,7 @@ docker-tests: set-up-dev
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)
 
-bench: set-up-local
+bench: set-up-dev
 	@$(VENV)/python -m benchmarks $(ARGS)
 
 stubs: set-up-dev
