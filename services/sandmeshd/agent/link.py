@@ -193,7 +193,8 @@ class Link(FramedLink):
             self.let_go(subscription)
             frame = pb.FromAgent(channel=channel, last_sequence=after, final=True, batch=call.head)
             self.write(frame.SerializeToString())
-        elif call.log.last > after:
+        elif call.log.last > after or call.input is not None:
+            # How much of its input was taken may be news too.
             subscription.notify(now=False)
 
     # What acts on calls; the answer is `done`, except on the call's own channel.
