@@ -129,6 +129,22 @@ async def test_input_arrives_in_order_once_and_is_acknowledged(client: Client) -
         await client.ask(call.call_id, input=pb.Input(sequence=4, data=b"late"))
 
 
+async def test_who_attaches_is_told_how_much_of_the_input_was_taken(client: Client) -> None:
+    call = start(client, "cat >/dev/null", takes_input=True)
+    call.send(input=pb.Input(sequence=1, data=b"one"))
+    taken = last = 0
+    while not (taken and last):
+        seen, _ = await call.batch()
+        taken = max(taken, seen.input_ack_sequence)
+        last = max([last, *(event.sequence for event in seen.events)])
+    attached = client.attach(call.call_id, after=last)
+    async with asyncio.timeout(20):
+        while not (await attached.batch())[0].input_ack_sequence:
+            pass
+    attached.send(input=pb.Input(sequence=2, end=True))
+    assert (await attached.end()).result.exit_code == 0
+
+
 async def test_input_larger_than_a_pipe_passes(client: Client) -> None:
     call = start(client, "wc -c", takes_input=True)
     for number in range(1, 6):
