@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import termios
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Final
+
+from sandmeshd.agent.table import others
 
 _SIGNALS: Final = {
     termios.VINTR: signal.SIGINT,
@@ -16,6 +17,7 @@ _SIGNALS: Final = {
     termios.VSUSP: signal.SIGTSTP,
 }
 _LOCAL, _CHARACTERS = 3, 6
+_SESSION: Final = 3
 
 
 class Keys:
@@ -45,21 +47,13 @@ class Keys:
         return {attributes[_CHARACTERS][at]: number for at, number in _SIGNALS.items()}
 
     def _there(self) -> list[int]:
-        sessions = {session for pid, session in _processes() if self._has(pid)}
-        return [pid for pid, session in _processes() if session in sessions]
+        sessions = {fields[_SESSION] for pid, fields in others() if self._has(pid)}
+        return [pid for pid, fields in others() if fields[_SESSION] in sessions]
 
     def _has(self, pid: int) -> bool:
         with suppress(OSError):
             return any(os.readlink(f"/proc/{pid}/fd/{number}") == self._name for number in range(3))  # noqa: PTH115 - pathlib is a slow import
         return False
-
-
-def _processes() -> Iterator[tuple[int, str]]:
-    """Give every process but this one, with its session, as proc(5) has it."""
-    for name in os.listdir("/proc"):  # noqa: PTH208 - as above
-        if name.isdigit() and int(name) != os.getpid():
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - as above
-                yield int(name), file.read().rpartition(b")")[2].split()[3].decode()
 
 
 @cache

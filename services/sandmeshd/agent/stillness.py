@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Final
+
+from sandmeshd.agent.table import others
 
 _LONGEST_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.001
@@ -24,7 +25,7 @@ def held_still() -> Generator[None]:
     if os.getpid() != 1:
         yield
         return
-    before = {pid for pid, state in _others() if state in _STANDING}
+    before = {pid for pid, fields in others() if fields[0] in _STANDING}
     # In one step for all of them: none can start another meanwhile.
     with suppress(ProcessLookupError):
         os.kill(-1, signal.SIGSTOP)
@@ -33,7 +34,7 @@ def held_still() -> Generator[None]:
         yield
     finally:
         # The youngest first: one that waits for its children must not find them stopped.
-        for pid in sorted((pid for pid, _ in _others() if pid not in before), reverse=True):
+        for pid in sorted((pid for pid, _ in others() if pid not in before), reverse=True):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
@@ -41,14 +42,5 @@ def held_still() -> Generator[None]:
 def _wait() -> None:
     """Wait until they stand; one that is in the middle of a long system call does nothing of its own."""
     end = time.monotonic() + _LONGEST_SECONDS
-    while any(state not in _STANDING for _, state in _others()) and time.monotonic() < end:
+    while any(fields[0] not in _STANDING for _, fields in others()) and time.monotonic() < end:
         time.sleep(_LOOK_SECONDS)
-
-
-def _others() -> Iterator[tuple[int, str]]:
-    """Give the sandbox's other processes, each with the letter of its state, as proc(5) has it."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and entry.name != "1":
-            with suppress(FileNotFoundError, ProcessLookupError):
-                stat = (entry / "stat").read_text("utf-8", "replace")
-                yield int(entry.name), stat.rpartition(")")[2].split()[0]

@@ -63,9 +63,7 @@ async def open_allocator(
     reconciler = Reconciler(store, ledger, upkeep, recovery)
     journal = Journal(store, settings.event_poll_seconds)
     starts = Starts(settings, ledger, nodes, background, store.mesh_id)
-    await nodes.greet()
-    if await recovery.run(patient=False):
-        await _sweep_once(upkeep, nodes, starts)
+    await _begin(recovery, upkeep, nodes, starts)
     watch = Watch(settings, store.mesh_id, nodes, reconciler, journal)
     watch.count_refusals(metrics.egress_refusals)
     watch.open(background)
@@ -106,6 +104,12 @@ async def _sweep(settings: AllocatorSettings, upkeep: Upkeep, nodes: Nodes, star
     except Recovering:
         log.warning("the store came back empty: records are rebuilt before anything is made or deleted")
         await recovery.run()
+
+
+async def _begin(recovery: Recovery, upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:
+    await nodes.greet()
+    if await recovery.run(patient=False):
+        await _sweep_once(upkeep, nodes, starts)
 
 
 async def _sweep_once(upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:

@@ -18,9 +18,6 @@ from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.callers import current_caller
 
-# More than any client has under way; a finished call that is not acknowledged counts until then.
-MOST_RELAYS = 8192
-
 # The first listing waits for the MCP servers of the sandbox's template, which may be downloaded.
 _LIST_SECONDS = 150.0
 
@@ -232,8 +229,6 @@ class Client:
             del self._relays[frame.call_id]
         elif relay is not None and not (frame.HasField("attach") or frame.HasField("start")):
             relay.push(frame)
-            if relay.over and frame.HasField("acknowledge"):
-                del self._relays[frame.call_id]
         elif frame.HasField("start") or frame.HasField("attach"):
             self._open(frame, relay)
 
@@ -258,13 +253,9 @@ class Client:
         self._put(call, response, last_sequence)
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
-        """Forget a call that was refused; one with a result stays until the client has it, or very many are."""
-        if error is not None and self._relays.get(call.call_id) is call:
+        """Forget a call that is over: what its client still sends of it has nobody to go to."""
+        if self._relays.get(call.call_id) is call:
             del self._relays[call.call_id]
-        elif len(self._relays) > MOST_RELAYS:
-            finished = [call_id for call_id, relay in self._relays.items() if relay.over]
-            for call_id in finished[: MOST_RELAYS // 2]:
-                del self._relays[call_id]
 
     def detach(self) -> None:
         """Let every call go on without this client."""
