@@ -8,7 +8,8 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.bubblewrap import demands as bubblewrap
 from sandmeshd.drivers.docker import demands as docker
-from sandmeshd.drivers.docker.kinds import FLAGS, KINDS
+from sandmeshd.drivers.docker.kinds import DOCKER, FLAGS, KINDS
+from sandmeshd.drivers.docker.links import Link
 
 HEAD = """# What each driver can enforce
 
@@ -32,7 +33,9 @@ ENGINE: Mapping[str, object] = {**{flag: 1 for flags in FLAGS.values() for flag 
 DRIVERS: Mapping[str, pb.Capabilities] = {
     "bubblewrap, control groups": bubblewrap.capabilities(dict.fromkeys(("memory", "cpu", "pids"), "control groups")),
     "bubblewrap without them": bubblewrap.capabilities({}),
-    **{name: docker.capabilities(kind, kind.enforceable(ENGINE)) for name, kind in KINDS.items()},
+    **{name: docker.capabilities(kind, kind.enforceable(ENGINE), Link()) for name, kind in KINDS.items()},
+    "docker, agents on networks": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("network")),
+    "docker, agents at ports": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("port")),
 }
 LIMITS: Mapping[str, str] = {
     "memory": "memory of all processes",
@@ -46,6 +49,7 @@ YES_OR_NO: Mapping[str, str] = {
     "pause": "pause and resume",
     "snapshot": "snapshots",
     "workspace_dir": "a directory of the host as the workspace",
+    "agent_port": "takes a port of the engine's machine for each sandbox",
     "host_ports": "ports of the node's range",
     "desktop": "a desktop",
 }
@@ -63,12 +67,23 @@ def _rows(columns: Sequence[pb.Capabilities]) -> Iterator[tuple[str, list[str]]]
         yield f"limit `{name}`: {what}", [one.limits.get(name, "no") for one in columns]
     for mode in sandbox_pb2.NetworkMode.values()[1:]:
         name = sandbox_pb2.NetworkMode.Name(mode).removeprefix("NETWORK_MODE_").lower()
-        how = "a network namespace of its own" if name == "none" else "the driver's egress proxy"
-        yield f"network `{name}`", [how if mode in one.network_modes else "no" for one in columns]
+        holds = [_network(column, name) for column in DRIVERS]
+        yield (
+            f"network `{name}`",
+            [how if mode in one.network_modes else "no" for one, how in zip(columns, holds, strict=True)],
+        )
     for field, what in YES_OR_NO.items():
         yield what, ["yes" if getattr(one, field) else "no" for one in columns]
     yield "devices", [", ".join(one.devices) or "no" for one in columns]
     yield "isolation", [one.isolation for one in columns]
+
+
+def _network(column: str, mode: str) -> str:
+    if mode != "none":
+        return "the driver's egress proxy"
+    if column.endswith("on networks"):
+        return "an internal network, with no route for user code"
+    return "a network namespace of its own"
 
 
 if __name__ == "__main__":

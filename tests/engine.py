@@ -128,16 +128,17 @@ def _data_root(otherwise: Path) -> Generator[Path]:
 def _bridge() -> Generator[str]:
     # An engine without a bridge of its own takes, or deletes, that of the machine's engine.
     name, third = f"smt{secrets.token_hex(4)}", secrets.randbelow(250) + 1
-    _run("ip", "link", "add", name, "type", "bridge")
+    run("ip", "link", "add", name, "type", "bridge")
     try:
-        _run("ip", "address", "add", f"10.213.{third}.1/24", "dev", name)
-        _run("ip", "link", "set", name, "up")
+        run("ip", "address", "add", f"10.213.{third}.1/24", "dev", name)
+        run("ip", "link", "set", name, "up")
         yield name
     finally:
-        _run("ip", "link", "delete", name)
+        run("ip", "link", "delete", name)
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
+    """Run a command of the machine's to its end."""
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -153,9 +154,14 @@ def _daemon(folder: Path, data: Path, bridge: str) -> Generator[Daemon]:
         daemon.start()
         yield daemon
     finally:
-        daemon.end()
-        for mount in _mounts(folder):
-            _run("umount", "--lazy", mount)
+        end_daemon(daemon, folder)
+
+
+def end_daemon(daemon: Daemon, folder: Path) -> None:
+    """End an engine, with what it left mounted below its folder."""
+    daemon.end()
+    for mount in _mounts(folder):
+        run("umount", "--lazy", mount)
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

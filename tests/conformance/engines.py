@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -62,12 +63,14 @@ def leftovers(url: str, paths: MeshPaths) -> set[str]:
     """Give everything on engine and machine that belongs to a mesh."""
     containers = {f"container {one['Names']}" for one in ask(url, "/containers/json?all=1") if _is_of(one, paths)}
     volumes = {f"volume {one['Name']}" for one in ask(url, "/volumes")["Volumes"] or ()}
+    volumes |= {f"network {one['Name']}" for one in ask(url, "/networks") if _is_of(one, paths)}
     roots = (paths.sandboxes, paths.agents, paths.node_state / "snapshots")
     return containers | volumes | {str(path) for root in roots for path in root.glob("*")}
 
 
 def _is_of(container: dict[str, Any], paths: MeshPaths) -> bool:
-    return bool(container["Labels"].get(MESH) == paths.mesh_id)
+    labels: dict[str, str] = container["Labels"] or {}
+    return labels.get(MESH) == paths.mesh_id
 
 
 def processes(url: str, paths: MeshPaths, sandbox_id: str) -> list[int]:
@@ -76,9 +79,14 @@ def processes(url: str, paths: MeshPaths, sandbox_id: str) -> list[int]:
     return below(container["State"]["Pid"])
 
 
-def subject_of(settings: DockerSettings, opened: Open, writable: frozenset[str]) -> Subject:
-    """Give a driver on a mesh of its own; `writable` are the mounts that user code may write to."""
-    paths, url = settings.paths, settings.url
+def subject_of(settings: DockerSettings, opened: Open, writable: frozenset[str], looked_at: str = "") -> Subject:
+    """Give a driver on a mesh of its own; `writable` are the mounts that user code may write to.
+
+    An engine on another machine is looked at by its socket there.
+    """
+    paths, url = settings.paths, looked_at or settings.url
+    networked = settings.agent_link in ("network", "port")
+    ports = itertools.count(settings.agent_ports[0])
     return Subject(
         open=opened,
         mesh_id=paths.mesh_id,
@@ -89,6 +97,8 @@ def subject_of(settings: DockerSettings, opened: Open, writable: frozenset[str])
             writable_mounts=writable,
             processes=lambda sandbox_id: processes(url, paths, sandbox_id),
             hidden=(str(paths.state_root), str(paths.runtime_root), str(Path(__file__).parent)),
+            interfaces=("lo", "eth0") if networked else ("lo",),
         ),
+        lease=(lambda: next(ports)) if settings.agent_link == "port" else None,
         shared="".join(settings.workspace_roots),
     )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 VERSION: Final = "0.1.0.dev0"
 _PROCESSES: Final = 512
 _IDLE_SECONDS: Final = 0.1
+_HANDSHAKE_SECONDS: Final = 10.0
 
 
 def tell_zygote(config: agent_pb2.AgentConfig, control: socket.socket) -> None:
@@ -73,7 +74,7 @@ async def open_agent(
         # Its socket is where user code may not go.
         _touch_files_as(config.user_id and own)
         with _open_to_node() if config.user_id else nullcontext():
-            await _listen(stack, config.listen, serve_links(engine, egress))
+            await _listen(stack, config, serve_links(engine, egress))
         _touch_files_as(config.user_id)
         await processes.up
         yield processes
@@ -174,13 +175,18 @@ async def _open_egress(stack: AsyncExitStack, port: int) -> Egress | None:
     return egress
 
 
-async def _listen(stack: AsyncExitStack, address: str, links: Callable[[], asyncio.Protocol]) -> None:
+async def _listen(stack: AsyncExitStack, config: agent_pb2.AgentConfig, links: Callable[[], asyncio.Protocol]) -> None:
     loop = asyncio.get_running_loop()
-    parts = urlsplit(address)
+    parts = urlsplit(config.listen)
     if parts.scheme == "unix":
         server = await loop.create_unix_server(links, parts.path)
     elif parts.scheme == "tcp":
         server = await loop.create_server(links, parts.hostname, parts.port or 0)
+    elif parts.scheme == "tls":
+        tls = import_module("sandmeshd.agent.tls").take_identity(config.tls_file)
+        server = await loop.create_server(
+            links, parts.hostname, parts.port or 0, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+        )
     else:
-        raise OSError(f"the agent cannot listen at {address!r}: give unix:///path or tcp://host:port")
+        raise OSError(f"the agent cannot listen at {config.listen!r}: give unix:///path, tcp://host:port or tls://...")
     stack.callback(server.close)

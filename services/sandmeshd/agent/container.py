@@ -2,25 +2,30 @@
 
 What it is told is in the file `config` of a directory that the driver shares with it and user code cannot enter; there
 it says in `ready` that it listens, or why it does not. Where there is a FIFO `life`, it ends when no other process has
-that open. What the zygote needs to know is in the file `user` too, so that both start side by side.
+that open. What the zygote needs to know is in the file `user` too, so that both start side by side. Where it is reached
+by a network, there is a file `tls` with what it shows there.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from importlib import import_module
 from pathlib import Path
 
 from sandmeshd.agent.birth import fork_zygote
 from sandmeshd.agent.inside import syscalls, users
 
-CONFIG, READY, LIFE, USER = "config", "ready", "life", "user"
+CONFIG, READY, LIFE, USER, TLS = "config", "ready", "life", "user", "tls"
 EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """What counts processes ended for want of memory, by either version of control groups."""
 
 
-def enter(directory: str) -> tuple[dict[str, str], socket.socket, bool]:
+def enter(directory: str, shut_in: str = "") -> tuple[dict[str, str], socket.socket, bool]:
     """Become the agent's uid, fork what becomes the zygote, and open what the agent is told by.
+
+    `shut_in` is the uid that the container's network is none of, and the port of the agent: "1000,8571"; empty: there
+    is no network.
 
     Returns: what the agent is told by as the options that name descriptors, the socket to the zygote, and whether that
     knows already what it needs to; else the agent is to tell it.
@@ -28,6 +33,8 @@ def enter(directory: str) -> tuple[dict[str, str], socket.socket, bool]:
     Raises:
         OSError: The container lacks the directory, its files or the capabilities.
     """
+    if shut_in:
+        import_module("sandmeshd.agent.routing").shut_in(*map(int, shut_in.split(",")))
     if syscalls.passes_on_capabilities():
         users.become_agent()
         options, message = _options(directory), _told(directory)
@@ -49,6 +56,8 @@ def _options(directory: str) -> dict[str, str]:
     options = {"--config-fd": str(config), "--ready-fd": str(ready)}
     if Path(directory, LIFE).exists():
         options["--life-fd"] = str(os.open(Path(directory, LIFE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    if Path(directory, TLS).exists():
+        options["--tls"] = directory
     for path in EVENTS:
         if Path(path).exists():
             options["--memory-fd"] = str(os.open(path, os.O_RDONLY | os.O_CLOEXEC))

@@ -1,7 +1,7 @@
 """PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--door-fds P,Q]`.
 
 With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, in whose place the others are, it is
-PID 1 of a container: see sandmeshd.agent.container.
+PID 1 of a container: see sandmeshd.agent.container. With `--shut-in UID,PORT` that uid has none of its network.
 
 It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
 """
@@ -30,10 +30,12 @@ def main() -> None:
         import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
     told = False
     if "--container" in options:
-        options, control, told = import_module("sandmeshd.agent.container").enter(options["--container"])
+        enter = import_module("sandmeshd.agent.container").enter
+        options, control, told = enter(options["--container"], options.get("--shut-in", ""))
     else:
         control = fork_zygote([int(fd) for fd in options.get("--door-fds", "").split(",") if fd])
-    _do_without_ssl()
+    if "--tls" not in options:
+        _do_without_ssl()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()

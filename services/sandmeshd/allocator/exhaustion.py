@@ -14,7 +14,7 @@ _LISTED = 8
 def exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
     """Give the error of a request that waited in the queue until its deadline.
 
-    `facts`: `bound` (mesh, node, template, caller or turn), `used` and `limit` of that bound, `templates` and
+    `facts`: `bound` (mesh, node, ports, template, caller or turn), `used` and `limit` of that bound, `templates` and
     `nodes` as "name=count, ...", and `next_expire`, where a lease runs.
     """
     used, limit, what = _bound(capacity, want, bound)
@@ -39,6 +39,9 @@ def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:
     if bound == "template":
         used = capacity.templates.get(want.template, 0)
         return used, want.template_limit, f"the template {want.template}"
+    if bound == "ports":
+        count = sum(node.last - node.first + 1 for node in want.nodes if node.last)
+        return count, count, f"the ports of the nodes {', '.join(sorted(node.id for node in want.nodes))}"
     if bound == "node":
         limits = {node.id: node.limit for node in want.nodes}
         used = sum(capacity.nodes.get(name, 0) for name in limits)

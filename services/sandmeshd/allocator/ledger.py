@@ -16,13 +16,17 @@ from sandmeshd.store import Store
 
 @dataclass(frozen=True)
 class NodeWant:
-    """A node that could take a sandbox: the most it may have, and its range of ports, both 0 where it has none."""
+    """A node that could take a sandbox: the most it may have, and its range of ports, both 0 where it has none.
+
+    `own_ports` is how many ports each sandbox takes there beside those that it asks for.
+    """
 
     id: str
     driver: str
     limit: int
     first: int
     last: int
+    own_ports: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,14 @@ class Ledger:
             "reason": error.message,
         }  # fmt: skip
         moved, *rest = await self._store.run("retry", words, to_detail(error).SerializeToString())
+        return record_from(rest[0]) if moved else None
+
+    async def clashed(self, sandbox_id: str, node: NodeWant, port: int, rest_us: int) -> Record | None:
+        """Give a sandbox that is STARTING another port, and nobody that one for a while; None where there is none."""
+        words = {
+            "id": sandbox_id, "owner": self.owner, "node": asdict(node), "port": str(port), "rest_us": rest_us,
+        }  # fmt: skip
+        moved, *rest = await self._store.run("clashed", words)
         return record_from(rest[0]) if moved else None
 
     async def installed(self, sandbox_id: str, token: int) -> tuple[bool, Record]:

@@ -241,14 +241,16 @@ class Nodes:
             ports=spec.port_count,
             limit=self._settings.capacity,
             template_limit=self._settings.template_capacities.get(spec.template, 0),
-            nodes=[self._node_want(node.info) for node in nodes if node.info],
+            nodes=[self.wanted(node.info) for node in nodes if node.info],
             caller=caller,
             caller_limit=own if caller else 0,
         )
 
-    def _node_want(self, info: pb.GetInfoResponse) -> NodeWant:
+    def wanted(self, info: pb.GetInfoResponse) -> NodeWant:
+        """Give a node as a request may want it."""
         limit = self._settings.node_capacities.get(info.node_id, self._settings.node_capacity)
-        return NodeWant(info.node_id, info.name, limit, info.port_range.first, info.port_range.last)
+        own = int(info.capabilities.agent_port)
+        return NodeWant(info.node_id, info.name, limit, info.port_range.first, info.port_range.last, own)
 
     async def _of_driver(self, driver: str) -> list[Node]:
         await self._ask_silent()
@@ -344,7 +346,7 @@ def _default_network(node: Node, template: pb.TemplateInfo | None) -> sandbox_pb
 
 
 def _with_ports(nodes: Sequence[Node], count: int) -> list[Node]:
-    found = [node for node in nodes if node.info and _range_size(node.info.port_range) >= count]
+    found = [node for node in nodes if node.info and _askable(node.info) >= count]
     if not found:
         message = f"no node has {count} ports to lease; ask for fewer, or give the driver a range of ports"
         raise CapabilityMissing(message, {"needs": "host_ports"})
@@ -361,5 +363,6 @@ def _with_workspaces(nodes: list[Node], workspace_dir: str) -> list[Node]:
     return found
 
 
-def _range_size(ports: pb.PortRange) -> int:
-    return ports.last - ports.first + 1 if ports.last else 0
+def _askable(info: pb.GetInfoResponse) -> int:
+    ports = info.port_range
+    return ports.last - ports.first + 1 - info.capabilities.agent_port if ports.last else 0

@@ -75,6 +75,9 @@ class AllocatorSettings(BaseModel):
     breaker_seconds: float = Field(default=5.0, gt=0)
     """For how long it is passed over; doubled with each further failure, up to 60 s."""
 
+    clash_seconds: float = Field(default=60.0, ge=0)
+    """For how long a leased port that turned out to be somebody else's is given to nobody."""
+
     health_seconds: float = Field(default=2.0, gt=0)
     """How often each node is asked how it is; one that does not answer twice leaves the rotation."""
 

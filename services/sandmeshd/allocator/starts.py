@@ -33,6 +33,9 @@ log = structlog.get_logger()
 
 Outcome = Record | SandmeshError
 
+_CLASHES = 16
+"""How many leased ports may be somebody else's before an attempt fails."""
+
 # What another node, or the same one a moment later, may do better.
 _PASSING = (SandboxStartFailed, RuntimeUnavailable, MeshUnavailable)
 
@@ -142,11 +145,33 @@ class Starts:
 
     async def _made(self, node: Node, record: Record) -> pb.RuntimeSandbox:
         try:
-            return await self._ask(node, record)
+            return await self._ask_with_ports(node, record)
         except WrongState:
             # Its template was unmade since it was placed; building one is never part of a create's own time.
             await self._nodes.prepare(node, record.spec.template)
-            return await self._ask(node, record)
+            return await self._ask_with_ports(node, record)
+
+    async def _ask_with_ports(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+        """Ask with the ports that are leased, and with others where somebody else has one."""
+        for _ in range(_CLASHES):
+            try:
+                return await self._ask(node, record)
+            except SandboxStartFailed as error:
+                record = await self._with_another_port(node, record, error)
+        return await self._ask(node, record)
+
+    async def _with_another_port(self, node: Node, record: Record, error: SandboxStartFailed) -> Record:
+        taken = error.facts.get("taken_port", "")
+        if not taken.isdecimal() or node.info is None:
+            raise error
+        wanted, rest_us = self._nodes.wanted(node.info), round(self._settings.clash_seconds * 1_000_000)
+        moved = await patiently(partial(self._ledger.clashed, record.sandbox_id, wanted, int(taken), rest_us))
+        if moved is None:
+            fix = f"free ports from {wanted.first} to {wanted.last} there, or give the driver a wider range"
+            message = f"{error.message}, and node {wanted.id} has no other to lease: {fix}"
+            raise RuntimeUnavailable(message, {"fix": fix}) from None
+        log.warning("a leased port is somebody else's; another is taken", sandbox_id=record.sandbox_id, port=taken)
+        return moved
 
     async def _ask(self, node: Node, record: Record) -> pb.RuntimeSandbox:
         request = pb.CreateSandboxRequest(

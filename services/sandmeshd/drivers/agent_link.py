@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, SandboxLost, from_detail
+from sandmeshd.runtime.agent_addresses import read_address
 
 PROTOCOL = 1
 FRAME_BYTES = 2 << 20
@@ -120,10 +121,16 @@ async def _opened(sandbox: pb.RuntimeSandbox, *along: agent_pb2.ToAgent) -> Asyn
 
 
 async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if endpoint.startswith("unix://"):
-        return await asyncio.open_unix_connection(endpoint.removeprefix("unix://"))
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    return await asyncio.open_connection(host, int(port))
+    address = read_address(endpoint)
+    if address.path:
+        return await asyncio.open_unix_connection(address.path)
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls)
+    try:
+        address.check(writer)
+    except ConnectionError:
+        writer.close()
+        raise
+    return reader, writer
 
 
 async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox, along: Sequence[agent_pb2.ToAgent]) -> None:

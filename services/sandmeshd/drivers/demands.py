@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -38,14 +38,22 @@ def half_of_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def check(request: pb.CreateSandboxRequest, driver: str, able: Mapping[str, str], most: Mapping[str, int]) -> None:
+def check(
+    request: pb.CreateSandboxRequest,
+    driver: str,
+    able: Mapping[str, str],
+    most: Mapping[str, int],
+    unmet: Sequence[str] = (),
+) -> None:
     """Check that all that is stated can be enforced: the limits of `able`, up to `most` where that has them.
+
+    `unmet` are needs of which the driver knows by itself that it does not meet them.
 
     Raises:
         CapabilityMissing: Something cannot; `facts["needs"]` names each.
         InvalidArgument: An environment variable's name or value cannot be one, or memory is too small.
     """
-    needs = _unmet(request, able, most)
+    needs = list(dict.fromkeys([*_unmet(request, able, most), *unmet]))
     if needs:
         listed = ", ".join(needs)
         message = f"the {driver} driver cannot give or enforce: {listed}; drop it or choose another driver"
@@ -61,7 +69,7 @@ def _unmet(request: pb.CreateSandboxRequest, able: Mapping[str, str], most: Mapp
     asked = stated(request.spec.limits)
     needs = [name for name, value in asked.items() if value and name not in able]
     needs += [f"{name} (at most {value} here)" for name, value in most.items() if asked[name] > value]
-    if request.spec.port_count or request.ports:
+    if request.spec.port_count:
         needs.append("ports")
     return needs
 

@@ -19,6 +19,7 @@ from sandmesh.errors import (
     SandmeshError,
     from_detail,
 )
+from sandmeshd.runtime.agent_addresses import AgentAddress, read_address
 
 PROTOCOL = 1
 MAX_FRAME = 2 * 1024 * 1024
@@ -242,8 +243,19 @@ class _Answer:
             self.future.set_exception(SandboxLost(f"{link.sandbox_id} ended before it answered"))
 
 
+async def _over_network(address: AgentAddress, link: Callable[[], AgentLink]) -> AgentLink:
+    loop = asyncio.get_running_loop()
+    transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
+    try:
+        address.check(transport)
+    except ConnectionError:
+        transport.abort()
+        raise
+    return made
+
+
 async def connect(endpoint: str, link: Callable[[], AgentLink], agent_token: str, timeout: float) -> AgentLink:
-    """Connect to an agent's endpoint (unix:///path or tcp://host:port) and exchange hellos.
+    """Connect to an agent's endpoint, as `read_address` reads it, and exchange hellos.
 
     Raises:
         SandboxLost: Nothing answers there.
@@ -252,11 +264,11 @@ async def connect(endpoint: str, link: Callable[[], AgentLink], agent_token: str
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(timeout):
-            if endpoint.startswith("unix://"):
-                _, made = await loop.create_unix_connection(link, endpoint.removeprefix("unix://"))
+            address = read_address(endpoint)
+            if address.path:
+                _, made = await loop.create_unix_connection(link, address.path)
             else:
-                host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-                _, made = await loop.create_connection(link, host, int(port))
+                made = await _over_network(address, link)
     except (OSError, TimeoutError) as error:
         raise SandboxLost("the sandbox's agent does not answer", {"detail": str(error) or "time-out"}) from None
     await made.say_hello(agent_token, timeout)

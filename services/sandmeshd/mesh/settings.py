@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator
+from pydantic import AfterValidator, ByteSize, Field, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sandmeshd.drivers.docker.links import PORTS, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.mesh.keeping import read_storage
@@ -169,7 +170,16 @@ class MeshSettings(BaseSettings):
     """How bubblewrap starts sandboxes: forked from a zygote, by a bwrap each, or (auto) forked where that works."""
 
     docker_url: str = "unix:///var/run/docker.sock"
-    """The docker engine, as unix:///path or tcp://host:port, which sees the same files; by default DOCKER_HOST's."""
+    """The docker engine, as unix:///path or tcp://host:port; by default DOCKER_HOST's."""
+
+    docker_agent_link: LinkChoice = "auto"
+    """How agents are reached: by a socket in a shared directory, a network of this machine, or a published port."""
+
+    docker_publish_address: Annotated[str, AfterValidator(check_address)] = ""
+    """The one address of the engine's machine that agents' ports are published on; none: no port is published."""
+
+    docker_agent_ports: Annotated[tuple[int, int], AfterValidator(check_ports)] = PORTS
+    """First and last of those ports, each of which is leased to one sandbox at a time."""
 
     docker_certificates: Path | None = None
     """A folder with ca.pem, cert.pem and key.pem for it; by default DOCKER_CERT_PATH where DOCKER_TLS_VERIFY is set."""

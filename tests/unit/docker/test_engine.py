@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from sandmesh.errors import InternalError, RuntimeUnavailable, SandboxStartFailed
+from sandmesh.errors import InternalError, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.docker.engine import Engine, open_engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.posture import SANDBOX
-from sandmeshd.drivers.docker.reaching import check_shared
+from sandmeshd.drivers.docker.reaching import sees_files
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -95,14 +95,13 @@ async def test_an_engine_on_tcp_is_used_where_it_sees_what_was_just_made_here(
     settings = DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), url="tcp://engine.example:2376")
     settings.paths.runtime.mkdir()
     async with _answering(tmp_path, answer) as engine:
-        with nullcontext() if shared else pytest.raises(RuntimeUnavailable, match="does not see"):
-            await check_shared(engine, settings)
+        assert await sees_files(engine, settings) is shared
     assert [path.parent for path in asked] == [settings.paths.runtime]
     assert list(settings.paths.runtime.iterdir()) == []
 
 
 def _follower(engine: Engine, folder: Path) -> Follower:
-    return Follower(engine, ["a=b"], Folders(MeshPaths("unit", folder, folder)))
+    return Follower(engine, ["a=b"], Folders(MeshPaths("unit", folder, folder)), networks=False)
 
 
 async def test_events_that_broke_off_are_asked_for_again_and_of_a_start_its_starter_is_told(

@@ -71,7 +71,7 @@ def check(request: pb.CreateSandboxRequest, groups: Mapping[str, str]) -> None:
         CapabilityMissing: Something cannot; `facts["needs"]` names each.
         InvalidArgument: An environment variable's name or value cannot be one, or memory is too small.
     """
-    demands.check(request, NAME, capabilities(groups).limits, _most())
+    demands.check(request, NAME, capabilities(groups).limits, _most(), ["ports"] if request.ports else [])
 
 
 def _most() -> dict[str, int]:

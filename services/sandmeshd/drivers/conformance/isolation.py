@@ -135,8 +135,18 @@ async def user_code_cannot_make_dangerous_system_calls(subject: Subject) -> None
     expect_equal([name for name, refused in denied.items() if not refused], [], "what was not refused")
 
 
+ROUTES = """
+import errno, json, socket
+found = {}
+for family, host in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET, "172.17.0.1"), (socket.AF_INET6, "2001:db8::1")):
+    with socket.socket(family, socket.SOCK_DGRAM) as out:
+        found[host] = errno.errorcode.get(out.connect_ex((host, 53)), "a route")
+print(json.dumps(found))
+"""
+
+
 async def the_network_is_loopback_only(subject: Subject) -> None:
-    """The namespace has lo, up, and no other."""
+    """The namespace has lo, up, and no other; or by what else it has nothing of user code's goes out."""
     listens = (
         "import json, socket; names = [name for _, name in socket.if_nameindex()] if False else "
         "[line.split(':')[0].strip() for line in open('/proc/net/dev').readlines()[2:]]; "
@@ -144,7 +154,11 @@ async def the_network_is_loopback_only(subject: Subject) -> None:
         "socket.create_connection(server.getsockname()).close(); print(json.dumps(names))"
     )
     async with subject.open() as driver, subject.sandbox(driver) as sandbox:
-        expect_equal(await evaluate(sandbox, listens.replace("'", '"')), ["lo"], "the interfaces")
+        seen = await evaluate(sandbox, listens.replace("'", '"'))
+        routes = await evaluate(sandbox, ROUTES)
+    expect_equal(sorted(seen), sorted(subject.boundary.interfaces), "the interfaces")
+    ways = {host: said for host, said in routes.items() if said not in ("ENETUNREACH", "EADDRNOTAVAIL")}
+    expect_equal(ways, {}, "the ways out")
 
 
 async def the_host_is_out_of_sight(subject: Subject) -> None:

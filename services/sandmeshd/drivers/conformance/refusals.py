@@ -50,9 +50,11 @@ async def networks_that_cannot_be_granted_are_refused(subject: Subject) -> None:
     """Those that the driver's capabilities do not list."""
     async with subject.open() as driver:
         able = (await driver.get_info(pb.GetInfoRequest())).capabilities.network_modes
-        for mode in (sandbox_pb2.NETWORK_MODE_PUBLIC, sandbox_pb2.NETWORK_MODE_HOSTS):
+        none = sandbox_pb2.NETWORK_MODE_NONE
+        for mode in (none, sandbox_pb2.NETWORK_MODE_PUBLIC, sandbox_pb2.NETWORK_MODE_HOSTS):
             if mode not in able:
-                request = subject.request(network=sandbox_pb2.NetworkGrant(mode=mode, hosts=["example.org"]))
+                hosts = [] if mode == none else ["example.org"]
+                request = subject.request(network=sandbox_pb2.NetworkGrant(mode=mode, hosts=hosts))
                 await _refused(driver, request, "network")
 
 

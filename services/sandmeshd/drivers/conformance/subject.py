@@ -26,6 +26,9 @@ class Boundary:
     hidden: tuple[str, ...] = ()
     """Paths of the node that must not be there inside."""
 
+    interfaces: tuple[str, ...] = ("lo",)
+    """The interfaces of the network namespace: by all but the loopback nothing of user code's goes out."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -51,10 +54,14 @@ class Subject:
     shared: str = ""
     """A directory of the node, writable for user code, that workspaces may be in; empty: there is none."""
 
+    lease: Callable[[], int] | None = None
+    """Gives a port of the node's range that no sandbox has; None where sandboxes need none."""
+
     def request(self, sandbox_id: str = "", **stated: object) -> pb.CreateSandboxRequest:
         """Give a request for a sandbox, by default of a new id, with what is stated of its spec."""
         spec = sandbox_pb2.SandboxSpec(template=self.template, **stated)  # type: ignore[arg-type]  # fields by name
-        return pb.CreateSandboxRequest(sandbox_id=sandbox_id or new_id(), mesh_id=self.mesh_id, spec=spec)
+        ports = [self.lease()] if self.lease else []
+        return pb.CreateSandboxRequest(sandbox_id=sandbox_id or new_id(), mesh_id=self.mesh_id, spec=spec, ports=ports)
 
     @asynccontextmanager
     async def sandbox(self, driver: Driver, **stated: object) -> AsyncGenerator[pb.RuntimeSandbox]:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from sandmeshd.drivers.bubblewrap.seccomp import build_filters
 from sandmeshd.drivers.docker.building import ImageBuilder
+from sandmeshd.drivers.docker.choosing import choose_link
 from sandmeshd.drivers.docker.driver import DockerDriver
 from sandmeshd.drivers.docker.engine import Engine, open_engine
 from sandmeshd.drivers.docker.images import Images
-from sandmeshd.drivers.docker.posture import STATE
-from sandmeshd.drivers.docker.reaching import check_shared, check_url, tls_context
+from sandmeshd.drivers.docker.links import Link
+from sandmeshd.drivers.docker.posture import MESH, OWNER, SANDBOX, STATE, container_name
+from sandmeshd.drivers.docker.reaching import check_url, tls_context
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import Resolver, open_egress
 from sandmeshd.drivers.granting import granted
@@ -33,18 +35,18 @@ async def open_driver(
 
     Raises:
         InvalidArgument: What sandboxes are to see of the host is not there, or may not be where it is wanted.
-        RuntimeUnavailable: The engine does not answer or does not see this machine's files, or libseccomp is missing;
+        RuntimeUnavailable: The engine does not answer or there is no way to its agents, or libseccomp is missing;
             `facts["fix"]` says what to do.
     """
     check_url(settings)
     granted(settings.readonly_mounts)
     filters = await asyncio.to_thread(build_filters)
     async with open_engine(settings.url, tls_context(settings)) as engine:
-        await check_shared(engine, settings)
+        settings = settings.model_copy(update={"link": await choose_link(engine, settings)})
         book = load_templates() if templates is None else templates
         images = Images(settings, engine, book, ImageBuilder(settings))
         driver = DockerDriver(settings, engine, images, filters.user)
-        await _sweep(engine, settings.paths)
+        await _sweep(engine, settings.paths, settings.link)
         await driver.adopt()
         try:
             async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
@@ -53,10 +55,15 @@ async def open_driver(
             await driver.close()
 
 
-async def _sweep(engine: Engine, paths: MeshPaths) -> None:
+async def _sweep(engine: Engine, paths: MeshPaths, link: Link) -> None:
     """Remove the containers of programs that were killed: their private mesh's directory is gone."""
     for container in await engine.list(STATE):
-        state = Path(container["Labels"][STATE])
+        labels = container["Labels"]
+        state = Path(labels[STATE])
         private = state.parent == paths.state.parent and state.name.startswith("private-")
-        if private and not await asyncio.to_thread(state.is_dir):
+        # A directory that is not here may be another machine's.
+        ours = labels.get(OWNER, "") == link.owner
+        if ours and private and not await asyncio.to_thread(state.is_dir):
             await engine.remove(container["Id"])
+            if link.way == "network":
+                await engine.remove_network(container_name(labels[MESH], labels[SANDBOX]))

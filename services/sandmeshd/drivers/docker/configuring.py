@@ -18,6 +18,7 @@ from sandmeshd.templates import Template
 def new_record(kind: Kind, request: pb.CreateSandboxRequest, folder: Folder, able: Mapping[str, str]) -> Record:
     """Give the record of a sandbox that is to be started."""
     held = enforced(kind, request.spec.limits, able)
+    # Where an agent is reached over a network is known once it runs.
     return Record(birth.new_sandbox(request, folder.endpoint, held), request.fencing_token)
 
 
@@ -28,7 +29,7 @@ def agent_config(
     config = birth.agent_config(record.sandbox, AGENT_DIRECTORY, template)
     config.fencing_token = record.fencing_token
     config.seccomp_filter = user_filter
-    config.ends_with_driver = settings.ends_with_driver
+    config.ends_with_driver = settings.ends_with_driver and not settings.link.remote
     config.user_id = birth.USER_ID
     if "pids" in settings.kind.by_itself:
         config.max_processes = record.sandbox.spec.limits.pids or birth.PROCESSES

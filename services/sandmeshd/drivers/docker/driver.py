@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -32,6 +33,8 @@ from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.images import Images
 from sandmeshd.drivers.docker.kinds import DOCKER
+from sandmeshd.drivers.docker.network_starting import NetworkStarter
+from sandmeshd.drivers.docker.networking import over_network, tell_listening
 from sandmeshd.drivers.docker.observing import seen, state_of
 from sandmeshd.drivers.docker.posture import SANDBOX, container_config, container_name, of_node
 from sandmeshd.drivers.docker.settings import DockerSettings
@@ -57,8 +60,11 @@ class DockerDriver:
         self._images = images
         self._user_filter = user_filter
         self._folders = Folders(settings.paths)
-        self._follower = Follower(engine, of_node(settings), self._folders)
-        self._starter = Starter(settings, engine, self._follower)
+        networks = settings.link.way == "network"
+        self._follower = Follower(engine, of_node(settings), self._folders, networks=networks)
+        self._link = settings.link
+        starter = NetworkStarter if self._link.remote else Starter
+        self._starter = starter(settings, engine, self._follower)
         self._snapshots = Snapshots(settings.paths, settings.snapshot_bytes)
         self._locks = KeyedLocks()
         self._held: dict[str, int] = {}
@@ -73,8 +79,9 @@ class DockerDriver:
             name=self._kind.name,
             node_id=self._settings.node_id,
             runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')})",
-            capabilities=capabilities(self._kind, self._able),
+            capabilities=capabilities(self._kind, self._able, self._link),
             templates=await self._images.describe(),
+            port_range=pb.PortRange(first=self._link.first, last=self._link.last) if self._link.first else None,
             troubles=lacks_room(self._settings.paths),
         )
 
@@ -111,7 +118,7 @@ class DockerDriver:
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = self._images.template(request.spec.template)
         able = self._able or self._kind.enforceable(await self._engine.info())
-        check(self._kind, request, able)
+        check(self._kind, request, able, self._link)
         self._snapshots.check(request.spec)
         await self._check_prepared(template)
         record = new_record(self._kind, request, folder, able)
@@ -120,7 +127,12 @@ class DockerDriver:
         with opened(request.spec, self._settings.workspace_rules) as workspace:
             path = workspace.path if workspace else ""
             container = container_config(self._settings, folder, request.spec, image, trusts, path)
-            return await self._made(Plan(folder, record, config, container, self._name(folder)), workspace)
+            plan = Plan(folder, record, config, container, self._name(folder), sum(request.ports))
+            return await self._made(self._over_network(plan) if self._link.remote else plan, workspace)
+
+    def _over_network(self, plan: Plan) -> Plan:
+        tell_listening(plan.config, plan.record.sandbox)
+        return replace(plan, container=over_network(plan.container, self._link, plan.name, plan.port))
 
     async def _made(self, plan: Plan, workspace: WorkspaceDir | None) -> pb.RuntimeSandbox:
         await self._remove(plan.folder)
@@ -167,6 +179,8 @@ class DockerDriver:
 
     async def _remove(self, folder: Folder) -> None:
         await self._engine.remove(self._name(folder))
+        if self._link.way == "network":
+            await self._engine.remove_network(self._name(folder))
         held = self._held.pop(folder.sandbox_id, None)
         if held is not None:
             os.close(held)

@@ -7,9 +7,11 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from aiodocker import Docker, DockerError
+from aiodocker.networks import DockerNetwork
 from aiodocker.volumes import DockerVolume
 from aiohttp import ClientError
 
@@ -19,6 +21,14 @@ T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
 START = "install Docker (https://docs.docker.com/engine/install/) and start it, or set SANDMESH_DOCKER_URL"
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a container is sent before it starts: a tar archive, and the directory for it."""
+
+    path: str
+    tar: bytes = field(repr=False)
 
 
 @contextmanager
@@ -54,6 +64,14 @@ def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument
     if "no space left" in error.message:
         fix = "free space where the engine keeps its data (docker system df says what takes it)"
         return RuntimeUnavailable(f"the engine's disk is full: {fix}", {"fix": fix})
+    if "address pool" in error.message:
+        fix = (
+            "delete sandboxes, or give the engine more default-address-pools (daemon.json): each sandbox has a network"
+        )
+        return RuntimeUnavailable(f"the engine has no addresses left for networks: {fix}", {"fix": fix})
+    if "cannot assign requested address" in error.message:
+        fix = "set SANDMESH_DOCKER_PUBLISH_ADDRESS to an address that the engine's machine has itself"
+        return RuntimeUnavailable(f"the engine cannot publish there ({error.message}): {fix}", {"fix": fix})
     if error.status == BAD_NAME:
         return InvalidArgument(f"the engine does not accept this: {error.message}")
     return InternalError(f"the engine failed: {error.message}")
@@ -140,8 +158,28 @@ class Engine:
                 if error.status not in (NOT_FOUND, CONFLICT):
                     raise
 
-    async def start(self, name: str, config: dict[str, Any]) -> None:
-        """Make a container and start it.
+    async def unused_networks(self, *labels: str) -> Mapping[str, Mapping[str, str]]:
+        """Give the labels of the networks with all of some labels that no container is on, by name."""
+        with told(self.url):
+            found = await self.docker.networks.list(filters={"label": list(labels), "dangling": ["true"]})
+        return {str(network["Name"]): network["Labels"] for network in found}
+
+    async def make_network(self, config: dict[str, Any]) -> str:
+        """Make a network; give its id."""
+        with told(self.url):
+            return str((await whole(self.docker.networks.create(config))).id)
+
+    async def remove_network(self, name: str) -> None:
+        """Remove a network. One that is not there is fine."""
+        with told(self.url):
+            try:
+                await _network(self.docker, name).delete()
+            except DockerError as error:
+                if error.status != NOT_FOUND:
+                    raise
+
+    async def start(self, name: str, config: dict[str, Any], files: Sequence[Files] = ()) -> None:
+        """Make a container and start it, with files that are sent before.
 
         Raises:
             DockerError: The image is not there, or the name is taken.
@@ -151,6 +189,8 @@ class Engine:
             container = await whole(self.docker.containers.create(config, name=name))
         try:
             with told(self.url):
+                for sent in files:
+                    await whole(container.put_archive(sent.path, sent.tar))
                 await whole(container.start())
         except (InvalidArgument, InternalError) as error:
             # What was asked for was accepted before; engines blame whoever asks when a process ends as it starts.
@@ -200,6 +240,10 @@ class Engine:
 
     def _container(self, name: str) -> Any:
         return self.docker.containers.container(name)
+
+
+def _network(docker: Any, name: str) -> Any:
+    return cast("Any", DockerNetwork)(docker, name)
 
 
 def _volume(docker: Any, name: str) -> Any:

@@ -29,8 +29,10 @@ log = structlog.get_logger()
 class Follower(Watched):
     """What happens to the containers with some labels, as the engine tells it."""
 
-    def __init__(self, engine: Engine, labels: Sequence[str], folders: Folders) -> None:
+    def __init__(self, engine: Engine, labels: Sequence[str], folders: Folders, *, networks: bool) -> None:
+        """Take what to follow; with `networks` each container has one of its own."""
         super().__init__()
+        self._networks = networks
         self._engine = engine
         self._labels = labels
         self._folders = folders
@@ -124,6 +126,18 @@ class Follower(Watched):
         for name in found & before:
             await self._engine.remove_volume(name)
             log.info("a volume without a container is removed", volume=name)
-        if found - before:
+        networks = await self._unused_networks()
+        for name in networks & before:
+            await self._engine.remove_network(name)
+            log.info("a network without a container is removed", network=name)
+        waiting = (found | networks) - before
+        if waiting:
             self._untidy.set()
-        return found - before
+        return waiting
+
+    async def _unused_networks(self) -> Set[str]:
+        if not self._networks:
+            return set()
+        found = await self._engine.unused_networks(*self._labels)
+        # That of one which is being started has no container yet.
+        return {name for name, labels in found.items() if labels.get(SANDBOX) not in self._ends}

@@ -17,10 +17,10 @@ from sandmeshd.drivers.granting import granted
 AGENT_DIRECTORY = "/run/sandmesh/agent"
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
-MESH, NODE, SANDBOX, TEMPLATE, STATE = (
-    f"dev.sandmesh.{name}" for name in ("mesh", "node", "sandbox", "template", "state")
+MESH, NODE, SANDBOX, OWNER, TEMPLATE, STATE = (
+    f"dev.sandmesh.{name}" for name in ("mesh", "node", "sandbox", "owner", "template", "state")
 )
-"""The labels of a container; its volume has the first three."""
+"""The labels of a container; its volumes and its network have the first three, and the fourth where it has that."""
 
 OWN_BYTES = 96 << 20
 """What agent and zygote may take beside the memory that user code was granted."""
@@ -37,7 +37,8 @@ def container_name(mesh_id: str, sandbox_id: str) -> str:
 
 def of_node(settings: DockerSettings) -> list[str]:
     """Give the labels of all that is a node's, as filters: an engine may serve several nodes of a mesh."""
-    return [f"{MESH}={settings.paths.mesh_id}", f"{NODE}={settings.node_id}"]
+    owner = [f"{OWNER}={settings.link.owner}"] if settings.link.owner else []
+    return [f"{MESH}={settings.paths.mesh_id}", f"{NODE}={settings.node_id}", *owner]
 
 
 def container_config(
@@ -71,7 +72,8 @@ def container_config(
 
 
 def _owner(settings: DockerSettings, folder: Folder) -> dict[str, str]:
-    return {MESH: settings.paths.mesh_id, NODE: settings.node_id, SANDBOX: folder.sandbox_id}
+    owner = {OWNER: settings.link.owner} if settings.link.owner else {}
+    return {MESH: settings.paths.mesh_id, NODE: settings.node_id, SANDBOX: folder.sandbox_id, **owner}
 
 
 def _walls(kind: Kind) -> dict[str, Any]:

@@ -47,16 +47,21 @@ def tls_context(settings: DockerSettings) -> ssl.SSLContext | None:
     return context
 
 
-async def check_shared(engine: Engine, settings: DockerSettings) -> None:
-    """Check that an engine which is reached over TCP has the directory of the agents' sockets where it is here.
+def unseen(settings: DockerSettings, otherwise: str) -> RuntimeUnavailable:
+    """Give the error of an engine on another machine, or in a container, with what else there is to do."""
+    fix = "run the driver on the engine's machine (sandmeshd driver), with its SANDMESH_RUNTIME_DIRECTORY"
+    fix = f"{fix}, {otherwise}" if otherwise else fix
+    message = f"the engine at {settings.url} does not see {settings.paths.runtime}, where agents listen: {fix}"
+    return RuntimeUnavailable(message, {"fix": fix})
+
+
+async def sees_files(engine: Engine, settings: DockerSettings) -> bool:
+    """Say whether an engine which is reached over TCP has the directory of the agents' sockets where it is here.
 
     It is asked to mount a directory that was just made into a container of no image, which it looks for last.
-
-    Raises:
-        RuntimeUnavailable: It has not: it is on another machine, or in a container; `facts["fix"]` says what to do.
     """
     if settings.url.startswith("unix://"):
-        return
+        return True
     probe = settings.paths.runtime / f"probe-{secrets.token_hex(8)}"
     probe.mkdir()
     try:
@@ -66,8 +71,7 @@ async def check_shared(engine: Engine, settings: DockerSettings) -> None:
         if error.status != NOT_FOUND:
             raise
     except InvalidArgument:
-        fix = "run the driver on the engine's machine (sandmeshd driver), with its SANDMESH_RUNTIME_DIRECTORY"
-        message = f"the engine at {settings.url} does not see {settings.paths.runtime}, where agents listen: {fix}"
-        raise RuntimeUnavailable(message, {"fix": fix}) from None
+        return False
     finally:
         probe.rmdir()
+    return True

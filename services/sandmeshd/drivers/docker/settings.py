@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sandmeshd.drivers.birth import USER_ID
 from sandmeshd.drivers.docker.kinds import KINDS, Kind, KindName
+from sandmeshd.drivers.docker.links import PORTS, Link, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.drivers.workspaces import Rules
@@ -28,10 +30,22 @@ class DockerSettings(BaseModel):
     """The node that the driver is."""
 
     url: str = DEFAULT_URL
-    """The engine's socket, as unix:///path, or tcp://host:port of one that sees the same files."""
+    """The engine's socket, as unix:///path, or tcp://host:port."""
 
     certificates: Path | None = None
     """A folder with ca.pem, cert.pem and key.pem, for an engine on TCP; none: it is asked without TLS."""
+
+    agent_link: LinkChoice = "auto"
+    """How agents are reached; auto: by a socket, else a network of this machine, else at ports."""
+
+    publish_address: Annotated[str, AfterValidator(check_address)] = ""
+    """The one address of the engine's machine that agents' ports are published on."""
+
+    agent_ports: Annotated[tuple[int, int], AfterValidator(check_ports)] = PORTS
+    """First and last of those ports."""
+
+    link: Link = Link()
+    """How agents are reached, once it is known; `open_driver` finds that out."""
 
     driver: KindName = "docker"
     """Which driver over the engine it is: docker, or gvisor."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from base64 import b64encode
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from aiodocker import DockerError
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import InvalidArgument, SandboxStartFailed, WrongState
 from sandmeshd.drivers.bubblewrap.records import Folder, Record
-from sandmeshd.drivers.docker.engine import NOT_FOUND, Engine
+from sandmeshd.drivers.docker.engine import NOT_FOUND, Engine, Files
 from sandmeshd.drivers.docker.following import Follower
 from sandmeshd.drivers.docker.posture import HOSTS
 from sandmeshd.drivers.docker.settings import DockerSettings
@@ -39,10 +40,12 @@ class Plan:
     config: agent_pb2.AgentConfig
     container: dict[str, Any]
     name: str
+    port: int = 0
+    """The port of the engine's machine that was leased for it."""
 
 
 class Starter:
-    """Starts sandboxes of one driver."""
+    """Starts sandboxes of one driver, whose agents are reached by a socket."""
 
     def __init__(self, settings: DockerSettings, engine: Engine, follower: Follower) -> None:
         self._settings = settings
@@ -72,9 +75,9 @@ class Starter:
             raise
         return held
 
-    async def _run(self, plan: Plan) -> None:
+    async def _run(self, plan: Plan, files: Sequence[Files] = ()) -> None:
         try:
-            await self._engine.start(plan.name, plan.container)
+            await self._engine.start(plan.name, plan.container, files)
         except DockerError as error:
             if error.status != NOT_FOUND:
                 raise SandboxStartFailed(f"{plan.name} could not be made: {error.message}") from None
@@ -89,7 +92,7 @@ class Starter:
         folder.sockets.mkdir(exist_ok=True)
         # Above it nobody but this user passes; inside it is below a directory that is the agent's alone.
         folder.sockets.chmod(0o700 if os.geteuid() == 0 else 0o777)
-        files = {CONFIG: _written(plan.config), USER: _of_user(plan.config)}
+        files = files_of(plan.config)
         for name, data in files.items():
             path = folder.sockets / name
             path.write_bytes(data)
@@ -134,6 +137,15 @@ def _hold(path: Path) -> int:
     path.chmod(0o644)
     # For reading too: otherwise it could not be opened before the agent has.
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def files_of(config: agent_pb2.AgentConfig) -> dict[str, bytes]:
+    """Give what agent and zygote are told, by the names of the files in the agent's directory.
+
+    Raises:
+        InvalidArgument: It is larger than 1 MiB.
+    """
+    return {CONFIG: _written(config), USER: _of_user(config)}
 
 
 def _written(config: agent_pb2.AgentConfig) -> bytes:

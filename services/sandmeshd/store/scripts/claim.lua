@@ -87,7 +87,7 @@ local function enqueue()
   if node then
     wake_next()
     bound = 'turn'
-  elseif bound == 'mesh' or bound == 'node' then
+  elseif bound == 'mesh' or bound == 'node' or bound == 'ports' then
     make_room()
   end
   return {'queued', bound}

@@ -13,7 +13,7 @@ if not node then
   return {0}
 end
 redis.call('HINCRBY', record(args.id), 'attempt', 1)
-redis.call('HSET', record(args.id), 'node', node.id, 'driver', node.driver, 'ports', take_ports(node, args.want.ports, args.id))
+redis.call('HSET', record(args.id), 'node', node.id, 'driver', node.driver, 'ports', take_ports(node, ports_of(node, args.want), args.id))
 load(args.id, node.id, args.want.template)
 if found[3] ~= '' then count_in('caller', found[4], args.id) end
 become(args.id, 'PENDING', '')

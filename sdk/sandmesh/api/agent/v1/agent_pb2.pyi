@@ -3,7 +3,7 @@
 isort:skip_file
 What gateway and agent say to each other.
 
-The link is a byte stream (a unix socket, or TCP where the host cannot share one). Each frame is its length as four
+The link is a byte stream (a unix socket, or TLS over TCP where the host cannot share one). Each frame is its length as four
 bytes, most significant first, then one message: ToAgent from the gateway, FromAgent from the agent; at most 2 MiB.
 The first frame each way is a hello. The agent closes a link whose hello is wrong. An agent serves several links at
 once (a gateway that restarts, two gateways); a call's events go to the link that attached to it last.
@@ -512,6 +512,7 @@ class AgentConfig(_message.Message):
     OWN_TOOLS_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     HOME_FIELD_NUMBER: _builtins.int
+    TLS_FILE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -519,7 +520,7 @@ class AgentConfig(_message.Message):
     fencing_token: _builtins.int
     """The fencing token at birth, 0 where there is no lease yet."""
     listen: _builtins.str
-    """Where it listens: unix:///path or tcp://host:port."""
+    """Where it listens: unix:///path, tcp://host:port, or tls://host:port with `tls_file`."""
     python: _builtins.str
     """The interpreter for kernels, with IPython."""
     workspace: _builtins.str
@@ -546,6 +547,8 @@ class AgentConfig(_message.Message):
     """
     home: _builtins.str
     """User code's home, which a snapshot has beside the workspace; empty: none."""
+    tls_file: _builtins.str
+    """A file with the certificate and the private key that it shows to whoever connects, as PEM. It removes the file."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -600,10 +603,11 @@ class AgentConfig(_message.Message):
         own_tools: _abc.Iterable[Global___OwnTool] | None = ...,
         user_id: _builtins.int = ...,
         home: _builtins.str = ...,
+        tls_file: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tool_groups", b"tool_groups", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

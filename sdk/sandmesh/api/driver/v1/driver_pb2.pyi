@@ -94,6 +94,7 @@ class Capabilities(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
+    AGENT_PORT_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
@@ -108,6 +109,8 @@ class Capabilities(_message.Message):
     """The strongest boundary between sandbox and host: "namespaces", "user-space kernel", "virtual machine"."""
     workspace_dir: _builtins.bool
     """A directory of the node can be a sandbox's workspace."""
+    agent_port: _builtins.bool
+    """Each sandbox needs one port of the node's range, for the link to its agent; the first of `ports` is that."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when stated, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -135,10 +138,11 @@ class Capabilities(_message.Message):
         devices: _abc.Iterable[_builtins.str] | None = ...,
         isolation: _builtins.str = ...,
         workspace_dir: _builtins.bool = ...,
+        agent_port: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "separate_user", b"separate_user", "snapshot", b"snapshot", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "separate_user", b"separate_user", "snapshot", b"snapshot", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -510,7 +514,9 @@ class RuntimeSandbox(_message.Message):
     state: Global___RuntimeState.ValueType
     """What the runtime knows."""
     endpoint: _builtins.str
-    """unix:///path or tcp://host:port, as the gateway can reach it."""
+    """unix:///path, tcp://host:port or tls://host:port?pin=HEX, as the gateway can reach it. The pin is the SHA-256 of the
+    agent's certificate.
+    """
     agent_token: _builtins.str
     """What the agent wants to see."""
     end_detail: _builtins.str

@@ -133,7 +133,7 @@ class DriverServiceServicer(object):
         A repeated request with the same sandbox_id and spec MUST return the same sandbox; with another spec it ends with
         ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
-        node), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        node; with the fact `taken_port` that leased port is somebody else's: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
         With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
         SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
         With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).

@@ -31,6 +31,19 @@ local function unload(id)
   redis.call('HSET', record(id), 'ports', '')
 end
 
+-- How many ports a sandbox takes on a node: those that were asked for, and its agent's where that needs one.
+local function ports_of(node, want)
+  return want.ports + (node.own_ports or 0)
+end
+
+-- A port that somebody else has is nobody's of the mesh until its time has passed.
+local function forget_clashes(node)
+  for _, port in ipairs(redis.call('ZRANGEBYSCORE', key('clashes', node.id), '-inf', text(now))) do
+    redis.call('ZREM', key('clashes', node.id), port)
+    redis.call('HDEL', key('ports', node.id), port)
+  end
+end
+
 local function take_ports(node, count, id)
   local taken = {}
   local size = node.last - node.first + 1
@@ -41,17 +54,19 @@ local function take_ports(node, count, id)
     if redis.call('HSETNX', key('ports', node.id), port, id) == 1 then taken[#taken + 1] = port end
   end
   -- The next lease goes on from here: a port that was just given back rests as long as can be.
-  if count > 0 then
+  if #taken > 0 then
     redis.call('HSET', key('port_cursor'), node.id, text(tonumber(taken[#taken]) - node.first + 1))
   end
   return table.concat(taken, ',')
 end
 
 local function has_room(node, want)
-  if redis.call('SCARD', key('node', node.id)) >= node.limit then return false end
-  if want.ports == 0 then return true end
+  if redis.call('SCARD', key('node', node.id)) >= node.limit then return false, 'node' end
+  local count = ports_of(node, want)
+  if count == 0 then return true end
+  forget_clashes(node)
   local size = node.last > 0 and node.last - node.first + 1 or 0
-  return size - redis.call('HLEN', key('ports', node.id)) >= want.ports
+  return size - redis.call('HLEN', key('ports', node.id)) >= count, 'ports'
 end
 
 -- A pool's sandbox counts against its taker's cap too; a want without a caller is a pool's own.
@@ -66,12 +81,14 @@ local function room_for(want, avoided)
     return nil, 'template'
   end
   if redis.call('SCARD', key('used')) >= want.limit then return nil, 'mesh' end
-  local best, least = nil, nil
+  local best, least, bound = nil, nil, 'node'
   for _, node in ipairs(want.nodes) do
     local count = redis.call('SCARD', key('node', node.id)) + (avoided and avoided[node.id] and 1000000 or 0)
-    if (not least or count < least) and has_room(node, want) then best, least = node, count end
+    local room, lacking = has_room(node, want)
+    if room and (not least or count < least) then best, least = node, count end
+    if not room and lacking == 'ports' then bound = 'ports' end
   end
-  return best, 'node'
+  return best, bound
 end
 
 local function has_pooled(want)

@@ -136,7 +136,7 @@ local function create(id, want, node)
     'token', '0', 'generation', args.generation, 'owner', args.owner, 'created_us', text(now), 'idle_us', '0',
     'installed', '1', 'intent', '', 'ended', '', 'attempt', '1', 'body', ARGV[2])
   become(id, 'PENDING', '')
-  redis.call('HSET', record(id), 'ports', take_ports(node, want.ports, id))
+  redis.call('HSET', record(id), 'ports', take_ports(node, ports_of(node, want), id))
   load(id, node.id, want.template)
   redis.call('ZADD', key('ids'), 0, id)
   redis.call('SADD', key('starting'), id)

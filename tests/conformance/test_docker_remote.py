@@ -1,0 +1,46 @@
+"""Agents that are reached over a network: on an engine of this machine that shares no files, and on one of another."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement
+from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from tests.conformance.engines import WRITABLE, direct, subject_of
+from tests.engine import ask
+from tests.remote_engine import RemoteEngine, remote_engine
+
+pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
+
+CORE = [one for one in REQUIREMENTS if not one.__module__.endswith(".limits")]
+"""What limits hold by is the same in every way."""
+
+
+@pytest.fixture(scope="module")
+def away(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[RemoteEngine]:
+    """Give an engine on another machine, with the image of the templates."""
+    folder = tmp_path_factory.mktemp("away")
+    with remote_engine(folder, engine, [default_state_directory(), default_runtime_directory()]) as started:
+        yield started
+
+
+def _writable(url: str) -> frozenset[str]:
+    groups = {"/sys/fs/cgroup"} if ask(url, "/info")["CgroupVersion"] == "1" else set[str]()
+    return (WRITABLE - {"/run/sandmesh/agent"}) | {"/run/sandmesh", "/opt/sandmesh/trusted"} | groups
+
+
+@pytest.mark.parametrize("requirement", CORE, ids=lambda requirement: requirement.__name__)
+async def test_conformance_on_networks(requirement: Requirement, paths: MeshPaths, engine: str) -> None:
+    settings = DockerSettings(paths=paths, url=engine, agent_link="network")
+    await requirement(subject_of(settings, direct(settings), _writable(engine)))
+
+
+@pytest.mark.parametrize("requirement", CORE, ids=lambda requirement: requirement.__name__)
+async def test_conformance_at_ports(requirement: Requirement, paths: MeshPaths, away: RemoteEngine) -> None:
+    settings = DockerSettings(
+        paths=paths, url=away.url, certificates=away.certificates, agent_link="port", publish_address=away.address
+    )
+    await requirement(subject_of(settings, direct(settings), _writable(away.inside), away.inside))
