@@ -10,13 +10,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.containers import group_bytes, processes_of
 from benchmarks.meshes import RunningMesh, pool_is_full, proportional_bytes
+from benchmarks.yardstick import empty_calls
 from sandmesh import BaseSandbox, BaseSandboxAsync, Output
 
 OUTPUT_BYTES = 256 * 1024 * 1024
-BUSY_SECONDS = 5.0
+TASKS = 16
+TURN_SECONDS = 1.0
+"""How long one of two that are measured in turns has the machine."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +85,17 @@ async def cold(mesh: RunningMesh) -> list[Figure]:
     made, released = await create_and_release(mesh, 20, nothing)
     return [
         Figure("cold create -> first Python result", made.measured, _aim(mesh, "30 ms; now 700 ms", "450 ms")),
+        Figure("  a bare fork into seven namespaces", await _bare_fork()),
         Figure("release returns", released.measured, "10 ms"),
     ]
+
+
+async def _bare_fork() -> str:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.forking", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    told, failed = await program.communicate()
+    return f"p50 {float(told) * 1e3:.2f} ms" if program.returncode == 0 else failed.decode().strip()
 
 
 async def warm(mesh: RunningMesh) -> list[Figure]:
@@ -97,14 +110,20 @@ async def warm(mesh: RunningMesh) -> list[Figure]:
 
 
 async def calls(mesh: RunningMesh) -> list[Figure]:
-    """Measure one caller's calls, one after another."""
-    async with box_of(mesh) as box:
-        for _ in range(50):
-            await box.run_ipython_cell("1+1")
-        cells = [await timed(box.run_ipython_cell("1+1")) for _ in range(500)]
+    """Measure one caller's calls, one after another, in turns with the machine's yardstick."""
+    async with box_of(mesh) as box, empty_calls() as empty:
+        cells: list[float] = []
+        nothing: list[float] = []
+        for _ in range(11):
+            cells += [await timed(box.run_ipython_cell("1+1")) for _ in range(50)]
+            nothing += [await timed(empty()) for _ in range(50)]
         commands = [await timed(box.run_shell_command("true")) for _ in range(100)]
+    cells, nothing = cells[50:], nothing[50:]  # the first are slower
+    times = statistics.median(cells) / statistics.median(nothing)
     return [
         Figure('run_ipython_cell("1+1")', spread(cells), _aim(mesh, "0.8 ms; now 2 ms", "1.5 ms")),
+        Figure("  an empty gRPC call, in turns with it", spread(nothing)),
+        Figure("  the one as a multiple of the other", f"{times:.2f}"),
         Figure('run_shell_command("true")', spread(commands)),
     ]
 
@@ -126,20 +145,35 @@ async def sync_calls(mesh: RunningMesh) -> list[Figure]:
 
 async def throughput(mesh: RunningMesh) -> list[Figure]:
     """Measure calls a second: 16 tasks, each with a sandbox of its own, one client process."""
-    count = 16
+    cells: list[float] = []
+    nothing: list[float] = []
     async with AsyncExitStack() as stack:
-        boxes = [await stack.enter_async_context(box_of(mesh)) for _ in range(count)]
-        await asyncio.gather(*(box.run_ipython_cell("1+1") for box in boxes))
-        started = time.perf_counter()
-        done = await asyncio.gather(*(_call_until(box, started + BUSY_SECONDS) for box in boxes))
-        rate = sum(done) / (time.perf_counter() - started)
-    return [Figure("calls a second: 16 tasks, 16 sandboxes, one client", f"{rate:,.0f}", "3,000")]
+        boxes = [await stack.enter_async_context(box_of(mesh)) for _ in range(TASKS)]
+        empty = await stack.enter_async_context(empty_calls())
+        await asyncio.gather(*(box.run_ipython_cell("1+1") for box in boxes), empty())
+        for _ in range(5):
+            cells.append(await _rate([partial(box.run_ipython_cell, "1+1") for box in boxes]))
+            nothing.append(await _rate([empty] * TASKS))
+    what = f"calls a second: {TASKS} tasks, {TASKS} sandboxes, one client"
+    of = statistics.median(cells) / statistics.median(nothing)
+    return [
+        Figure(what, f"{statistics.median(cells):,.0f}, at most {max(cells):,.0f}", "3,000"),
+        Figure(f"  empty gRPC calls of {TASKS} tasks, in turns", f"{statistics.median(nothing):,.0f}"),
+        Figure("  the one as a share of the other", f"{of:.2f}"),
+    ]
 
 
-async def _call_until(box: BaseSandboxAsync, end: float) -> int:
+async def _rate(calls: Sequence[Callable[[], Awaitable[object]]]) -> float:
+    """Give how many calls a second tasks do that each have one of these."""
+    started = time.perf_counter()
+    done = await asyncio.gather(*(_call_until(call, started + TURN_SECONDS) for call in calls))
+    return sum(done) / (time.perf_counter() - started)
+
+
+async def _call_until(call: Callable[[], Awaitable[object]], end: float) -> int:
     done = 0
     while time.perf_counter() < end:
-        await box.run_ipython_cell("1+1")
+        await call()
         done += 1
     return done
 
