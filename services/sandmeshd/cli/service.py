@@ -19,7 +19,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import open_allocator
 from sandmeshd.broker import BrokerSettings, open_broker
-from sandmeshd.cli import mcp
+from sandmeshd.cli import agent, mcp
 from sandmeshd.cli.endings import finish
 from sandmeshd.cli.environment import read_settings
 from sandmeshd.cli.grouping import grouped
@@ -151,6 +151,7 @@ def gateway(
     )
 
 
+app.add_typer(agent.commands)
 app.add_typer(mcp.service_commands)
 
 
