@@ -27,6 +27,7 @@ from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, defaul
 from sandmeshd.runtime.registrations import driver_service
 from sandmeshd.runtime.serving import open_server
 from tests.engine import slow_parts
+from tests.remote_engine import RemoteEngine, remote_engine
 
 collect_ignore_glob = slow_parts()
 
@@ -98,6 +99,14 @@ def shared() -> Iterator[str]:
     made.chmod(0o755)
     yield str(made)
     remove_tree(made)
+
+
+@pytest.fixture(scope="session")
+def away(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteEngine]:
+    """Give an engine on another machine, with the image of the templates."""
+    folder = tmp_path_factory.mktemp("away")
+    with remote_engine(folder, engine, [default_state_directory(), default_runtime_directory()]) as started:
+        yield started
 
 
 @pytest.fixture

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 import pytest
 
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement
 from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, subject_of
 from tests.engine import ask
-from tests.remote_engine import RemoteEngine, remote_engine
+from tests.remote_engine import RemoteEngine
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
 CORE = [one for one in REQUIREMENTS if not one.__module__.endswith(".limits")]
 """What limits hold by is the same in every way."""
 
+LINKED = ("calls", "files", "snapshots", "watching")
+"""What is no other on a network than at a port: the same link carries it."""
 
-@pytest.fixture(scope="module")
-def away(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[RemoteEngine]:
-    """Give an engine on another machine, with the image of the templates."""
-    folder = tmp_path_factory.mktemp("away")
-    with remote_engine(folder, engine, [default_state_directory(), default_runtime_directory()]) as started:
-        yield started
+WALLS = [one for one in CORE if not one.__module__.endswith(LINKED)]
 
 
 def _writable(url: str) -> frozenset[str]:
@@ -32,7 +27,7 @@ def _writable(url: str) -> frozenset[str]:
     return (WRITABLE - {"/run/sandmesh/agent"}) | {"/run/sandmesh", "/opt/sandmesh/trusted"} | groups
 
 
-@pytest.mark.parametrize("requirement", CORE, ids=lambda requirement: requirement.__name__)
+@pytest.mark.parametrize("requirement", WALLS, ids=lambda requirement: requirement.__name__)
 async def test_conformance_on_networks(requirement: Requirement, paths: MeshPaths, engine: str) -> None:
     settings = DockerSettings(paths=paths, url=engine, agent_link="network")
     await requirement(subject_of(settings, direct(settings), _writable(engine)))

@@ -128,7 +128,7 @@ async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamW
     try:
         address.check(writer)
     except ConnectionError:
-        writer.close()
+        writer.transport.abort()
         raise
     return reader, writer
 

@@ -31,6 +31,8 @@ class Runtime:
     """Raised by the next creates, one each."""
     snapshots: dict[str, pb.RuntimeSnapshot] = field(default_factory=dict[str, pb.RuntimeSnapshot])
     takes_snapshots: bool = True
+    agent_port: bool = False
+    """Whether each sandbox needs a port of the node's range."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Creates wait for it."""
     entered: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,7 +97,7 @@ class ProcessDriver:
             name="process",
             node_id=self.runtime.node_id,
             templates=templates,
-            capabilities=pb.Capabilities(snapshot=self.runtime.takes_snapshots),
+            capabilities=pb.Capabilities(snapshot=self.runtime.takes_snapshots, agent_port=self.runtime.agent_port),
             port_range=pb.PortRange(first=first, last=last),
         )
 

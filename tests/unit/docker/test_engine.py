@@ -121,7 +121,7 @@ async def test_events_that_broke_off_are_asked_for_again_and_of_a_start_its_star
             request.transport.abort()
         else:
             for name in ("sb_starting", "sb_running"):
-                event = {"Action": "die", "Actor": {"Attributes": {SANDBOX: name}}}
+                event = {"Action": "die", "Actor": {"ID": name, "Attributes": {SANDBOX: name}}}
                 await told.write(json.dumps(event).encode() + b"\n")
         return told
 

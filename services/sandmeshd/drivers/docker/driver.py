@@ -135,12 +135,13 @@ class DockerDriver:
         return replace(plan, container=over_network(plan.container, self._link, plan.name, plan.port))
 
     async def _made(self, plan: Plan, workspace: WorkspaceDir | None) -> pb.RuntimeSandbox:
-        await self._remove(plan.folder)
-        try:
-            return await self._start(plan, workspace)
-        except BaseException:
-            await to_the_end(self._undo(plan.folder))
-            raise
+        with self._follower.end_of(plan.folder.sandbox_id) as ended:
+            await self._remove(plan.folder)
+            try:
+                return await self._start(plan, workspace, ended)
+            except BaseException:
+                await to_the_end(self._undo(plan.folder))
+                raise
 
     async def _check_prepared(self, template: Template) -> None:
         check_settings(template, self._kind.name)
@@ -149,8 +150,8 @@ class DockerDriver:
             message = f"template {template.name} is not prepared: {fix}"
             raise WrongState(message, {"state": "not prepared", "template": template.name, "fix": fix})
 
-    async def _start(self, plan: Plan, workspace: WorkspaceDir | None) -> pb.RuntimeSandbox:
-        held = await self._starter.start(plan)
+    async def _start(self, plan: Plan, workspace: WorkspaceDir | None, ended: asyncio.Event) -> pb.RuntimeSandbox:
+        held = await self._starter.start(plan, ended)
         if held is not None:
             self._held[plan.folder.sandbox_id] = held
         if workspace is not None:
@@ -162,9 +163,16 @@ class DockerDriver:
         return plan.record.sandbox
 
     async def _undo(self, folder: Folder) -> None:
-        begun = await self._engine.look(self._name(folder)) if self._kind.helpers else None
+        begun = await self._engine.look(self._name(folder))
+        if begun is not None:
+            # Its end is no news: whoever asked for it may be at the next attempt by then.
+            self._follower.ignore(str(begun["Id"]))
         await self._remove(folder)
-        left = 0 if begun is None else await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
+        left = (
+            0
+            if begun is None or not self._kind.helpers
+            else await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
+        )
         if left:
             log.warning("the runtime left processes of a sandbox that could not be started; they are ended", count=left)
 
@@ -203,6 +211,8 @@ class DockerDriver:
     async def _look(self, folder: Folder) -> pb.RuntimeSandbox | None:
         container = await self._engine.look(self._name(folder))
         state = None if container is None else state_of(container["State"])
+        if state is None and self._follower.is_starting(folder.sandbox_id):
+            state = pb.RUNTIME_STATE_STARTING, ""
         return seen(folder, self._settings.paths.mesh_id, state)
 
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:

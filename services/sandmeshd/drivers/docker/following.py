@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Generator, Sequence, Set
+from collections.abc import Generator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +37,7 @@ class Follower(Watched):
         self._labels = labels
         self._folders = folders
         self._ends: dict[str, asyncio.Event] = {}
+        self._ignored: set[str] = set()
         self._untidy = asyncio.Event()
         self._untidy.set()
 
@@ -44,6 +45,14 @@ class Follower(Watched):
     def starting(self) -> int:
         """How many wait for their container to start."""
         return len(self._ends)
+
+    def is_starting(self, sandbox_id: str) -> bool:
+        """Say whether a sandbox is being started here."""
+        return sandbox_id in self._ends
+
+    def ignore(self, container_id: str) -> None:
+        """Tell nobody what happens to a container, which is to be removed."""
+        self._ignored.add(container_id)
 
     @contextmanager
     def end_of(self, sandbox_id: str) -> Generator[asyncio.Event]:
@@ -75,16 +84,19 @@ class Follower(Watched):
         reading = asyncio.create_task(events.run(filters=wanted, since=f"{since:.6f}"))
         try:
             while (event := await heard.get()) is not None:
-                self._note(event["Action"], event["Actor"]["Attributes"].get(SANDBOX, ""))
+                self._note(event["Action"], event["Actor"])
             await reading
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
-    def _note(self, action: str, sandbox_id: str) -> None:
+    def _note(self, action: str, container: Mapping[str, Any]) -> None:
+        ignored = container["ID"] in self._ignored
         if action == "destroy":
             self._untidy.set()
-        self._tell(sandbox_id, ended=action == "die")
+            self._ignored.discard(container["ID"])
+        if not ignored:
+            self._tell(container["Attributes"].get(SANDBOX, ""), ended=action == "die")
 
     def _tell(self, sandbox_id: str, *, ended: bool) -> None:
         # Of what is being started here its starter tells: without its container it would be taken for ended.

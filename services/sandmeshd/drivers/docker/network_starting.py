@@ -22,7 +22,7 @@ CLASHES = ("port is already allocated", "address already in use")
 class NetworkStarter(Starter):
     """Starts sandboxes at an engine that sees no files of this machine."""
 
-    async def start(self, plan: Plan) -> int | None:
+    async def start(self, plan: Plan, ended: asyncio.Event) -> int | None:
         """Start a sandbox and return when its agent answers where its record says from then on.
 
         Raises:
@@ -33,10 +33,9 @@ class NetworkStarter(Starter):
         identity = new_identity()
         plan.folder.root.mkdir(mode=0o700)
         plan.record.write(plan.folder)
-        with self._follower.end_of(plan.folder.sandbox_id) as ended:
-            await self._begin(plan, identity)
-            plan.record.sandbox.endpoint = await self._endpoint(plan, identity)
-            await self._answers(plan, ended)
+        await self._begin(plan, identity)
+        plan.record.sandbox.endpoint = await self._endpoint(plan, identity)
+        await self._answers(plan, ended)
         return None
 
     async def _begin(self, plan: Plan, identity: Identity) -> None:

@@ -52,8 +52,8 @@ class Starter:
         self._engine = engine
         self._follower = follower
 
-    async def start(self, plan: Plan) -> int | None:
-        """Start a sandbox and return when its agent listens.
+    async def start(self, plan: Plan, ended: asyncio.Event) -> int | None:
+        """Start a sandbox and return when its agent listens; `ended` is set when its container ends meanwhile.
 
         What it gives is the descriptor that ends the sandbox when it closes; None where it outlives the driver. When
         it fails the caller removes what was begun.
@@ -66,9 +66,8 @@ class Starter:
         self._make_folder(plan)
         held = _hold(plan.folder.sockets / LIFE) if self._settings.ends_with_driver else None
         try:
-            with self._follower.end_of(plan.folder.sandbox_id) as ended:
-                await self._run(plan)
-                await self._ready(plan, ended)
+            await self._run(plan)
+            await self._ready(plan, ended)
         except BaseException:
             if held is not None:
                 os.close(held)

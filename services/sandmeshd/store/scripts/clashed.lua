@@ -11,7 +11,7 @@ if taken ~= '' then kept[1] = taken end
 for port in string.gmatch(found[4], '%d+') do
   if port ~= args.port then kept[#kept + 1] = port end
 end
-redis.call('HSET', record(args.id), 'ports', table.concat(kept, ','))
+redis.call('HSET', record(args.id), 'ports', table.concat(kept, ','), 'ended', '')
 if taken == '' then return {0} end
 event(args.id, 'retried', 'port ' .. args.port .. ' is not free')
 return {1, whole(args.id)}
