@@ -104,7 +104,7 @@ def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
         return
     with ExitStack() as stack:
         data = stack.enter_context(_data_root(folder / "data"))
-        bridge = stack.enter_context(_bridge())
+        bridge = stack.enter_context(own_bridge())
         daemon = stack.enter_context(_daemon(folder, data, bridge))
         asyncio.run(_build(daemon.url))
         yield daemon.url, daemon
@@ -125,7 +125,8 @@ def _data_root(otherwise: Path) -> Generator[Path]:
 
 
 @contextmanager
-def _bridge() -> Generator[str]:
+def own_bridge() -> Generator[str]:
+    """Make a bridge for an engine; give its name."""
     # An engine without a bridge of its own takes, or deletes, that of the machine's engine.
     name, third = f"smt{secrets.token_hex(4)}", secrets.randbelow(250) + 1
     run("ip", "link", "add", name, "type", "bridge")

@@ -6,7 +6,7 @@ It has the address `address`, sees no file of the mesh's, and publishes ports on
 from __future__ import annotations
 
 import secrets
-import ssl
+import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -17,7 +17,7 @@ from typing import Any
 
 import trustme
 
-from tests.engine import Daemon, end_daemon, run
+from tests.engine import Daemon, end_daemon, own_bridge, run
 
 PORT = 2376
 CLIENT = "/usr/bin/docker"
@@ -76,6 +76,19 @@ def remote_engine(folder: Path, source: str, hidden: Sequence[Path]) -> Generato
 
 
 @contextmanager
+def blind_engine(folder: Path, hidden: Sequence[Path]) -> Generator[str]:
+    """Run an engine of this machine's network that does not see some of its files; give where it is asked."""
+    with ExitStack() as stack:
+        bridge = stack.enter_context(own_bridge())
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            url = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+        daemon = Daemon(folder, [*_blind(hidden), *_places(folder), "--bridge", bridge, "--host", url])
+        stack.callback(end_daemon, daemon, folder)
+        daemon.start()
+        yield url
+
+
+@contextmanager
 def _machine() -> Generator[tuple[str, str]]:
     """Make a network namespace with a link to this one; give its name, and its address on the link."""
     name, third = f"smt{secrets.token_hex(4)}", secrets.randbelow(250) + 1
@@ -94,17 +107,24 @@ def _machine() -> Generator[tuple[str, str]]:
 
 
 def _daemon(folder: Path, namespace: str, address: str, hidden: Sequence[Path]) -> Daemon:
+    tls = {"tlscacert": "ca", "tlscert": "server-cert", "tlskey": "server-key"}
+    shown = [part for name, file in tls.items() for part in (f"--{name}", str(folder / "certificates" / f"{file}.pem"))]
+    entered = ["nsenter", f"--net=/run/netns/{namespace}", *_blind(hidden)]
+    listening = ["--bip=10.215.0.1/16", "--host", f"tcp://{address}:{PORT}", "--tlsverify", *shown]
+    return Daemon(folder, [*entered, *_places(folder), *listening])
+
+
+def _blind(hidden: Sequence[Path]) -> list[str]:
+    apart = ["unshare", "--mount", "--propagation", "private"]
+    return [*apart, "sh", "-ec", HIDE, "sh", *map(str, hidden), "--"]
+
+
+def _places(folder: Path) -> list[str]:
     (folder / "daemon.json").write_text("{}")
     files = {"data-root": "data", "exec-root": "exec", "pidfile": "pid", "config-file": "daemon.json"}
     places = [part for name, value in files.items() for part in (f"--{name}", str(folder / value))]
-    tls = {"tlscacert": "ca", "tlscert": "server-cert", "tlskey": "server-key"}
-    shown = [part for name, file in tls.items() for part in (f"--{name}", str(folder / "certificates" / f"{file}.pem"))]
     # Its rules would need a machine's own tables; a published port is then served by the engine's proxy alone.
-    network = ["--iptables=false", "--ip-forward=false", "--ip-masq=false", "--bip=10.215.0.1/16"]
-    entered = ["nsenter", f"--net=/run/netns/{namespace}", "unshare", "--mount", "--propagation", "private"]
-    apart = [*entered, "sh", "-ec", HIDE, "sh", *map(str, hidden), "--"]
-    listening = ["--host", f"tcp://{address}:{PORT}", "--tlsverify", *shown]
-    return Daemon(folder, [*apart, "dockerd", *places, *network, *listening])
+    return ["dockerd", *places, "--iptables=false", "--ip-forward=false", "--ip-masq=false"]
 
 
 def _certify(folder: Path, address: str) -> None:
@@ -114,7 +134,6 @@ def _certify(folder: Path, address: str) -> None:
         made = authority.issue_cert(name)
         made.cert_chain_pems[0].write_to_path(folder / f"{prefix}cert.pem")
         made.private_key_pem.write_to_path(folder / f"{prefix}key.pem")
-    ssl.create_default_context(cafile=folder / "ca.pem")
 
 
 def _load(source: str, target: str) -> None:

@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -15,18 +16,19 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, SandboxStartFailed
+from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, SandboxLost, SandboxStartFailed
 from sandmeshd.drivers.agent_link import open_link
 from sandmeshd.drivers.conformance.inside import evaluate
+from sandmeshd.drivers.conformance.inside import run as run_inside
 from sandmeshd.drivers.docker.app import open_driver
 from sandmeshd.drivers.docker.links import Way
 from sandmeshd.drivers.docker.posture import MESH, OWNER, container_name
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweeping import remove
-from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from tests.engine import ask, run
-from tests.remote_engine import RemoteEngine
+from tests.remote_engine import RemoteEngine, blind_engine
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(300)]
 FIRST = 20000
@@ -121,6 +123,24 @@ async def test_a_link_outlives_the_routes_that_were_looked_up_for_it(paths: Mesh
         await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_port"))
 
 
+async def test_an_agent_at_a_port_answers_nobody_without_its_token_and_nobody_else_answers_for_it(
+    paths: MeshPaths, away: RemoteEngine
+) -> None:
+    async with asyncio.timeout(120), open_driver(_settings(paths, away)) as driver:
+        made = (await driver.create_sandbox(_wanted(paths))).sandbox
+        told = json.dumps(ask(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json"))
+        assert made.agent_token not in told
+        for change in ({"agent_token": "another"}, {"endpoint": made.endpoint.replace("pin=", "pin=0")}):
+            other = pb.RuntimeSandbox(**{"sandbox_id": "sb_port", "endpoint": made.endpoint, **change})  # type: ignore[arg-type]  # by name
+            with pytest.raises(SandboxLost):
+                async with open_link(other):
+                    pass
+        seen = await run_inside(made, "cat /run/sandmesh/agent/*; env; ls /run/sandmesh")
+        assert made.agent_token not in seen.stdout
+        assert "PRIVATE KEY" not in seen.stdout
+        await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_port"))
+
+
 async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away: RemoteEngine) -> None:
     async with asyncio.timeout(120), open_driver(_settings(paths, away)) as driver:
         with away.occupied(FIRST), pytest.raises(SandboxStartFailed, match="somebody else's") as caught:
@@ -187,3 +207,15 @@ async def test_a_driver_is_blind_to_what_another_machines_made_and_adopts_its_ow
             await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_port"))
     url = engine if way == "network" else away.inside
     assert not [one for one in ask(url, "/networks") if OWNER in (one["Labels"] or {})]
+
+
+async def test_an_engine_of_this_machine_that_sees_other_files_is_reached_by_networks(
+    paths: MeshPaths, tmp_path: Path
+) -> None:
+    with blind_engine(tmp_path, [default_state_directory(), default_runtime_directory()]) as url:
+        async with open_driver(DockerSettings(paths=paths, url=url)) as driver:
+            info = await driver.get_info(pb.GetInfoRequest())
+        assert info.runtime_version.endswith(", agents on networks of their own")
+        with pytest.raises(RuntimeUnavailable, match="does not see"):
+            async with open_driver(DockerSettings(paths=paths, url=url, agent_link="socket")):
+                pass

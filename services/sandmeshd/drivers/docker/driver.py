@@ -78,7 +78,7 @@ class DockerDriver:
         return pb.GetInfoResponse(
             name=self._kind.name,
             node_id=self._settings.node_id,
-            runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')})",
+            runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')}), agents {self._link}",
             capabilities=capabilities(self._kind, self._able, self._link),
             templates=await self._images.describe(),
             port_range=pb.PortRange(first=self._link.first, last=self._link.last) if self._link.first else None,

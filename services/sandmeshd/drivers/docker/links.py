@@ -40,6 +40,12 @@ class Link:
         """Whether the engine sees no files of this machine."""
         return self.way != "socket"
 
+    def __str__(self) -> str:
+        """Say it for a person."""
+        if self.way == "port":
+            return f"at ports {self.first} to {self.last} of {self.address}"
+        return "on networks of their own" if self.way == "network" else "by sockets"
+
 
 def check_address(value: str) -> str:
     """Give an address that ports may be published on as it is written; empty is none.
