@@ -22,11 +22,12 @@ from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.inside import run as run_inside
 from sandmeshd.drivers.docker.app import open_driver
 from sandmeshd.drivers.docker.links import Way
-from sandmeshd.drivers.docker.posture import MESH, OWNER, container_name
+from sandmeshd.drivers.docker.posture import MESH, container_name
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweeping import remove
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
+from tests.conformance.engines import leftovers
 from tests.engine import ask, run
 from tests.remote_engine import RemoteEngine, blind_engine
 
@@ -163,6 +164,7 @@ async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away
         ({"publish_address": "", "agent_link": "port"}, InvalidArgument, "SANDMESH_DOCKER_PUBLISH_ADDRESS"),
         ({"agent_link": "socket"}, RuntimeUnavailable, "does not see"),
         ({"driver": "gvisor"}, RuntimeUnavailable, "does not see"),
+        ({"driver": "gvisor", "agent_link": "port"}, RuntimeUnavailable, "by sockets alone"),
         ({"readonly_mounts": {"/usr": "/mnt/usr"}}, InvalidArgument, "SANDMESH_READONLY_MOUNTS"),
     ],
 )
@@ -205,8 +207,7 @@ async def test_a_driver_is_blind_to_what_another_machines_made_and_adopts_its_ow
             assert (found.endpoint, found.agent_token) == (made.endpoint, made.agent_token)
             assert await evaluate(found, "print(6 * 7)") == 42
             await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_port"))
-    url = engine if way == "network" else away.inside
-    assert not [one for one in ask(url, "/networks") if OWNER in (one["Labels"] or {})]
+    assert not leftovers(engine if way == "network" else away.inside, paths)
 
 
 async def test_an_engine_of_this_machine_that_sees_other_files_is_reached_by_networks(

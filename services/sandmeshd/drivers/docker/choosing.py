@@ -8,7 +8,7 @@ import secrets
 import socket
 from pathlib import Path
 
-from sandmesh.errors import InvalidArgument
+from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.drivers.docker.engine import Engine
 from sandmeshd.drivers.docker.links import Link, Way, refuse_files
 from sandmeshd.drivers.docker.posture import of_node
@@ -16,6 +16,7 @@ from sandmeshd.drivers.docker.reaching import sees_files, unseen
 from sandmeshd.drivers.docker.settings import DockerSettings
 
 OWNER_FILE = "driver-id"
+PROBE = "sandmesh-probe-"
 
 
 async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
@@ -30,7 +31,9 @@ async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
         return Link()
     if settings.kind.runtime:
         # It knows no routing rules, and its sandboxes are given no network of the engine's.
-        raise unseen(settings, "")
+        fix = "unset SANDMESH_DOCKER_AGENT_LINK, and run the driver where the engine sees its files"
+        message = f"the {settings.driver} driver reaches agents by sockets alone: {fix}"
+        raise RuntimeUnavailable(message, {"fix": fix})
     first, last = settings.agent_ports
     owner = await asyncio.to_thread(_owner, settings.paths.state_root)
     link = Link(way, owner, settings.publish_address, first, last)
@@ -53,6 +56,8 @@ async def _way(engine: Engine, settings: DockerSettings) -> Way:
 async def _found(engine: Engine, settings: DockerSettings) -> Way:
     if await sees_files(engine, settings):
         return "socket"
+    if settings.kind.runtime:
+        raise unseen(settings, "")
     if settings.agent_link == "auto" and await _is_here(engine, settings):
         return "network"
     if settings.agent_link == "auto" and settings.publish_address:
@@ -63,7 +68,11 @@ async def _found(engine: Engine, settings: DockerSettings) -> Way:
 async def _is_here(engine: Engine, settings: DockerSettings) -> bool:
     """Say whether an engine's networks are this machine's: one that it makes is there, under a name nobody else has."""
     labels = dict(label.split("=", 1) for label in of_node(settings))
-    name = f"sandmesh-probe-{secrets.token_hex(8)}"
+    # What a driver that was killed here has left.
+    for left in await engine.unused_networks(*of_node(settings)):
+        if left.startswith(PROBE):
+            await engine.remove_network(left)
+    name = f"{PROBE}{secrets.token_hex(8)}"
     made = await engine.make_network({"Name": name, "Internal": True, "Labels": labels})
     try:
         return f"br-{made[:12]}" in [interface for _, interface in socket.if_nameindex()]
