@@ -29,7 +29,8 @@ On gvisor memory is no limit of a command: where a control group has no more of 
 the sandbox. The docker driver takes the engine's default runtime, of which only runc is tested.
 """
 
-ENGINE: Mapping[str, object] = {**{flag: 1 for flags in FLAGS.values() for flag in flags}, "CgroupVersion": "1 or 2"}
+EITHER = "1 or 2"
+ENGINE: Mapping[str, object] = {**{flag: 1 for flags in FLAGS.values() for flag in flags}, "CgroupVersion": EITHER}
 DRIVERS: Mapping[str, pb.Capabilities] = {
     "bubblewrap, control groups": bubblewrap.capabilities(dict.fromkeys(("memory", "cpu", "pids"), "control groups")),
     "bubblewrap without them": bubblewrap.capabilities({}),

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from . import leaks, needs
-from .engine import Daemon, own_engine
+from .engine import Daemon, left_on, own_engine
 from .kernel_log import KernelLog
 from .parts import PartsTable
 from .s3 import s3_server
@@ -44,10 +44,16 @@ def s3() -> Generator[str]:
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Daemon | None]]:
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[tuple[str, Daemon | None]]:
     """Give the URL of an engine that has the image of the templates, and its process where that is the tests' own."""
-    with own_engine(tmp_path_factory.mktemp("engine")) as own:
-        yield own
+    with own_engine(tmp_path_factory.mktemp("engine")) as (url, daemon):
+        yield url, daemon
+        left = [] if daemon is None else left_on(url)
+    if left:
+        pytest.fail("the run left this on its engine:\n" + "\n".join(left), pytrace=False)
+    request.config.get_terminal_writer().line("the engine has no container, volume, network or published port left")
 
 
 @pytest.fixture(scope="session")

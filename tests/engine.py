@@ -1,8 +1,9 @@
 """A docker engine of the tests' own: its data, socket and bridge are nobody else's, and it ends with them.
 
 The images that were built stay in the cache of this user's state directory, so that the next run builds what changed.
-Two runs at once do not share them: the second has its own, for the time of its run. With SANDMESH_TEST_DOCKER_URL an
-engine that runs already is used as it is.
+Two runs at once do not share them: the second has its own, for the time of its run. So has each run with
+SANDMESH_TEST_DOCKER=short: what an earlier one left cannot fail it. With SANDMESH_TEST_DOCKER_URL an engine that runs
+already is used as it is.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.docker.building import ImageBuilder, Step
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 START_SECONDS, END_SECONDS = 90.0, 30.0
+ATTEMPTS = 3
+OWN_NETWORKS = {"bridge", "host", "none"}
+"""What every engine has."""
 RUNSC = {"path": "/usr/bin/runsc", "runtimeArgs": ["--network=none", "--host-uds=create", "--host-fifo=open"]}
 
 
@@ -44,6 +49,11 @@ class _Connection(http.client.HTTPConnection):
 def slow_parts() -> list[str]:
     """Give what to leave out of a folder of tests: an engine and its images take minutes, and are asked for."""
     return [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
+
+
+def in_full() -> bool:
+    """Say whether such tests are to be run in full; with SANDMESH_TEST_DOCKER=short what two show is shown once."""
+    return os.environ.get("SANDMESH_TEST_DOCKER") != "short"
 
 
 def ask(url: str, path: str, method: str = "GET") -> Any:
@@ -99,19 +109,23 @@ def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
     """Run an engine with its socket in a folder, the image of the templates in it; give its URL, and its process."""
     stated = os.environ.get("SANDMESH_TEST_DOCKER_URL")
     if stated is not None:
-        asyncio.run(_build(stated))
+        build_image(stated, "base")
         yield stated, None
         return
     with ExitStack() as stack:
         data = stack.enter_context(_data_root(folder / "data"))
         bridge = stack.enter_context(own_bridge())
         daemon = stack.enter_context(_daemon(folder, data, bridge))
-        asyncio.run(_build(daemon.url))
+        build_image(daemon.url, "base")
         yield daemon.url, daemon
 
 
 @contextmanager
 def _data_root(otherwise: Path) -> Generator[Path]:
+    if not in_full():
+        yield otherwise
+        shutil.rmtree(otherwise, ignore_errors=True)
+        return
     kept = default_state_directory() / "cache" / "test-engine"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_name("test-engine.lock").open("w") as lock:
@@ -191,8 +205,32 @@ def _mounts(folder: Path) -> list[str]:
     return sorted((place for place in places if place.startswith(f"{folder}/")), reverse=True)
 
 
-async def _build(url: str) -> None:
+def build_image(url: str, image: str) -> None:
+    """Build an image on an engine; what is there already is not built again.
+
+    Raises:
+        TemplateBuildFailed: It failed as often as is tried: the packages in it come from servers that may falter.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            asyncio.run(_build(url, image))
+        except TemplateBuildFailed:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            return
+
+
+async def _build(url: str, image: str) -> None:
     paths = MeshPaths("suite-images", default_state_directory(), default_runtime_directory())
     builder = ImageBuilder(DockerSettings(paths=paths, url=url))
     steps: list[Step] = [step async for step in builder.bootstrap()]
-    steps += [step async for step in builder.build("base")]
+    steps += [step async for step in builder.build(image)]
+
+
+def left_on(url: str) -> list[str]:
+    """Name what an engine has beside images: containers with the ports that they publish, volumes, networks."""
+    containers = [f"container {one['Names']} {one['Ports']}" for one in ask(url, "/containers/json?all=1")]
+    volumes = [f"volume {one['Name']}" for one in ask(url, "/volumes")["Volumes"] or ()]
+    networks = [f"network {one['Name']}" for one in ask(url, "/networks") if one["Name"] not in OWN_NETWORKS]
+    return [*containers, *volumes, *networks]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
@@ -18,10 +17,8 @@ from urllib.parse import quote
 
 import pytest
 
-from sandmeshd.drivers.docker.building import MESH, ImageBuilder
-from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.runtime.paths import MeshPaths
-from tests.engine import ask
+from sandmeshd.drivers.docker.building import MESH
+from tests.engine import ask, build_image
 
 pytestmark = [pytest.mark.needs("root", "docker", "docker-compose"), pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,12 +49,6 @@ def _free_port() -> int:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
         return port
-
-
-async def _build(engine: str, folder: Path) -> None:
-    builder = ImageBuilder(DockerSettings(paths=MeshPaths("compose", folder, folder), url=engine))
-    async for _ in builder.build(MESH):
-        pass
 
 
 def _secrets(folder: Path) -> dict[str, str]:
@@ -110,7 +101,7 @@ def _gone(engine: str, deployment: Deployment) -> None:
 
 
 def test_the_demo_is_done_by_services_in_containers_of_their_own(engine: str, tmp_path: Path) -> None:
-    asyncio.run(_build(engine, tmp_path))
+    build_image(engine, MESH)
     # An agent's socket is below it, whose path is short.
     runtime = Path(f"/run/smt-{secrets.token_hex(4)}")
     try:

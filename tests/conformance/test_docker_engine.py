@@ -7,6 +7,7 @@ import json
 from urllib.parse import quote
 
 import pytest
+from scripts.capabilities_page import DRIVERS, EITHER
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -14,10 +15,12 @@ from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.conformance.ending import watched
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.docker.app import open_driver
+from sandmeshd.drivers.docker.kinds import KindName
 from sandmeshd.drivers.docker.posture import MESH, container_name
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
+from tests.conformance.engines import direct
 from tests.engine import Daemon, ask
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
@@ -107,3 +110,14 @@ async def test_the_volume_of_a_container_that_an_operator_removed_goes_too(paths
         while _volumes(engine, paths):  # noqa: ASYNC110 - what removes it runs by itself, and tells nobody
             await asyncio.sleep(0.05)
         await _delete(driver, "sb_removed")
+
+
+@pytest.mark.parametrize("kind", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
+async def test_the_page_of_capabilities_is_what_an_engine_answers(
+    paths: MeshPaths, engine: str, kind: KindName
+) -> None:
+    async with direct(DockerSettings(paths=paths, url=engine, driver=kind))() as driver:
+        told = (await driver.get_info(pb.GetInfoRequest())).capabilities
+    for name, how in list(told.limits.items()):
+        told.limits[name] = how.replace(f"cgroup v{ask(engine, '/info')['CgroupVersion']}", f"cgroup v{EITHER}")
+    assert told == DRIVERS[kind]

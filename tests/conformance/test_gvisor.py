@@ -17,11 +17,12 @@ from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.gvisor.app import open_driver
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, remote, subject_of
+from tests.engine import in_full
 
 pytestmark = [pytest.mark.needs("root", "docker", "runsc"), pytest.mark.timeout(600)]
 
 
-@pytest.fixture(params=[direct, remote], ids=["direct", "grpc"])
+@pytest.fixture(params=[direct, remote] if in_full() else [direct])
 def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str, shared: str) -> Subject:
     """Give the driver on a mesh of its own."""
     settings = DockerSettings(paths=paths, url=engine, driver="gvisor", workspace_roots=(shared,))

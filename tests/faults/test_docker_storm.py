@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from tests.engine import Daemon
+from tests.engine import Daemon, in_full
 from tests.faults.campaign import LEAST_PART, Plan, run_round
 from tests.faults.containers import Docker
 from tests.faults.world import Shape
@@ -21,7 +21,7 @@ COURSE = (
 SEEDS = {"external": 1, "embedded": 2}
 
 
-@pytest.mark.parametrize("store", ["external", "embedded"])
+@pytest.mark.parametrize("store", ["external", "embedded"] if in_full() else ["embedded"])
 async def test_kills_at_random_leave_nothing_on_the_engine(
     tmp_path: Path, served: tuple[str, Daemon | None], store: Literal["external", "embedded"]
 ) -> None:

@@ -150,7 +150,7 @@ async def a_fork_bomb_stays_in_its_sandbox(subject: Subject) -> None:
 
 async def busy_code_gets_no_more_than_its_share_of_a_processor(subject: Subject) -> None:
     """By the node's count of processor time, where the driver reports `cpu`."""
-    async with subject.open() as driver, _limited(subject, driver, cpu=100) as sandbox:
+    async with subject.open() as driver, _limited(subject, driver, cpu=250) as sandbox:
         if sandbox is None:
             return
         used, begun = _processor_seconds(subject, sandbox.sandbox_id), time.monotonic()
@@ -158,7 +158,7 @@ async def busy_code_gets_no_more_than_its_share_of_a_processor(subject: Subject)
         lasted = time.monotonic() - begun
         share = (_processor_seconds(subject, sandbox.sandbox_id) - used) / lasted
         expect(lasted >= 2, f"it was busy for {lasted:.1f} s only")
-        expect(share < 0.25, f"it had {share:.2f} of a processor, not 0.1")
+        expect(share < 0.5, f"it had {share:.2f} of a processor, not 0.25")
 
 
 def _processor_seconds(subject: Subject, sandbox_id: str) -> float:
