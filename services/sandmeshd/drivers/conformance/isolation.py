@@ -80,6 +80,9 @@ print(json.dumps({
 }))
 """
 
+NEIGHBOURS = "of-the-one-beside"
+"""The name of a file, which no program comes upon by itself."""
+
 WRITES = """
 import json, os
 def refused(path):
@@ -202,10 +205,11 @@ async def neighbours_do_not_see_one_another(subject: Subject) -> None:
     connects = 'import socket; s = socket.socket(socket.AF_UNIX); s.connect(chr(0) + "suite")'
     looks = "for place in /workspace /tmp /dev/shm; do cd $place; ls; done"
     async with subject.open() as driver, subject.sandbox(driver) as one, subject.sandbox(driver) as two:
-        await run(one, f"echo a | tee /workspace/a /tmp/a /dev/shm/a; python3 -c '{listens}' >/dev/null 2>&1 &")
+        marks = f"/workspace/{NEIGHBOURS} /tmp/{NEIGHBOURS} /dev/shm/{NEIGHBOURS}"
+        await run(one, f"echo a | tee {marks}; python3 -c '{listens}' >/dev/null 2>&1 &")
         seen = await run(
             two,
             f"{looks}; python3 -c '{connects}' 2>&1 | tail -1",
         )
-    expect("a\n" not in seen.stdout.replace("suite", ""), f"a neighbour's files are seen: {seen.stdout}")
+    expect(NEIGHBOURS not in seen.stdout, f"a neighbour's files are seen: {seen.stdout}")
     expect("ConnectionRefusedError" in seen.stdout, f"a neighbour's socket answers: {seen.stdout}")
