@@ -20,8 +20,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 # One that runs behind, in a group of its own: it is reached, too.
 behind = subprocess.Popen(["sleep", "1000"], process_group=0)
-print("up", flush=True)
 try:
+    print("up", flush=True)
     behind.wait()
 except KeyboardInterrupt:
     sys.exit(behind.wait() == -2 and 7)
