@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -199,7 +200,8 @@ class Shell(InteractiveShell):
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.leaves = False
-        super().__init__(config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
+        folder = _own_folder()
+        super().__init__(folder, config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
         self.display_formatter.active_types = list(blocks.SHOWN)
         self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
         tables.register(self.display_formatter, JSONFormatter)
@@ -275,6 +277,20 @@ def _config() -> Any:
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.banner1 = ""
     return config
+
+
+def _own_folder() -> str | None:
+    """Give IPython's folder, None where it cannot be written to.
+
+    IPython would ask the system that, which answers for a uid that in a container makes no files here, and take a
+    temporary one instead.
+    """
+    folder = os.environ.get("IPYTHONDIR") or f"{os.environ.get('HOME', '')}/.ipython"
+    try:
+        os.makedirs(f"{folder}/profile_default", exist_ok=True)  # noqa: PTH103 - pathlib is a slow import
+    except OSError:
+        return None
+    return folder
 
 
 def make_shell(sink: Sink) -> Any:
