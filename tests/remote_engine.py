@@ -6,7 +6,6 @@ It has the address `address`, sees no file of the mesh's, and publishes ports on
 from __future__ import annotations
 
 import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -80,8 +79,8 @@ def blind_engine(folder: Path, hidden: Sequence[Path]) -> Generator[str]:
     """Run an engine of this machine's network that does not see some of its files; give where it is asked."""
     with ExitStack() as stack:
         bridge = stack.enter_context(own_bridge())
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            url = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+        # An address of the loopback that nobody else has: there the port is free.
+        url = f"tcp://127.{secrets.randbelow(250) + 2}.{secrets.randbelow(250) + 1}.1:2375"
         daemon = Daemon(folder, [*_blind(hidden), *_places(folder), "--bridge", bridge, "--host", url])
         stack.callback(end_daemon, daemon, folder)
         daemon.start()
