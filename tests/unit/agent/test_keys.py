@@ -14,7 +14,7 @@ import pytest
 from sandmeshd.agent.keys import Keys, kernel_makes_signals
 
 ON_TERMINAL = """
-import fcntl, signal, subprocess, sys, termios
+import fcntl, signal, subprocess, sys, termios, time
 # Whoever started the tests may have it ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -22,7 +22,9 @@ fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 behind = subprocess.Popen(["sleep", "1000"], process_group=0)
 try:
     print("up", flush=True)
-    behind.wait()
+    # Not in wait(): interrupted as the other one ends, it would lose how that ended.
+    while True:
+        time.sleep(0.1)
 except KeyboardInterrupt:
     sys.exit(behind.wait() == -2 and 7)
 """
