@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...]`: measures a mesh on this machine and prints a table."""
+"""`python -m benchmarks [--markdown] [NAME ...]`: measures a mesh on this machine and prints a table."""
 
 from __future__ import annotations
 
@@ -60,25 +60,45 @@ async def measured(name: str, bench: Bench, mesh: RunningMesh) -> list[Figure]:
         return [Figure(name, f"failed: {error.reason} {error}")]
 
 
-def table(found: list[Figure]) -> Table:
-    """Lay the figures out."""
+def machine() -> str:
+    """Say what the figures were measured on, and how busy it was."""
     user = "root" if os.geteuid() == 0 else "an ordinary user"
-    title = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, as {user}"
+    load = os.getloadavg()[0]
+    system = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{system}, as {user}, load average {load:.1f}"
+
+
+def table(found: list[Figure], title: str) -> Table:
+    """Lay the figures out."""
     made = Table("what", "measured", "aim", title=title, title_justify="left")
     for figure in found:
         made.add_row(figure.what, figure.measured, figure.aim)
     return made
 
 
+def markdown(found: list[Figure], title: str) -> str:
+    """Give the figures as a page has them."""
+    rows = [f"| {_indented(figure.what)} | {figure.measured} | {figure.aim} |" for figure in found]
+    return "\n".join([f"{title}:", "", "| what | measured | aim |", "| --- | --- | --- |", *rows])
+
+
+def _indented(what: str) -> str:
+    return "&nbsp;" * (len(what) - len(what.lstrip())) + what.lstrip()
+
+
 def main() -> None:
     """Run the benchmarks that the arguments name, or all."""
-    names = set(sys.argv[1:]) or set(NAMES)
+    stated = sys.argv[1:]
+    names = set(stated) - {"--markdown"} or set(NAMES)
     unknown = names - set(NAMES)
     if unknown:
         raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
-    console = Console(stderr=True)
-    found = asyncio.run(measure(console, names))
-    Console().print(table(found))
+    before = machine()
+    found = asyncio.run(measure(Console(stderr=True), names))
+    if "--markdown" in stated:
+        print(markdown(found, before))
+    else:
+        Console().print(table(found, before))
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ async def cold(mesh: RunningMesh) -> list[Figure]:
 
     made, released = await create_and_release(mesh, 20, nothing)
     return [
-        Figure("cold create -> first Python result", made.measured, _aim(mesh, "30 ms; now 700 ms", "450 ms")),
+        Figure("cold create -> first Python result", made.measured, _aim(mesh, "30 ms", "450 ms")),
         Figure("  a bare fork into seven namespaces", await _bare_fork()),
         Figure("release returns", released.measured, "10 ms"),
     ]
@@ -106,7 +106,7 @@ async def warm(mesh: RunningMesh) -> list[Figure]:
         await asyncio.sleep(0.5)  # the newest one still imports what its kernel needs
 
     made, _ = await create_and_release(mesh, 20, filled)
-    return [Figure("warm create -> first Python result", made.measured, _aim(mesh, "5 ms; now 15 ms", "8 ms"))]
+    return [Figure("warm create -> first Python result", made.measured, _aim(mesh, "5 ms", "8 ms"))]
 
 
 async def calls(mesh: RunningMesh) -> list[Figure]:
@@ -121,7 +121,7 @@ async def calls(mesh: RunningMesh) -> list[Figure]:
     cells, nothing = cells[50:], nothing[50:]  # the first are slower
     times = statistics.median(cells) / statistics.median(nothing)
     return [
-        Figure('run_ipython_cell("1+1")', spread(cells), _aim(mesh, "0.8 ms; now 2 ms", "1.5 ms")),
+        Figure('run_ipython_cell("1+1")', spread(cells), _aim(mesh, "0.8 ms", "1.5 ms")),
         Figure("  an empty gRPC call, in turns with it", spread(nothing)),
         Figure("  the one as a multiple of the other", f"{times:.2f}"),
         Figure('run_shell_command("true")', spread(commands)),
