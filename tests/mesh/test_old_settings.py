@@ -32,6 +32,7 @@ from sandmeshd.mesh.sweeping import remove
 from sandmeshd.store.client import prefix_of
 from sandmeshd.store.embedded import server_binary
 from tests.oss import Oss, oss_server
+from tests.processes import command_of, links_of
 
 pytestmark = pytest.mark.needs("user namespaces")
 
@@ -106,7 +107,7 @@ class Up:
     def workers(self) -> set[int]:
         """The processes that are its further gateways."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return {int(pid) for pid in children if b"sandmeshd.cli.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        return {int(pid) for pid in children if "sandmeshd.cli.worker" in command_of(pid)}
 
 
 def free_port() -> int:
@@ -217,8 +218,7 @@ def holders(up: Up, state: str) -> set[int]:
     inodes = {f"socket:[{row[9]}]" for row in rows if row[3] == state and row[1].endswith(f":{up.port:04X}")}
     found: set[int] = set()
     for pid in (up.process.pid, *up.workers()):
-        links = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]  # noqa: PTH115
-        if inodes & set(links):
+        if inodes & set(links_of(pid)):
             found.add(pid)
     return found
 
