@@ -15,6 +15,7 @@ from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.docker.app import open_driver
 from sandmeshd.drivers.docker.demands import check
 from sandmeshd.drivers.docker.kinds import DOCKER
+from sandmeshd.drivers.docker.links import Link
 from sandmeshd.drivers.docker.observing import state_of
 from sandmeshd.drivers.docker.posture import OWN_BYTES, container_config
 from sandmeshd.drivers.docker.reaching import tls_context
@@ -101,7 +102,7 @@ def test_what_the_engine_cannot_limit_is_refused_by_name(name: str) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(**{name: 1 << 30}))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(CapabilityMissing) as caught:
-        check(DOCKER, request, DOCKER.enforceable({}))
+        check(DOCKER, request, DOCKER.enforceable({}), Link())
     assert caught.value.facts["needs"] == name.partition("_")[0]
 
 
@@ -109,7 +110,7 @@ def test_memory_that_holds_no_python_is_refused() -> None:
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(memory_bytes=MEBIBYTE))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(InvalidArgument, match="at least"):
-        check(DOCKER, request, DOCKER.enforceable(WHOLE))
+        check(DOCKER, request, DOCKER.enforceable(WHOLE), Link())
 
 
 def test_how_a_container_ended_is_told() -> None:

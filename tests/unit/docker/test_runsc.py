@@ -11,6 +11,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
 from sandmeshd.drivers.docker.demands import check
 from sandmeshd.drivers.docker.kinds import FLAGS, GVISOR
+from sandmeshd.drivers.docker.links import Link
 from sandmeshd.drivers.gvisor.runtime import check_runtime
 
 ALL = ["--network=none", "--host-uds=create", "--host-fifo=open"]
@@ -52,5 +53,5 @@ def test_a_limit_of_memory_is_refused_since_the_whole_sandbox_would_end() -> Non
     spec = sandbox_pb2.SandboxSpec(template="base", limits=sandbox_pb2.Limits(memory_bytes=1 << 30))
     request = pb.CreateSandboxRequest(sandbox_id="sb_1", mesh_id="unit", spec=spec)
     with pytest.raises(CapabilityMissing, match="gvisor driver cannot") as caught:
-        check(GVISOR, request, able)
+        check(GVISOR, request, able, Link())
     assert caught.value.facts["needs"] == "memory"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import socket
-from pathlib import Path
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.drivers.docker.engine import Engine
@@ -14,6 +12,7 @@ from sandmeshd.drivers.docker.links import Link, Way, refuse_files
 from sandmeshd.drivers.docker.posture import of_node
 from sandmeshd.drivers.docker.reaching import sees_files, unseen
 from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.runtime.identity import kept_secret
 
 OWNER_FILE = "driver-id"
 PROBE = "sandmesh-probe-"
@@ -35,7 +34,8 @@ async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
         message = f"the {settings.driver} driver reaches agents by sockets alone: {fix}"
         raise RuntimeUnavailable(message, {"fix": fix})
     first, last = settings.agent_ports
-    owner = await asyncio.to_thread(_owner, settings.paths.state_root)
+    # Of all drivers with this state: an engine may serve many machines.
+    owner = await asyncio.to_thread(kept_secret, settings.paths.state_root / OWNER_FILE)
     link = Link(way, owner, settings.publish_address, first, last)
     refuse_files(link, settings.readonly_mounts)
     return link
@@ -78,17 +78,3 @@ async def _is_here(engine: Engine, settings: DockerSettings) -> bool:
         return f"br-{made[:12]}" in [interface for _, interface in socket.if_nameindex()]
     finally:
         await engine.remove_network(made)
-
-
-def _owner(state_root: Path) -> str:
-    """Give the name of all drivers with this state, made where there is none: an engine may serve many machines."""
-    path = state_root / OWNER_FILE
-    fresh = state_root / f".{OWNER_FILE}-{secrets.token_hex(4)}"
-    fresh.write_text(secrets.token_hex(16))
-    try:
-        os.link(fresh, path)
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()
-    return path.read_text()

@@ -44,12 +44,7 @@ def tasks(kind: Kind, limits: sandbox_pb2.Limits) -> int:
     return (limits.pids or PROCESSES) * kind.tasks + kind.own_tasks
 
 
-def check(
-    kind: Kind,
-    request: pb.CreateSandboxRequest,
-    able: Mapping[str, str],
-    link: Link = Link(),  # noqa: B008 - frozen
-) -> None:
+def check(kind: Kind, request: pb.CreateSandboxRequest, able: Mapping[str, str], link: Link) -> None:
     """Check that all that is stated can be enforced, where the engine enforces `able`.
 
     Raises:

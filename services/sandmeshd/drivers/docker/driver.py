@@ -168,11 +168,9 @@ class DockerDriver:
             # Its end is no news: whoever asked for it may be at the next attempt by then.
             self._follower.ignore(str(begun["Id"]))
         await self._remove(folder)
-        left = (
-            0
-            if begun is None or not self._kind.helpers
-            else await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
-        )
+        if begun is None or not self._kind.helpers:
+            return
+        left = await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
         if left:
             log.warning("the runtime left processes of a sandbox that could not be started; they are ended", count=left)
 
