@@ -13,20 +13,24 @@ from typing import Any
 
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.drivers.docker.engine import open_engine
-from sandmeshd.drivers.docker.posture import MESH
+from sandmeshd.drivers.docker.kinds import KindName
+from sandmeshd.drivers.docker.posture import MESH, NODE
 from sandmeshd.runtime.paths import MeshPaths
 from tests.engine import Daemon, ask
 from tests.faults.runtimes import Marked, folders_left
 from tests.leaks import mark_process, marked_processes
 
+KERNEL = ("runsc-sandbox ", "runsc-gofer ")
+"""What a container of gVisor's is on the machine: a kernel, and what hands it files."""
+
 
 class Docker(Marked):
     """Nodes that share one engine, as several drivers of a mesh may."""
 
-    name = "docker"
     faults: Sequence[str] = ("container killed", "container removed", "engine")
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, kind: KindName = "docker") -> None:
+        self.name: str = kind
         self._daemon = daemon
         self._before = self._there()
 
@@ -35,9 +39,14 @@ class Docker(Marked):
         return {"SANDMESH_DOCKER_URL": self._daemon.url}
 
     def processes(self, number: int) -> list[int]:
-        # A container sees the folder of its agent's socket, which is below the one of its node.
-        agents = MeshPaths("any", Path(), Path(), f"node-{number}").agents.name
-        return super().processes(number) + [pid for pid in self.inside() if f"/{agents}/" in _mounts_of(pid)]
+        ids = [one["Id"] for one in self._containers("?all=1") if one["Labels"].get(NODE) == f"node-{number}"]
+        of_node = [pid for pid in self.inside() if any(name in _groups_of(pid) for name in ids)]
+        return super().processes(number) + of_node
+
+    def inside(self) -> list[int]:
+        if self.name == "docker":
+            return super().inside()
+        return [pid for pid, what in marked_processes(mark_process()).items() if what.startswith(KERNEL)]
 
     async def strike(self, victim: str, dice: random.Random) -> None:
         if victim == "engine":
@@ -82,9 +91,9 @@ class Docker(Marked):
         await sweep_state(paths)
 
 
-def _mounts_of(pid: int) -> str:
+def _groups_of(pid: int) -> str:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/mountinfo").read_text()
+        return Path(f"/proc/{pid}/cgroup").read_text()
     return ""
 
 

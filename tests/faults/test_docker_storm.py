@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from sandmeshd.drivers.docker.kinds import KindName
 from tests.engine import Daemon, in_full
 from tests.faults.campaign import LEAST_PART, Plan, run_round
 from tests.faults.containers import Docker
@@ -14,22 +16,34 @@ from tests.faults.world import Shape
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(900)]
 
-COURSE = (
-    *("gateway1", "broker1", "allocator1", "driver1", "driver2", "store", "store emptied", "sandbox", "sandbox"),
-    *("node", "container killed", "container removed", "engine"),
-)
+RUNTIME = ("driver1", "node", "sandbox", "container killed", "container removed", "engine")
+"""What a driver and its engine meet."""
+COURSE = (*RUNTIME, "gateway1", "broker1", "allocator1", "driver2", "store", "store emptied", "sandbox")
 SEEDS = {"external": 1, "embedded": 2}
+RUNSC = pytest.mark.needs("runsc")
+STORMS = [
+    pytest.param("docker", "embedded", COURSE, id="docker-embedded"),
+    pytest.param("gvisor", "external", RUNTIME, marks=RUNSC, id="gvisor-external"),
+]
+FURTHER = [
+    pytest.param("docker", "external", COURSE, id="docker-external"),
+    pytest.param("gvisor", "embedded", COURSE, marks=RUNSC, id="gvisor-embedded"),
+]
 
 
-@pytest.mark.parametrize("store", ["external", "embedded"] if in_full() else ["embedded"])
+@pytest.mark.parametrize(("kind", "store", "course"), [*STORMS, *FURTHER] if in_full() else STORMS)
 async def test_kills_at_random_leave_nothing_on_the_engine(
-    tmp_path: Path, served: tuple[str, Daemon | None], store: Literal["external", "embedded"]
+    tmp_path: Path,
+    served: tuple[str, Daemon | None],
+    kind: KindName,
+    store: Literal["external", "embedded"],
+    course: Sequence[str],
 ) -> None:
     _, daemon = served
     if daemon is None:
         pytest.skip("an engine of the tests' own is killed here; SANDMESH_TEST_DOCKER_URL names another")
-    shape = Shape(services=2, nodes=2, store=store, runtime=Docker(daemon))
-    plan = Plan(shape, cycles=1, seconds=1.0, seed=SEEDS[store], pause=(1.5, 4.0), away=(1.0, 4.0), course=COURSE)
+    shape = Shape(services=2, nodes=2, store=store, runtime=Docker(daemon, kind))
+    plan = Plan(shape, cycles=1, seconds=1.0, seed=SEEDS[store], pause=(1.5, 4.0), away=(1.0, 4.0), course=course)
     outcome = await run_round(plan, tmp_path)
     assert not outcome.wrong_output
     assert not outcome.undocumented
