@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from . import leaks, needs
 from .engine import Daemon, left_on, own_engine
@@ -14,7 +15,10 @@ from .s3 import s3_server
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add what watches the run."""
+    """Add what watches the run, and have made-up examples be the same in each run and take the time that they take."""
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("sandmesh", deadline=None, derandomize=True, suppress_health_check=slow)
+    settings.load_profile("sandmesh")
     config.pluginmanager.register(needs, "sandmesh-needs")
     config.pluginmanager.register(PartsTable(), "sandmesh-parts")
     config.pluginmanager.register(KernelLog(), "sandmesh-kernel-log")
