@@ -76,10 +76,10 @@ async def test_ports_of_which_each_is_somebody_elses_fail_the_start_by_name_and_
 
 
 async def test_ports_that_are_all_leased_are_a_bound_that_requests_wait_at(ported: Mesh) -> None:
-    async with ported.allocator(queue_timeout_seconds=0) as allocator:
+    async with ported.allocator() as allocator:
         made = await asyncio.gather(*(allocator.claim(name) for name in ("one", "two", "three")))
         with pytest.raises(PoolExhausted, match="ports of the nodes node-1") as caught:
-            await allocator.claim("four")
+            await allocator.claim("four", timeout=2)
         facts = caught.value.facts
         assert (facts["bound"], facts["used"], facts["limit"]) == ("ports", "3", "3")
         await allocator.release(made[0].sandbox)
