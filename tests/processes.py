@@ -1,4 +1,4 @@
-"""What the kernel tells of processes that may end, or close what they have open, while they are looked at."""
+"""What the kernel tells of processes and folders that may end, be closed or be removed while they are looked at."""
 
 from __future__ import annotations
 
@@ -16,6 +16,24 @@ def command_of(pid: int | str) -> str:
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_text()
     return ""
+
+
+def parent_of(pid: int | str) -> int:
+    """Give a process's parent: 0 where it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def children_of(pid: int) -> set[int]:
+    """Give a process's children, by all processes' parents: the kernel's own list may miss one while another ends."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return {each for each in pids if parent_of(each) == pid}
+
+
+def files_below(folder: Path, name: str) -> list[Path]:
+    """Give the files of a name below a folder: a glob fails by directories that are removed meanwhile."""
+    return [Path(at, name) for at, _, names in os.walk(folder) if name in names]
 
 
 def links_of(pid: int | str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmeshd.mesh import Mesh
 from sandmeshd.runtime.channels import open_channel
 from tests.mesh.conftest import run_mesh
+from tests.processes import files_below
 from tests.proxies import FaultProxy, Faults, broken, broken_socket
 
 MIB = 1 << 20
@@ -206,5 +207,5 @@ async def pooled_agent(mesh: Mesh) -> Path:
         while not (await stub.GetCapacity(sandbox_pb2.GetCapacityRequest())).pooled.get("base"):
             pass
     runtime = Path(mesh.addresses[0].removeprefix("unix://")).parents[1]
-    (found,) = runtime.glob("**/agent.sock")
+    (found,) = files_below(runtime, "agent.sock")
     return found

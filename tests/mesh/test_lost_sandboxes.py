@@ -16,6 +16,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmeshd.mesh import Mesh
 from sandmeshd.runtime.channels import open_channel
+from tests.processes import files_below
 
 
 async def waiting(box: BaseSandboxAsync) -> ProcessAsync:
@@ -88,14 +89,15 @@ def leave_no_memory(sandbox_id: str) -> None:
     """Let a sandbox's agent use hardly more than it does."""
     names = {"memory.usage_in_bytes": "memory.limit_in_bytes", "memory.current": "memory.max"}
     for used, most in names.items():
-        for found in Path("/sys/fs/cgroup").glob(f"**/*.{sandbox_id}/agent/{used}"):
-            found.with_name(most).write_text(str(int(found.read_text()) + (8 << 20)))
+        for found in files_below(Path("/sys/fs/cgroup"), used):
+            if found.match(f"*.{sandbox_id}/agent/*"):
+                found.with_name(most).write_text(str(int(found.read_text()) + (8 << 20)))
 
 
 async def kill_agent(mesh: Mesh) -> None:
     """Kill the agent of a mesh's only sandbox, as a node that is out of memory might."""
     runtime = Path(mesh.addresses[0].removeprefix("unix://")).parents[1]
-    (path,) = runtime.glob("**/agent.sock")
+    (path,) = files_below(runtime, "agent.sock")
     _, writer = await asyncio.open_unix_connection(path)
     peer = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     os.kill(int.from_bytes(peer[:4], "little"), signal.SIGKILL)

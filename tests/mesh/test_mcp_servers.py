@@ -147,7 +147,7 @@ async def test_noise_of_a_server_is_told_and_holds_up_nobody(box: BaseSandboxAsy
     assert (await box.call_tool("noisy.echo", {"text": "still here"})).text == "still here"
     async with asyncio.timeout(60):
         # Its two kinds of output are read one beside the other.
-        while not (server := await found(box, "noisy")).log[-1].startswith("garbage") or not server.problems:
+        while not "".join((server := await found(box, "noisy")).log[-1:]).startswith("garbage") or not server.problems:
             pass
     assert "2 lines of its standard output were no messages and left out, the first: 'Listening'" in server.problems
     await box.remove_mcp_server("noisy")

@@ -32,7 +32,7 @@ from sandmeshd.mesh.sweeping import remove
 from sandmeshd.store.client import prefix_of
 from sandmeshd.store.embedded import server_binary
 from tests.oss import Oss, oss_server
-from tests.processes import command_of, links_of
+from tests.processes import children_of, command_of, links_of
 
 pytestmark = pytest.mark.needs("user namespaces")
 
@@ -106,8 +106,7 @@ class Up:
 
     def workers(self) -> set[int]:
         """The processes that are its further gateways."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return {int(pid) for pid in children if "sandmeshd.cli.worker" in command_of(pid)}
+        return {pid for pid in children_of(self.process.pid) if "sandmeshd.cli.worker" in command_of(pid)}
 
 
 def free_port() -> int:

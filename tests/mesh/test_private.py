@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import command_of
+
 from .conftest import Home
 
 PROGRAM = """
@@ -42,11 +44,6 @@ def descendants(pid: int) -> set[int]:
         if not more:
             return found - {pid}
         found |= more
-
-
-def command_line(pid: int) -> str:
-    """Give a process's arguments."""
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
 async def gone(pids: set[int], timeout: float) -> set[int]:
@@ -111,14 +108,16 @@ async def test_a_killed_program_takes_its_mesh_and_sandboxes_along(home: Home, n
 async def test_a_killed_mesh_takes_its_sandboxes_along_and_the_next_start_sweeps_its_state(home: Home) -> None:
     process, below = await start(home)
     try:
-        (mesh,) = [pid for pid in below if "sandmeshd.cli.private" in command_line(pid)]
+        (mesh,) = [pid for pid in below if "sandmeshd.cli.private" in command_of(pid)]
         os.kill(mesh, signal.SIGKILL)
         assert await gone(below, SECONDS) == set()
     finally:
         process.kill()
         await process.communicate(b"")
     [left] = home.meshes
-    next_one, _ = await start(home)
+    next_one, below = await start(home)
     assert left not in home.meshes
     await asyncio.wait_for(next_one.communicate(b""), SECONDS)
     assert next_one.returncode == 0
+    # Its mesh ends after it, and its home goes with this test.
+    assert await gone(below, SECONDS) == set()

@@ -85,7 +85,8 @@ async def test_a_shell_is_a_real_terminal_that_is_left_as_it_was(mesh: Mesh) -> 
             screen.resize(40, 100)
             screen.type(b"until [ \"$(stty size)\" = '40 100' ]; do sleep 0.05; done; echo resi''zed\r")
             await screen.until("resized")
-            screen.type(b"echo go''ing; sleep 1000\r")
+            # It speaks once the terminal is its own: a shell that is still about to start something takes the keys.
+            screen.type(b"sh -c \"echo go''ing; exec sleep 1000\"\r")
             await screen.until("going")
             screen.type(CTRL_C)
             await screen.until("$ ")
@@ -102,6 +103,8 @@ async def test_exec_it_runs_a_program_at_the_terminal(mesh: Mesh) -> None:
             await screen.until(">>> ")
             screen.type(b"print(6 * 7)\r")
             await screen.until("\n42")
+            # A terminal that is not read from keeps this key as an empty letter for the next who reads.
+            await screen.until(">>> ")
             screen.type(CTRL_D)
             assert await asyncio.wait_for(screen.process.wait(), 20) == 0
 

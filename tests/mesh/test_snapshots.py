@@ -9,6 +9,7 @@ import pytest
 from sandmesh import BaseSandbox, FilesystemSandbox
 from sandmesh.errors import InvalidArgument, SnapshotDamaged, SnapshotNotFound
 from tests.mesh.commands import Commands, running_mesh
+from tests.processes import files_below
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +49,12 @@ def test_a_damaged_snapshot_starts_nothing(sandmesh: Commands, address: str) -> 
     with BaseSandbox(base_url=address) as box:
         box.fs.write("file", b"content" * 1000)
         taken = box.snapshot()
-        [files] = sandmesh.settings.paths.state.glob("**/files.tar")
+        [files] = files_below(sandmesh.settings.paths.state, "files.tar")
         files.write_bytes(files.read_bytes().replace(b"content", b"contend", 1))
         with pytest.raises(SnapshotDamaged, match=taken.snapshot_id):
             BaseSandbox(base_url=address, snapshot=taken).start()
         box.delete_snapshot(taken)
-    assert not list(sandmesh.settings.paths.state.glob("**/files.tar"))
+    assert not files_below(sandmesh.settings.paths.state, "files.tar")
 
 
 def test_snapshots_are_taken_listed_and_removed_by_command(sandmesh: Commands, address: str) -> None:

@@ -23,6 +23,7 @@ from sandmeshd.drivers.bubblewrap.records import Folder, Folders
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
+from tests.processes import command_of
 
 from .conftest import request_of
 
@@ -63,9 +64,9 @@ def group_of(groups: Groups, paths: MeshPaths) -> Group:
 
 
 def members(path: Path) -> set[str]:
-    """Give what runs in a group, by its command line."""
+    """Give what runs in a group, by its command line; what ends meanwhile has none."""
     pids = (path / "cgroup.procs").read_text().split()
-    return {Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in pids}
+    return {command_of(pid).replace("\0", " ") for pid in pids} - {""}
 
 
 def sleep(entered: list[str]) -> subprocess.Popen[bytes]:

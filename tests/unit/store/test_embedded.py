@@ -16,6 +16,7 @@ import pytest
 
 from sandmesh.errors import RuntimeUnavailable, StoreUnavailable
 from sandmeshd.store import Store, StoreSettings, open_store
+from tests.processes import links_of, parent_of
 from tests.unit.store.waiting import until
 
 _OWNER = """
@@ -121,11 +122,11 @@ async def test_the_server_ends_with_an_owner_that_is_killed(tmp_path: Path) -> N
 
 async def test_the_server_ends_with_its_watcher(tmp_path: Path) -> None:
     async with _owner(tmp_path) as (process, _):
-        watcher = next(pid for pid in _servers(tmp_path) if _parent(pid) == process.pid)
+        watcher = next(pid for pid in _servers(tmp_path) if parent_of(pid) == process.pid)
         process.send_signal(signal.SIGSTOP)
         os.kill(watcher, signal.SIGKILL)
         try:
-            await until(lambda: all(_parent(pid) == process.pid for pid in _servers(tmp_path)))
+            await until(lambda: all(parent_of(pid) == process.pid for pid in _servers(tmp_path)))
         finally:
             process.send_signal(signal.SIGCONT)
 
@@ -137,12 +138,7 @@ def _tcp_listeners() -> set[str]:
 
 
 def _sockets(pid: int) -> set[str]:
-    targets = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
-    return {target[8:-1] for target in targets if target.startswith("socket:[")}
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return {target[8:-1] for target in links_of(pid) if target.startswith("socket:[")}
 
 
 async def test_a_second_process_connects_to_the_server_that_runs(tmp_path: Path) -> None:
@@ -177,7 +173,7 @@ async def test_a_server_that_is_killed_is_started_again_with_all_data(tmp_path: 
     async with open_store(_settings(tmp_path, outlives_machine=outlives_machine)) as store:
         await _write(store, "kept")
         for pid in _servers(tmp_path):
-            if _parent(pid) != os.getpid():
+            if parent_of(pid) != os.getpid():
                 os.kill(pid, signal.SIGKILL)
         await until(lambda: _holds(store, "kept"))
 
