@@ -120,8 +120,10 @@ class Cells:
             self._turns.give()
 
     async def _run(self, cell: Code, call: Call) -> Outcome:
-        kernel = await self._living(call)
+        kernel, news = await self._living()
         call.started(kernel.pid, soon=False)
+        if news:
+            await call.text(news)
         alarm = None
         if cell.timeout is not None:
             alarm = self._loop.call_later(cell.timeout, call.stop, pb.END_REASON_TIMED_OUT)
@@ -139,18 +141,19 @@ class Cells:
         # One that gave in as its patience ended dies all the same.
         return await self._ended(kernel, call, None if watch.killed else end)
 
-    async def _living(self, call: Call) -> Kernel:
-        kernel = await self._current()
+    async def _living(self) -> tuple[Kernel, str]:
+        """Give the kernel, and what is to be said where it is another than the last cell's."""
+        kernel, news = await self._current(), ""
         if kernel.process.ended.done():
             told = self._ending
             ended = await self._bury(kernel)
             if kernel.used and not told:
                 how = "it ran out of memory" if self._is_victim(ended) else _how(ended)
-                await call.text(f"The kernel had died since the last cell ({how}): this one is fresh.\n")
+                news = f"The kernel had died since the last cell ({how}): this one is fresh.\n"
             kernel = await self._current()
         kernel.used = True
         self._kills = self._memory.kills()
-        return kernel
+        return kernel, news
 
     def _is_victim(self, ended: Ended) -> bool:
         """Say whether a kernel was ended for want of memory since the last cell began."""

@@ -60,6 +60,8 @@ class Programs:
         try:
             process = self._start(program, call, streams, env)
             call.started(await process.started)
+            # Not before: what runs may have written before this process heard that it does.
+            streams.follow(call)
             ended = await self._follow(program, call, process, streams)
         finally:
             streams.close()

@@ -28,7 +28,11 @@ class Streams(Protocol):
         ...
 
     def launched(self, call: Call) -> None:
-        """Let go of the program's ends; its output goes to the call from now on."""
+        """Let go of the program's ends."""
+        ...
+
+    def follow(self, call: Call) -> None:
+        """Give the call the program's output from now on: it has been told that the program runs."""
         ...
 
     async def finish(self, call: Call) -> None:
@@ -56,11 +60,15 @@ class Pipes:
         return [source, *(pipe.writer for pipe in self._pipes)]
 
     def launched(self, call: Call) -> None:
-        """Let go of the program's ends; its output goes to the call from now on."""
+        """Let go of the program's ends."""
         if call.input is not None:
             call.input.close_reader()
         for pipe in self._pipes:
             pipe.close_writer()
+
+    def follow(self, call: Call) -> None:
+        """Give the call the program's output from now on."""
+        for pipe in self._pipes:
             pipe.give_to(call)
 
     async def finish(self, call: Call) -> None:
@@ -99,8 +107,11 @@ class Terminal:
         return [self._pipe.writer] * 3
 
     def launched(self, call: Call) -> None:
-        """Let go of the program's end; its output goes to the call from now on."""
+        """Let go of the program's end."""
         self._pipe.close_writer()
+
+    def follow(self, call: Call) -> None:
+        """Give the call the program's output from now on."""
         self._pipe.give_to(call)
 
     async def finish(self, call: Call) -> None:
