@@ -223,6 +223,8 @@ async def memory(mesh: RunningMesh) -> list[Figure]:
 async def _idle(box: BaseSandboxAsync) -> None:
     await box.run_ipython_cell("1+1")
     await box.run_shell_command("true")
+    # Its agent has imported all tools then, which it does by itself in a quiet moment.
+    await box.list_tools()
 
 
 async def at_once(mesh: RunningMesh) -> list[Figure]:

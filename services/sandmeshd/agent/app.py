@@ -9,7 +9,6 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
@@ -20,11 +19,13 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmeshd.agent.birth import describe
 from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
+from sandmeshd.agent.early import Early
 from sandmeshd.agent.egress import Egress
 from sandmeshd.agent.engine import Engine, Held, Identity
 from sandmeshd.agent.inside import syscalls
 from sandmeshd.agent.kernels import open_jupyter, open_kernel
 from sandmeshd.agent.kernelset import Kernels
+from sandmeshd.agent.late import Late
 from sandmeshd.agent.link import serve_links
 from sandmeshd.agent.memory import Memory
 from sandmeshd.agent.processes import Limits, Processes
@@ -38,6 +39,20 @@ if TYPE_CHECKING:
 VERSION: Final = "0.1.0.dev0"
 _PROCESSES: Final = 512
 _IDLE_SECONDS: Final = 0.1
+_SOON_SECONDS: Final = 2.0
+"""After which all tools begin to be imported, where the first calls did without them."""
+_STEPS: Final = (
+    *("typing_extensions", "pydantic_core", "annotated_types", "pydantic", "pydantic.json_schema", "pydantic.types"),
+    *(
+        "pydantic.main",
+        "pydantic.dataclasses",
+        "sandmesh.tools",
+        "sandmeshd.agent.files",
+        "sandmeshd.agent.mcp.servers",
+    ),
+    *("sandmeshd.agent.handlers", "sandmeshd.agent.fs.archives", "sandmeshd.agent.fs.service"),
+)
+"""What the tools import, in parts of about 10 ms."""
 _HANDSHAKE_SECONDS: Final = 10.0
 
 
@@ -102,7 +117,7 @@ def _limits(config: agent_pb2.AgentConfig) -> Limits:
     return Limits(processes, config.max_file_bytes, config.user_id)
 
 
-def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox]) -> Engine:
+def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox | Early]) -> Engine:
     identity = Identity(config.sandbox_id, config.agent_token, VERSION)
     stated = config.HasField("finished_call_ttl")
     keeping = Keeping(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if stated else Keeping()
@@ -129,7 +144,7 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
 
 def _tools(
     stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell, processes: Processes
-) -> Callable[[], Toolbox]:
+) -> Callable[[], Toolbox | Early]:
     """Have the tools made by the first call, or soon; where they are still to be imported, in a thread."""
     opened: list[Any] = []
 
@@ -162,9 +177,14 @@ def _tools(
         # One that waits in a pool has its tools before its first call.
         asyncio.get_running_loop().call_later(_IDLE_SECONDS, made)
         return made
-    executor = ThreadPoolExecutor(1)
-    stack.callback(executor.shutdown)
-    return executor.submit(make).result
+    late = Late(_STEPS, make)
+    stack.callback(late.close)
+    if "generic" not in config.tool_groups or config.own_tools or config.mcp_config:
+        late.begin()
+        return late.get
+    stack.callback(asyncio.get_running_loop().call_later(_SOON_SECONDS, late.begin).cancel)
+    early = Early(kernels.default.run, shell.run, late.get)
+    return lambda: early
 
 
 async def _open_egress(stack: AsyncExitStack, port: int) -> Egress | None:

@@ -17,6 +17,7 @@ from sandmeshd.agent.calls import Calls, Keeping
 from sandmeshd.agent.spill import Disk
 
 if TYPE_CHECKING:
+    from sandmeshd.agent.early import Early
     from sandmeshd.agent.toolbox import Added, Handler, Toolbox
 
 
@@ -44,7 +45,7 @@ class Engine:
     """The calls of one sandbox, whichever link they came by."""
 
     def __init__(
-        self, identity: Identity, fencing_token: int, tools: Callable[[], Toolbox], held: Held | None = None
+        self, identity: Identity, fencing_token: int, tools: Callable[[], Toolbox | Early], held: Held | None = None
     ) -> None:
         self.identity = identity
         held = held or Held()
@@ -146,7 +147,7 @@ class Engine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _settled(toolbox: Toolbox, added: Added, group: str, answer: Callable[[bytes], None]) -> None:
+async def _settled(toolbox: Toolbox | Early, added: Added, group: str, answer: Callable[[bytes], None]) -> None:
     await added.settled()
     answer(toolbox.listing(group).SerializeToString())
 
