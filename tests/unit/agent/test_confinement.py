@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -141,9 +142,11 @@ async def test_processes_run_under_an_unprivileged_uid_of_the_host(client: Clien
 
 
 def uids_below(pid: int) -> dict[int, int]:
-    """Give the uids on the host of a process and all below it."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = {pid: int(status.split("Uid:")[1].split()[0])}
-    for child in children(pid):
-        found |= uids_below(child)
+    """Give the uids on the host of a process and all below it; one that ends meanwhile has none."""
+    found: dict[int, int] = {}
+    with suppress(FileNotFoundError, ProcessLookupError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        found[pid] = int(status.split("Uid:")[1].split()[0])
+        for child in children(pid):
+            found |= uids_below(child)
     return found

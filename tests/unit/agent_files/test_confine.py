@@ -171,7 +171,9 @@ def test_a_name_swapped_in_a_race_for_a_link_is_never_walked_through(text_of: Te
 parts = st.sampled_from([".", "..", "", "a", "b", "up", "out", "loop", "secret", "c\nd"])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(parts, min_size=1, max_size=7), st.booleans())
 def test_whatever_the_path_it_leads_inside_or_fails(
     workspace: Workspace, root: Path, outside: Path, names: list[str], absolute: bool

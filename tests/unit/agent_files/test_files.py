@@ -210,7 +210,7 @@ def test_a_directory_without_permissions_is_said_to_be_so(failure_of: Text, text
 
 
 @pytest.mark.parametrize("asked", [tools.ReadFile("fifo"), tools.WriteFile("fifo", "x"), tools.ReadFile("socket")])
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_fifo_or_socket_never_blocks(failure_of: Text, root: Path, asked: Tool) -> None:
     os.mkfifo(root / "fifo")
     os.mknod(root / "socket", stat.S_IFSOCK | 0o600)

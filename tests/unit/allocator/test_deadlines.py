@@ -22,10 +22,11 @@ async def _report(allocator: Allocator, *sandbox_ids: str) -> None:
 
 async def test_a_sandbox_that_nobody_uses_is_given_back_though_it_is_renewed(mesh: Mesh) -> None:
     async with mesh.allocator(min_idle_seconds=0.01) as allocator:
-        idle = (await allocator.claim("one", idle=0.2)).sandbox
         kept = (await allocator.claim("two")).sandbox
+        idle = (await allocator.claim("one", idle=0.8)).sandbox
+        # It is renewed while it is there.
         await allocator.renew(idle)
-        assert idle.idle_timeout.ToMilliseconds() == 200
+        assert idle.idle_timeout.ToMilliseconds() == 800
         await allocator.until_used(1)
         assert list(mesh.runtime.processes) == [kept.sandbox_id]
         kinds = [(event.kind, event.reason) for event in await allocator.events(idle.sandbox_id)]

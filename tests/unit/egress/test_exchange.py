@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -273,5 +274,13 @@ async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_
             await clearing.connect(Target("a.test", 443))
     assert slow.asked == 4
     slow.answer.set()
-    with pytest.raises(Refused, match="private"):
-        await clearing.connect(Target("a.test", 443))
+    async with asyncio.timeout(20):
+        with pytest.raises(Refused, match="private"):
+            await _answered(clearing, Target("a.test", 443))
+
+
+async def _answered(clearing: Clearing, target: Target) -> None:
+    # Even an answer that is there may take a busy machine longer than the little that is waited here.
+    while True:
+        with suppress(Unreachable):
+            await clearing.connect(target)
