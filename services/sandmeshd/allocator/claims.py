@@ -37,6 +37,8 @@ from sandmeshd.store import Store
 # Whose cap sessions without a user count against: nobody can tell them apart.
 ANONYMOUS = "anonymous"
 
+_NOTE_SECONDS = 0.1
+
 
 class Claims:
     """Serves ClaimSandbox."""
@@ -184,9 +186,14 @@ class Given:
         except (SandboxLost, NotFound, LeaseLost) as error:
             await self._ledger.release(record.sandbox_id, record.token, f"its agent took no token: {error.message}")
             return None
-        # Whether this is noted in time changes nothing: a claim that finds it missing installs the token again.
-        self._background.spawn(self._ledger.installed(record.sandbox_id, record.token))
+        self._background.spawn(self._note_installed(record))
         return record
+
+    async def _note_installed(self, record: Record) -> None:
+        # Whether it is noted in time changes nothing: a claim that finds it missing installs the token again. Just now
+        # the session opens a link and sends its first call.
+        await asyncio.sleep(_NOTE_SECONDS)
+        await self._ledger.installed(record.sandbox_id, record.token)
 
 
 class _Attempt:

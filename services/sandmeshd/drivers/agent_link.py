@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 
 from google.protobuf.message import DecodeError
@@ -110,12 +110,18 @@ def _lost(sandbox: pb.RuntimeSandbox) -> Generator[None]:
 
 
 @asynccontextmanager
-async def _opened(sandbox: pb.RuntimeSandbox, *along: agent_pb2.ToAgent) -> AsyncGenerator[AgentLink]:
+async def _opened(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
+    async with _connected(sandbox) as link:
+        await link.send(_hello(sandbox))
+        await _check_hello(link, sandbox)
+        yield link
+
+
+@asynccontextmanager
+async def _connected(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
     reader, writer = await _connect(sandbox.endpoint)
     try:
-        link = AgentLink(reader, writer)
-        await _greet(link, sandbox, along)
-        yield link
+        yield AgentLink(reader, writer)
     finally:
         writer.close()
 
@@ -133,9 +139,12 @@ async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamW
     return reader, writer
 
 
-async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox, along: Sequence[agent_pb2.ToAgent]) -> None:
+def _hello(sandbox: pb.RuntimeSandbox) -> agent_pb2.ToAgent:
     hello = agent_pb2.GatewayHello(protocol=PROTOCOL, sandbox_id=sandbox.sandbox_id, agent_token=sandbox.agent_token)
-    await link.send(agent_pb2.ToAgent(hello=hello), *along)
+    return agent_pb2.ToAgent(hello=hello)
+
+
+async def _check_hello(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
     first = await link.receive()
     if first.HasField("error"):
         raise from_detail(first.error)
@@ -145,20 +154,27 @@ async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox, along: Sequence[ag
         raise ProtocolMismatch(message)
 
 
-async def install_token(sandbox: pb.RuntimeSandbox, fencing_token: int) -> None:
-    """Make a sandbox's agent refuse every lower fencing token.
+@asynccontextmanager
+async def installing_token(sandbox: pb.RuntimeSandbox, fencing_token: int) -> AsyncGenerator[None]:
+    """Make a sandbox's agent refuse every lower fencing token: it is told before the block, and has answered after it.
 
     Raises:
         SandboxLost: It does not answer.
         LeaseLost: A higher one is in force.
     """
-    token = agent_pb2.InstallToken(fencing_token=fencing_token)
-    with _lost(sandbox):
-        # Sent along with the hello: an agent that refuses the one does not look at the other.
-        async with (
-            asyncio.timeout(PATIENCE_SECONDS),
-            _opened(sandbox, agent_pb2.ToAgent(channel=1, install_token=token)) as link,
-        ):
-            answer = await link.receive()
-            if answer.HasField("error"):
-                raise from_detail(answer.error)
+    install = agent_pb2.ToAgent(channel=1, install_token=agent_pb2.InstallToken(fencing_token=fencing_token))
+    async with AsyncExitStack() as stack:
+        with _lost(sandbox):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                link = await stack.enter_async_context(_connected(sandbox))
+                # Sent along with the hello: an agent that refuses the one does not look at the other.
+                await link.send(_hello(sandbox), install)
+                # The loop sends at the end of its turn.
+                await asyncio.sleep(0)
+        yield
+        with _lost(sandbox):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await _check_hello(link, sandbox)
+                answer = await link.receive()
+        if answer.HasField("error"):
+            raise from_detail(answer.error)

@@ -19,7 +19,6 @@ from sandmesh.errors import (
     SandboxNotFound,
     SandboxStartFailed,
 )
-from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
 from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
@@ -28,7 +27,7 @@ from sandmeshd.drivers.bubblewrap.forking import shared_variables
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.probing import Probe
 from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
-from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, observe, read_record
+from sandmeshd.drivers.bubblewrap.records import Folder, Folders, hand_over, observe, read_record
 from sandmeshd.drivers.bubblewrap.room import lacks_room
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.starting import Plan
@@ -202,10 +201,7 @@ class BubblewrapDriver:
             sandbox = self._found(request.sandbox_id)
             if sandbox.state == pb.RUNTIME_STATE_ENDED:
                 raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
-            await install_token(sandbox, request.fencing_token)
-            sandbox.record_labels.clear()
-            sandbox.record_labels.update(request.record_labels)
-            Record(sandbox, request.fencing_token).write(folder)
+            await hand_over(folder, request)
         return pb.InstallTokenResponse()
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:

@@ -20,7 +20,8 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import InvalidArgument
+from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
+from sandmeshd.drivers.agent_link import installing_token
 from sandmeshd.runtime.paths import MeshPaths
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -179,7 +180,7 @@ class Record:
         fresh = folder.spec.with_name(f".spec-{secrets.token_hex(4)}")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump(values, file)
+            file.write(json.dumps(values))
         fresh.rename(folder.spec)
 
 
@@ -206,3 +207,24 @@ def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
         sandbox.state = pb.RUNTIME_STATE_ENDED
         sandbox.end_detail = folder.end_detail()
     return sandbox
+
+
+async def hand_over(folder: Folder, request: pb.InstallTokenRequest) -> None:
+    """Make a sandbox's agent refuse every lower fencing token, and have its record say who has it from then on.
+
+    Raises:
+        SandboxNotFound: Nothing is known of it.
+        SandboxLost: Its agent does not answer.
+        LeaseLost: A higher token is in force.
+    """
+    record = read_record(folder)
+    if record is None:
+        raise SandboxNotFound(f"there is no sandbox {folder.sandbox_id}", {"sandbox_id": folder.sandbox_id})
+    if request.fencing_token < record.fencing_token:
+        raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
+    sandbox = record.sandbox
+    async with installing_token(sandbox, request.fencing_token):
+        # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
+        sandbox.record_labels.clear()
+        sandbox.record_labels.update(request.record_labels)
+        Record(sandbox, request.fencing_token).write(folder)

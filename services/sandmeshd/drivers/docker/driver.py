@@ -19,12 +19,11 @@ from sandmesh.errors import (
     SandboxNotFound,
     WrongState,
 )
-from sandmeshd.drivers.agent_link import install_token
 from sandmeshd.drivers.birth import WORKSPACE
 from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
 from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.processes import to_the_end
-from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
+from sandmeshd.drivers.bubblewrap.records import Folder, Folders, hand_over, read_record
 from sandmeshd.drivers.bubblewrap.room import lacks_room
 from sandmeshd.drivers.docker.burying import bury
 from sandmeshd.drivers.docker.configuring import agent_config, new_record
@@ -257,14 +256,12 @@ class DockerDriver:
         """Make the agent refuse every lower fencing token, and store the labels."""
         folder = self._folders.folder(request.sandbox_id)
         async with self._locks.held(request.sandbox_id):
-            sandbox = await self._found(request.sandbox_id)
-            if sandbox.state == pb.RUNTIME_STATE_ENDED:
-                raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
-            await install_token(sandbox, request.fencing_token)
-            sandbox.record_labels.clear()
-            sandbox.record_labels.update(request.record_labels)
-            sandbox.state = pb.RUNTIME_STATE_RUNNING
-            Record(sandbox, request.fencing_token).write(folder)
+            try:
+                await hand_over(folder, request)
+            except SandboxLost:
+                # The engine is asked only where the agent does not answer.
+                _check_alive(await self._found(request.sandbox_id))
+                raise
         return pb.InstallTokenResponse()
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
@@ -288,9 +285,7 @@ class DockerDriver:
 
     async def _switch(self, sandbox_id: str, how: Any) -> None:
         async with self._locks.held(sandbox_id):
-            sandbox = await self._found(sandbox_id)
-            if sandbox.state == pb.RUNTIME_STATE_ENDED:
-                raise SandboxLost(f"{sandbox_id} ended", {"detail": sandbox.end_detail})
+            _check_alive(await self._found(sandbox_id))
             await how(self._name(self._folders.folder(sandbox_id)))
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:
@@ -323,3 +318,8 @@ class DockerDriver:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _check_alive(sandbox: pb.RuntimeSandbox) -> None:
+    if sandbox.state == pb.RUNTIME_STATE_ENDED:
+        raise SandboxLost(f"{sandbox.sandbox_id} ended", {"detail": sandbox.end_detail})
