@@ -51,8 +51,9 @@ def marked_processes(mark: int) -> dict[int, str]:
 
 
 def _soft_limit(folder: Path) -> int:
-    line = next(line for line in (folder / "limits").read_text().splitlines() if line.startswith("Max msgqueue size"))
-    return int(line.split()[3])
+    # That of a process that is just being buried is empty.
+    found = [line for line in (folder / "limits").read_text().splitlines() if line.startswith("Max msgqueue size")]
+    return int(found[0].split()[3]) if found else 0
 
 
 def _state(folder: Path) -> str:

@@ -67,12 +67,20 @@ def _descriptors() -> list[str]:
 def leftovers(paths: MeshPaths) -> set[str]:
     """Give everything on this machine that belongs to a mesh of this process."""
     processes = {f"process {pid}" for pid in below(os.getpid())}
-    mounts = {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(paths.state_root) in line}
+    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    mounts = {place for place in mounted if place.startswith((str(paths.state_root), str(paths.runtime_root)))}
     roots = (paths.sandboxes, paths.agents, paths.node_state / "snapshots")
-    folders = {str(path) for root in roots for pattern in ("*", "*/*") for path in root.glob(pattern)}
+    folders = {path for root in roots for path in _two_deep(root)}
     pidfds = {f"pidfd {number}" for number in range(_descriptors().count("anon_inode:[pidfd]"))}
     files = {target for target in _descriptors() if "/memfd:" in target or str(paths.sandboxes) in target}
     return processes | mounts | folders | pidfds | files
+
+
+def _two_deep(root: Path) -> Iterator[str]:
+    for at, inner, names in os.walk(root):
+        yield from (os.path.join(at, name) for name in (*inner, *names))  # noqa: PTH118 - names may be no text
+        if Path(at) != root:
+            inner.clear()
 
 
 def processes(paths: MeshPaths, sandbox_id: str) -> list[int]:

@@ -165,7 +165,7 @@ async def test_two_clients_at_once_are_kept_apart_and_their_sandboxes_end_with_t
 
 
 async def test_a_session_whose_client_is_away_ends_after_a_time_with_its_sandbox(mesh: Mesh) -> None:
-    async with serving(mesh.addresses[0], {"idle_timeout": 2.0}, manage=True) as url:
+    async with serving(mesh.addresses[0], {"idle_timeout": 4.0}, manage=True) as url:
         session = named(await post(url, {}))
         async with AsyncExitStack() as watched, streaming(url, session):
             # A stream that is open keeps the session; the time begins when it closes.

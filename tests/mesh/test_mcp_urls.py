@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +16,7 @@ from sandmesh import BaseSandboxAsync, McpServer, Progress
 from sandmesh.processes import ProcessAsync
 from sandmeshd.drivers.birth import AGENT, MCP
 from sandmeshd.mesh import Mesh
+from tests.ports import free_port
 
 from .conftest import run_mesh
 from .mcp_listening import PIXEL
@@ -139,8 +139,7 @@ async def listening_outside() -> AsyncGenerator[dict[str, str]]:
     async with AsyncExitStack() as stack:
         urls: dict[str, str] = {}
         for kind, (transport, path, _) in KINDS.items():
-            with socket.create_server(("127.0.0.2", 0)) as taken:
-                port = taken.getsockname()[1]
+            port = free_port("127.0.0.2")
             command = [sys.executable, str(PROGRAM), transport, "127.0.0.2", str(port)]
             process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
             stack.push_async_callback(process.communicate)

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from sandmeshd.mesh.sweeping import remove
 from sandmeshd.store.client import prefix_of
 from sandmeshd.store.embedded import server_binary
 from tests.oss import Oss, oss_server
+from tests.ports import free_port
 from tests.processes import children_of, command_of, links_of
 
 pytestmark = pytest.mark.needs("user namespaces")
@@ -107,13 +107,6 @@ class Up:
     def workers(self) -> set[int]:
         """The processes that are its further gateways."""
         return {pid for pid in children_of(self.process.pid) if "sandmeshd.cli.worker" in command_of(pid)}
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -82,7 +82,7 @@ async def test_a_reaped_session_returns_with_its_workspace_byte_for_byte(
     make_mesh: MeshMaker, kept: dict[str, Any]
 ) -> None:
     async with asyncio.timeout(60), make_mesh(**kept) as mesh:
-        async with service(mesh, ttl=2.0) as first:
+        async with service(mesh, ttl=4.0) as first:
             (box,) = await first.connect_async("session", "user")
             await shell(box, FILL)
             before, sandbox_id = await shell(box, SUMS), box.sandbox_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from sandmeshd.store.embedded import server_binary
+from tests.ports import free_port
 from tests.unit.store.waiting import until
 
 PASSWORD = secrets.token_hex(8)
@@ -46,8 +46,7 @@ def external_binary() -> str:
 @asynccontextmanager
 async def external_server(folder: Path) -> AsyncGenerator[ExternalServer]:
     """Run a server that keeps nothing."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     path = folder / "external.sock"
     process = await asyncio.create_subprocess_exec(
         external_binary(), "--port", str(port), "--bind", "127.0.0.1", "--unixsocket", str(path), "--save", "",
