@@ -14,6 +14,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.bubblewrap.removal import remove_tree
@@ -32,6 +33,7 @@ from tests.remote_engine import RemoteEngine, remote_engine
 collect_ignore_glob = slow_parts()
 
 WRITABLE = frozenset({"/proc", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})
+ATTEMPTS = 3
 Open = Callable[[], AbstractAsyncContextManager[Driver]]
 
 
@@ -119,18 +121,27 @@ def away(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remo
 
 @pytest.fixture
 def prepared() -> None:
-    """Build the templates' environment and the agent's tree, where no earlier test did."""
-    asyncio.run(_prepare())
+    """Build the templates' environment and the agent's tree, where no test did; again where the index falters."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            asyncio.run(_prepare())
+        except TemplateBuildFailed:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            return
 
 
 async def _prepare() -> None:
     paths = MeshPaths(f"suite-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     paths.make()
-    async with open_driver(BubblewrapSettings(paths=paths)) as driver:
-        async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):
-            pass
-    for folder in (paths.state, paths.runtime):
-        remove_tree(folder)
+    try:
+        async with open_driver(BubblewrapSettings(paths=paths)) as driver:
+            async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):
+                pass
+    finally:
+        for folder in (paths.state, paths.runtime):
+            remove_tree(folder)
 
 
 def _direct(settings: BubblewrapSettings) -> Open:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ import pytest
 from sandmeshd.drivers.docker.burying import bury
 
 HELPERS = ("runsc-sandbox", "runsc-gofer")
-GONE, OTHER = "a" * 64, "b" * 64
+GONE, OTHER = secrets.token_hex(32), secrets.token_hex(32)
 
 
 class _Named:

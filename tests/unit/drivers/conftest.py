@@ -65,7 +65,7 @@ def prepared() -> None:
 
 
 async def _prepare_shared() -> None:
-    made = MeshPaths("unit-builds", default_state_directory(), default_runtime_directory())
+    made = MeshPaths(f"unit-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     made.make()
     async with open_driver(BubblewrapSettings(paths=made)) as driver:
         await prepare(driver)
