@@ -16,6 +16,7 @@ from sandmeshd.runtime.agent_addresses import read_address
 PROTOCOL = 1
 FRAME_BYTES = 2 << 20
 PATIENCE_SECONDS = 5.0
+GOODBYE_SECONDS = 1.0
 
 
 class AgentLink:
@@ -123,7 +124,20 @@ async def _connected(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
     try:
         yield AgentLink(reader, writer)
     finally:
-        writer.close()
+        await _close(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close a connection; where TLS is spoken its other end says goodbye too, and is not waited for long."""
+    writer.close()
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await writer.wait_closed()
+    except (OSError, TimeoutError):
+        # Nothing is said any more that anybody waits for.
+        pass
+    finally:
+        writer.transport.abort()
 
 
 async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

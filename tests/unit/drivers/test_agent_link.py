@@ -1,0 +1,57 @@
+"""A link of a driver's to an agent over TLS leaves no connection open when it ends, whatever the agent does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import ssl
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.agent_link import PROTOCOL, open_link
+from sandmeshd.drivers.docker.identity import new_identity
+from sandmeshd.runtime.agent_addresses import tls_endpoint
+
+
+def _greet(listener: socket.socket, context: ssl.SSLContext, over: threading.Event) -> None:
+    """Be an agent that says who it is, and no goodbye."""
+    plain, _ = listener.accept()
+    with context.wrap_socket(plain, server_side=True) as connection:
+        connection.recv(1 << 16)
+        answer = agent_pb2.FromAgent(hello=agent_pb2.AgentHello(protocol=PROTOCOL, sandbox_id="one"))
+        connection.sendall(answer.ByteSize().to_bytes(4, "big") + answer.SerializeToString())
+        over.wait(30)
+
+
+@contextmanager
+def _agent(folder: Path) -> Generator[pb.RuntimeSandbox]:
+    identity, over = new_identity(), threading.Event()
+    (folder / "pem").write_bytes(identity.pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "pem")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        agent = threading.Thread(target=_greet, args=(listener, context, over))
+        agent.start()
+        try:
+            endpoint = tls_endpoint("127.0.0.1", listener.getsockname()[1], identity.pin)
+            yield pb.RuntimeSandbox(sandbox_id="one", endpoint=endpoint)
+        finally:
+            over.set()
+            agent.join()
+
+
+async def _linked(sandbox: pb.RuntimeSandbox) -> None:
+    async with open_link(sandbox):
+        pass
+
+
+def test_a_link_whose_agent_says_no_goodbye_is_closed_when_it_ends(tmp_path: Path) -> None:
+    with _agent(tmp_path) as sandbox:
+        # What is open when its loop ends warns as it is collected, which fails a test.
+        asyncio.run(_linked(sandbox))
+        gc.collect()
