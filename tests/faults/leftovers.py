@@ -34,11 +34,16 @@ async def records(world: World) -> list[str]:
     return found
 
 
-async def look(world: World, idle: int) -> list[str]:
-    """Give all that is there beyond `idle` processes of zygotes, which are kept for the next sandbox."""
+def sandboxes(world: World, idle: int) -> list[str]:
+    """Give all that there is of sandboxes beside records, beyond `idle` processes."""
     processes = world.runtime.inside()
     extra = [f"{len(processes)} processes in namespaces, idle there are {idle}"] if len(processes) > idle else []
-    return [*await records(world), *world.runtime.left(world.settings.paths), *extra]
+    return [*world.runtime.left(world.settings.paths), *extra]
+
+
+async def look(world: World, idle: int) -> list[str]:
+    """Give all that is there beyond `idle` processes of zygotes, which are kept for the next sandbox."""
+    return [*await records(world), *sandboxes(world, idle)]
 
 
 async def wait_until_clean(world: World, idle: int, seconds: float = 60.0) -> list[str]:
@@ -48,4 +53,14 @@ async def wait_until_clean(world: World, idle: int, seconds: float = 60.0) -> li
     while left and time.monotonic() < ends:
         await asyncio.sleep(0.5)
         left = await look(world, idle)
+    return left
+
+
+async def wait_until_ended(world: World, seconds: float = 60.0) -> list[str]:
+    """Wait until nothing is left but records: that of a start that failed is kept. Returns: as `wait_until_clean`."""
+    ends = time.monotonic() + seconds
+    left = sandboxes(world, 0)
+    while left and time.monotonic() < ends:
+        await asyncio.sleep(0.2)
+        left = sandboxes(world, 0)
     return left
