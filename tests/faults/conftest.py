@@ -1,10 +1,32 @@
-"""A mesh for the tests that break things around it."""
+"""A mesh for the tests that break things around it, and what its sandboxes are."""
 
 from __future__ import annotations
 
-from tests.engine import slow_parts
+import os
+
+import pytest
+
+from tests.engine import Daemon, slow_parts
+from tests.faults.containers import Docker
+from tests.faults.runtimes import Bubblewrap, Runtime
 from tests.mesh.conftest import mesh
 
 __all__ = ["mesh"]
 
 collect_ignore_glob = slow_parts()
+
+ENGINES = [
+    pytest.param("docker", marks=pytest.mark.needs("docker")),
+    pytest.param("gvisor", marks=pytest.mark.needs("docker", "runsc")),
+]
+
+
+@pytest.fixture(params=ENGINES if os.environ.get("SANDMESH_TEST_DOCKER") else ["bubblewrap"])
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    """Give what sandboxes are: bubblewrap's, or where tests of an engine are asked for its containers, of each kind."""
+    if request.param == "bubblewrap":
+        return Bubblewrap()
+    served: tuple[str, Daemon | None] = request.getfixturevalue("served")
+    if served[1] is None:
+        pytest.skip("an engine of the tests' own is struck here; SANDMESH_TEST_DOCKER_URL names another")
+    return Docker(served[1], request.param)

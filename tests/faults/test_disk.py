@@ -20,6 +20,7 @@ from sandmeshd.store import StoreSettings, open_store
 from sandmeshd.store.room import Room
 from tests.faults.doctoring import Found, until_told, until_well
 from tests.faults.leftovers import wait_until_clean
+from tests.faults.runtimes import Runtime
 from tests.faults.world import Shape, World, open_world
 
 
@@ -59,9 +60,10 @@ def fill(path: Path) -> None:
 
 @pytest.mark.needs("root")
 @pytest.mark.timeout(180)
-async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_path: Path) -> None:
+async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_path: Path, runtime: Runtime) -> None:
+    own = {"SANDMESH_STATE_DIRECTORY": str(small)}
     async with (
-        open_world(tmp_path, environment={"SANDMESH_STATE_DIRECTORY": str(small)}) as world,
+        open_world(tmp_path, shape=Shape(runtime=runtime), environment=own) as world,
         BaseSandboxAsync(base_url=world.addresses()) as box,
     ):
         await box.run_ipython_cell("kept = 1")
