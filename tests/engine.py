@@ -1,10 +1,9 @@
 """A docker engine of the tests' own: its data, socket and bridge are nobody else's, and it ends with them.
 
 The images that were built stay in the cache of this user's state directory, or where SANDMESH_TEST_DOCKER_CACHE says,
-so that the next run builds what changed.
-Two runs at once do not share them: the second has its own, for the time of its run. So has each run with
-SANDMESH_TEST_DOCKER=short: what an earlier one left cannot fail it. With SANDMESH_TEST_DOCKER_URL an engine that runs
-already is used as it is.
+so that the next run builds what changed. Two runs at once do not share them: the second has its own, for the time of
+its run. So has each run with SANDMESH_TEST_DOCKER=short that is told no place: what an earlier one left cannot fail it.
+With SANDMESH_TEST_DOCKER_URL an engine that runs already is used as it is.
 """
 
 from __future__ import annotations
@@ -123,11 +122,11 @@ def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
 
 @contextmanager
 def _data_root(otherwise: Path) -> Generator[Path]:
-    if not in_full():
+    stated = os.environ.get("SANDMESH_TEST_DOCKER_CACHE")
+    if not in_full() and not stated:
         yield otherwise
         shutil.rmtree(otherwise, ignore_errors=True)
         return
-    stated = os.environ.get("SANDMESH_TEST_DOCKER_CACHE")
     kept = Path(stated) if stated else default_state_directory() / "cache" / "test-engine"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_name("test-engine.lock").open("w") as lock:

@@ -8,12 +8,13 @@ from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, remote, subject_of
-from tests.engine import ask
+from tests.engine import ask, in_full
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
 
-@pytest.fixture(params=[direct, remote], ids=["direct", "grpc"])
+# What holds behind gRPC holds of the driver itself.
+@pytest.fixture(params=[direct, remote] if in_full() else [remote])
 def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str, shared: str) -> Subject:
     """Give the driver on a mesh of its own."""
     settings = DockerSettings(paths=paths, url=engine, workspace_roots=(shared,))

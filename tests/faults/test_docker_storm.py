@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict
 
 import pytest
 
 from sandmeshd.drivers.docker.kinds import KindName
 from tests.engine import Daemon, in_full
-from tests.faults.campaign import LEAST_PART, Plan, run_round
+from tests.faults.campaign import GRACE_SECONDS, LEAST_PART, Plan, run_round
 from tests.faults.containers import Docker
 from tests.faults.world import Shape
 
@@ -31,6 +31,20 @@ FURTHER = [
 ]
 
 
+class Pace(TypedDict):
+    """How fast a storm is."""
+
+    pause: tuple[float, float]
+    after: float
+
+
+def pace() -> Pace:
+    """Give that of the tests: in short a fault meets the last one's mending, and it is not shown how calm it stays."""
+    if in_full():
+        return Pace(pause=(1.5, 4.0), after=GRACE_SECONDS + 10.0)
+    return Pace(pause=(0.5, 2.0), after=12.0)
+
+
 @pytest.mark.parametrize(("kind", "store", "course"), [*STORMS, *FURTHER] if in_full() else STORMS)
 async def test_kills_at_random_leave_nothing_on_the_engine(
     tmp_path: Path,
@@ -43,7 +57,7 @@ async def test_kills_at_random_leave_nothing_on_the_engine(
     if daemon is None:
         pytest.skip("an engine of the tests' own is killed here; SANDMESH_TEST_DOCKER_URL names another")
     shape = Shape(services=2, nodes=2, store=store, runtime=Docker(daemon, kind))
-    plan = Plan(shape, cycles=1, seconds=1.0, seed=SEEDS[store], pause=(1.5, 4.0), away=(1.0, 4.0), course=course)
+    plan = Plan(shape, cycles=1, seconds=1.0, seed=SEEDS[store], course=course, away=(1.0, 4.0), **pace())
     outcome = await run_round(plan, tmp_path)
     assert not outcome.wrong_output
     assert not outcome.undocumented
