@@ -12,12 +12,14 @@ import base64
 import json
 import os
 import socket
-from pathlib import Path
-from typing import Any, NoReturn
 
 from sandmeshd.agent.inside import nesting, syscalls, users
 
-PROGRAM = str(Path(__file__).parent / "inside" / "__main__.py")
+TYPE_CHECKING = False  # as in syscalls; pathlib is as slow
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+PROGRAM = os.path.join(os.path.dirname(__file__), "inside", "__main__.py")  # noqa: PTH118, PTH120
 LARGEST_MESSAGE = 1 << 20
 
 

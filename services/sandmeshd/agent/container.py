@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import socket
 from importlib import import_module
-from pathlib import Path
 
 from sandmeshd.agent.birth import fork_zygote
 from sandmeshd.agent.inside import syscalls, users
@@ -50,16 +49,17 @@ def enter(directory: str, shut_in: str = "") -> tuple[dict[str, str], socket.soc
 
 
 def _options(directory: str) -> dict[str, str]:
-    config = os.open(Path(directory, CONFIG), os.O_RDONLY | os.O_CLOEXEC)
-    Path(directory, CONFIG).unlink()
-    ready = os.open(Path(directory, READY), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    config = os.open(f"{directory}/{CONFIG}", os.O_RDONLY | os.O_CLOEXEC)
+    _forget(directory, CONFIG)
+    ready = os.open(f"{directory}/{READY}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     options = {"--config-fd": str(config), "--ready-fd": str(ready)}
-    if Path(directory, LIFE).exists():
-        options["--life-fd"] = str(os.open(Path(directory, LIFE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    if Path(directory, TLS).exists():
+    life = f"{directory}/{LIFE}"
+    if _is_there(life):
+        options["--life-fd"] = str(os.open(life, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    if _is_there(f"{directory}/{TLS}"):
         options["--tls"] = directory
     for path in EVENTS:
-        if Path(path).exists():
+        if _is_there(path):
             options["--memory-fd"] = str(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     return options
 
@@ -67,8 +67,17 @@ def _options(directory: str) -> dict[str, str]:
 def _told(directory: str) -> bytes:
     """Give what the zygote is told, as `birth.describe` writes it; nothing where the agent is to tell it."""
     try:
-        message = Path(directory, USER).read_bytes()
-        Path(directory, USER).unlink()
+        with open(f"{directory}/{USER}", "rb") as file:  # noqa: PTH123 - as above
+            message = file.read()
+        _forget(directory, USER)
     except FileNotFoundError:
         return b""
     return message
+
+
+def _is_there(path: str) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - pathlib is a slow import, and kernels wait for this
+
+
+def _forget(directory: str, name: str) -> None:
+    os.unlink(f"{directory}/{name}")  # noqa: PTH108 - as above

@@ -14,10 +14,13 @@ import signal
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 from sandmeshd.agent.birth import fork_zygote
 from sandmeshd.agent.inside import syscalls
+
+TYPE_CHECKING = False  # as in syscalls
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def main() -> None:
@@ -27,6 +30,7 @@ def main() -> None:
     syscalls.set_dumpable(False)
     if "--zygote-fd" in options:
         _do_without_ssl()
+        _do_without_slow_protobuf()
         import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
     told = False
     if "--container" in options:
@@ -36,6 +40,7 @@ def main() -> None:
         control = fork_zygote([int(fd) for fd in options.get("--door-fds", "").split(",") if fd])
     if "--tls" not in options:
         _do_without_ssl()
+    _do_without_slow_protobuf()
     gc.disable()
     serving = import_module("sandmeshd.agent.serving")
     gc.enable()
@@ -53,6 +58,15 @@ def _do_without_ssl() -> None:
     names["ssl"] = _NoSsl("ssl")
     import_module("uvloop")
     names["ssl"] = None  # the documented way to keep a module from being found
+    # Python's own hashes do: this one would load all of OpenSSL to compare a token.
+    names["_hashlib"] = None
+
+
+def _do_without_slow_protobuf() -> None:
+    # What is there in place of the compiled one is imported beside it and never used: a tenth of the agent's imports.
+    if import_module("google.protobuf.internal.api_implementation").Type() == "upb":
+        name = "google.protobuf.internal.python_message"
+        sys.modules.setdefault(name, ModuleType(name))
 
 
 class _NoSsl(ModuleType):

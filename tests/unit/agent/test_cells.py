@@ -106,6 +106,15 @@ async def test_variables_stay_for_the_next_cell(client: Client) -> None:
     assert texts(await run(client, "kept + 1")) == "42"
 
 
+async def test_what_completes_names_is_there_when_it_is_looked_for(client: Client) -> None:
+    ended = await run(client, "print(get_ipython().complete(None, '%confi')[1])")
+    assert ended.stdout == b"['%config']\n"
+    listed = await run(client, "%config")
+    assert b"IPCompleter" in listed.stdout
+    changed = await run(client, "%config IPCompleter.greedy = True\nprint(get_ipython().Completer.greedy)")
+    assert changed.stdout == b"True\n"
+
+
 async def test_magics_shell_escapes_and_top_level_await_work(client: Client) -> None:
     assert (await run(client, "%%bash\necho from bash")).stdout == b"from bash\n"
     assert (await run(client, "!echo from a shell")).stdout == b"from a shell\n"

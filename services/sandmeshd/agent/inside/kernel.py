@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 
 from sandmeshd.agent.inside import frames, launch, layer, output, shell
 
-IDLE_SECONDS = 0.5
+IDLE_SECONDS = 0.4
 """How long a kernel that is not ripe waits for its first cell before it ripens."""
+BUSY_SECONDS = 2.0
+"""The same while its machine has no processor to spare, as when many sandboxes are created at once."""
 
 _INPUT, _GETPASS = input, getpass.getpass
 # signal.getsignal makes an enum of what is none, which takes ten times as long.
@@ -59,14 +61,26 @@ class Kernel:
         warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
         signal.signal(signal.SIGINT, self._interrupt)
-        # What a fork shares is copied when it is first written: before the first cell, not in it.
-        shell.exercise(self._shell, "1+1")
-        if not self._ripe and not select.select([connection], [], [], IDLE_SECONDS)[0]:
-            self.ripen()
+        if not select.select([connection], [], [], 0)[0]:
+            # What a fork shares is copied when it is first written: before the first cell, unless that is there.
+            shell.exercise(self._shell, "1+1")
+            self._ripen_in_peace(connection)
         self._sink.channel = channel
         streams = _Streams(channel, pipes)
         while True:
             self._serve(channel, streams)
+
+    def _ripen_in_peace(self, connection: int) -> None:
+        """Ripen unless the first cell comes before; where others want the processors, that is tried again and again."""
+        patience = IDLE_SECONDS
+        while not self._ripe and not select.select([connection], [], [], patience)[0]:
+            ran, waited = _account()
+            shell.exercise(self._shell, "1+1")
+            now_ran, now_waited = _account()
+            if now_waited - waited > now_ran - ran:
+                patience = BUSY_SECONDS
+            else:
+                self.ripen()
 
     def _serve(self, channel: output.Channel, streams: _Streams) -> None:
         kind, payload, given = channel.receive()
@@ -106,6 +120,17 @@ class Kernel:
         """Take a SIGINT: between cells there is nothing to interrupt."""
         if self._running:
             raise KeyboardInterrupt
+
+
+def _account() -> tuple[int, int]:
+    """Give the nanoseconds that this process was on a processor, and that it waited for one."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:  # noqa: PTH123 - pathlib is a slow import
+            ran, waited, _ = file.read().split()
+    except (OSError, ValueError):
+        # gVisor keeps none.
+        return 0, 0
+    return int(ran), int(waited)
 
 
 def _reseed() -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     class InteractiveShell(_Anything):
         def should_run_async(self, raw_cell: str, **told: Any) -> bool: ...
+        def init_completer(self) -> None: ...
 
     class DisplayHook(_Anything):
         def quiet(self) -> bool: ...
@@ -196,6 +197,9 @@ class Shell(InteractiveShell):
     last_execution_result: Any = None
     user_ns: Any = None
     """A plain one too, in place of a property."""
+    _completer: Any = None
+    _configurables: list[Any]
+    _made = False
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -212,6 +216,7 @@ class Shell(InteractiveShell):
         _read_plainly(self.history_manager, _HISTORY_TRAITS)
         # Its names stay in builtins, where each cell would put them and take them away again, twice.
         self.builtin_trap.__enter__()
+        self._made = True
 
     def take_error(self) -> bytes:
         """Give what the last cell raised, as `raised` writes it, once; empty where it raised nothing."""
@@ -226,6 +231,33 @@ class Shell(InteractiveShell):
         """Keep no history on disk."""
         self.history_manager = _History(shell=self, parent=self)
         self.configurables.append(self.history_manager)
+
+    @property
+    def Completer(self) -> Any:  # noqa: N802 - IPython's name
+        """What completes names, made when somebody looks for it: few do, and it takes half as long as all the rest."""
+        if self._completer is None:
+            InteractiveShell.init_completer(self)
+        return self._completer
+
+    @Completer.setter
+    def Completer(self, made: Any) -> None:  # noqa: N802 - as above
+        """Keep what was made."""
+        self._completer = made
+
+    def init_completer(self) -> None:
+        """Put it off."""
+
+    @property
+    def configurables(self) -> list[Any]:
+        """What %config knows: what completes names is there for who looks from outside."""
+        if self._made:
+            _ = self.Completer
+        return self._configurables
+
+    @configurables.setter
+    def configurables(self, known: list[Any]) -> None:
+        """Keep what is known."""
+        self._configurables = known
 
     def init_prefilter(self) -> None:
         """Look at lines as `_Prefilter` does."""
@@ -302,6 +334,7 @@ def ripen(shell: Any) -> None:
     """Let a shell have done everything once; what it raises first takes as long as ten shells."""
     # The interpreter writes to code that it has run a few times only, and what is written each fork copies.
     exercise(shell, *["1+1"] * 10, "print(end='')", "import asyncio", "1/0", "1 +")
+    _ = shell.Completer
 
 
 def exercise(shell: Any, *cells: str) -> None:

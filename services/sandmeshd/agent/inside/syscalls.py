@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from typing import Final
+
+TYPE_CHECKING = False  # as typing has it, which takes 5 ms before a container's kernel can start
+if TYPE_CHECKING:
+    from typing import Final
 
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWCGROUP: Final = 0x02000000
