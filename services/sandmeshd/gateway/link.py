@@ -197,6 +197,9 @@ class AgentLink(asyncio.Protocol):
     def _listen(self) -> None:
         """Ask an agent that says nothing whether it lives, while something is awaited of it."""
         loop = asyncio.get_running_loop()
+        if self._beat is not None:
+            # What held up this process itself is no silence of the agent's.
+            self._heard += max(0.0, loop.time() - self._beat.when())
         silent = loop.time() - self._heard
         if not self._sinks:
             self._heard = loop.time()

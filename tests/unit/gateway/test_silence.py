@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
@@ -37,6 +38,29 @@ async def test_a_silent_link_is_replaced_and_the_call_goes_on(world: World) -> N
     assert [event.sequence for event in events] == [1, 2]
     assert links == 2
     assert "ping" in asked
+
+
+async def test_what_holds_up_the_gateway_itself_is_no_silence_of_its_agents(world: World) -> None:
+    links = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal links
+        links += 1
+        channel = (await peer.receive()).channel
+        if links == 1:
+            # Nothing in this process goes on meanwhile.
+            time.sleep(2.5)  # noqa: ASYNC251 - as a machine that has no time for it
+        while not (asked := await peer.receive()).HasField("ping"):
+            pass
+        peer.send(agent_pb2.FromAgent(channel=asked.channel, done=agent_pb2.Done()))
+        peer.send_events(channel, "c1", result(1))
+        await peer.receive()
+
+    channel = await world.open(script, agent_silence_seconds=1.0)
+    answers = call_pb2_grpc.CallServiceStub(channel).RunCall(call_pb2.RunCallRequest(start=start()))
+    events = [event async for answer in answers for event in answer.batch.events]
+    assert events[-1].HasField("result")
+    assert links == 1
 
 
 async def test_a_link_that_answers_is_kept_however_long_the_call_is_quiet(world: World) -> None:
