@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, SandboxLost, from_detail
-from sandmeshd.runtime.agent_addresses import read_address
+from sandmeshd.runtime.agent_addresses import AgentAddress, read_address
 
 PROTOCOL = 1
 FRAME_BYTES = 2 << 20
@@ -120,28 +120,29 @@ async def _opened(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
 
 @asynccontextmanager
 async def _connected(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
-    reader, writer = await _connect(sandbox.endpoint)
+    address = read_address(sandbox.endpoint)
+    reader, writer = await _connect(address)
     try:
         yield AgentLink(reader, writer)
     finally:
-        await _close(writer)
+        writer.close()
+        if address.pin:
+            await _part(writer)
 
 
-async def _close(writer: asyncio.StreamWriter) -> None:
-    """Close a connection; where TLS is spoken its other end says goodbye too, and is not waited for long."""
-    writer.close()
+async def _part(writer: asyncio.StreamWriter) -> None:
+    """Wait until a TLS connection is closed: its other end says goodbye too, and is not waited for long."""
     try:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await writer.wait_closed()
-    except (OSError, TimeoutError):
-        # Nothing is said any more that anybody waits for.
-        pass
-    finally:
+    except TimeoutError:
         writer.transport.abort()
+    except OSError:
+        # It was lost, or the other end does not know how to say goodbye.
+        return
 
 
-async def _connect(endpoint: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    address = read_address(endpoint)
+async def _connect(address: AgentAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if address.path:
         return await asyncio.open_unix_connection(address.path)
     reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls)
