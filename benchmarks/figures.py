@@ -103,7 +103,8 @@ async def warm(mesh: RunningMesh) -> list[Figure]:
 
     async def filled() -> None:
         await pool_is_full(mesh, "base", 2)
-        await asyncio.sleep(0.5)  # the newest one still imports what its kernel needs
+        # The newest one still imports: in a container all but its first tools, later and by and by.
+        await asyncio.sleep(4.0 if mesh.in_docker else 0.5)
 
     made, _ = await create_and_release(mesh, 20, filled)
     return [Figure("warm create -> first Python result", made.measured, _aim(mesh, "5 ms", "8 ms"))]
