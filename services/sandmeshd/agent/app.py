@@ -42,15 +42,20 @@ _IDLE_SECONDS: Final = 0.1
 _SOON_SECONDS: Final = 2.0
 """After which all tools begin to be imported, where the first calls did without them."""
 _STEPS: Final = (
-    *("typing_extensions", "pydantic_core", "annotated_types", "pydantic", "pydantic.json_schema", "pydantic.types"),
-    *(
-        "pydantic.main",
-        "pydantic.dataclasses",
-        "sandmesh.tools",
-        "sandmeshd.agent.files",
-        "sandmeshd.agent.mcp.servers",
-    ),
-    *("sandmeshd.agent.handlers", "sandmeshd.agent.fs.archives", "sandmeshd.agent.fs.service"),
+    "typing_extensions",
+    "pydantic_core",
+    "annotated_types",
+    "pydantic",
+    "pydantic.json_schema",
+    "pydantic.types",
+    "pydantic.main",
+    "pydantic.dataclasses",
+    "sandmesh.tools",
+    "sandmeshd.agent.files",
+    "sandmeshd.agent.mcp.servers",
+    "sandmeshd.agent.handlers",
+    "sandmeshd.agent.fs.archives",
+    "sandmeshd.agent.fs.service",
 )
 """What the tools import, in parts of about 10 ms."""
 _HANDSHAKE_SECONDS: Final = 10.0
@@ -145,7 +150,7 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
 def _tools(
     stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell, processes: Processes
 ) -> Callable[[], Toolbox | Early]:
-    """Have the tools made by the first call, or soon; where they are still to be imported, in a thread."""
+    """Have the tools made by the first call, or soon; where they are still to be imported, by and by in a thread."""
     opened: list[Any] = []
 
     async def close() -> None:
