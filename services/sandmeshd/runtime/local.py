@@ -13,9 +13,10 @@ from typing import Any, cast
 
 import grpc
 
-from sandmesh.errors import DeadlineExceeded, MethodNotFound, SandmeshError
+from sandmesh.errors import DeadlineExceeded, SandmeshError
+from sandmeshd.runtime.handlers import Handlers
 from sandmeshd.runtime.ids import ids_of
-from sandmeshd.runtime.interception import Handler, unexpected
+from sandmeshd.runtime.interception import unexpected
 from sandmeshd.runtime.serving import Registration
 from sandmeshd.runtime.validation import require
 
@@ -24,37 +25,7 @@ Convert = Callable[[Any], Any]
 
 def local_channel(services: Sequence[Registration]) -> grpc.aio.Channel:
     """Give a channel to services of this process, for methods whose request is one message."""
-    server = _Handlers()
-    for service in services:
-        service.add(cast("grpc.aio.Server", server))
-    return cast("grpc.aio.Channel", _LocalChannel(server))
-
-
-class _Handlers:
-    """What generated code takes for a server: it keeps the handlers."""
-
-    def __init__(self) -> None:
-        self._generic: list[grpc.GenericRpcHandler] = []
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        self._generic += handlers
-
-    def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """Do nothing: the same handlers came generically."""
-
-    def find(self, method: str) -> Handler:
-        details = cast("grpc.HandlerCallDetails", _Details(method))
-        for generic in self._generic:
-            found = generic.service(details)
-            if found is not None:
-                return found
-        raise MethodNotFound(f"{method} is not a method of this process", {"method": method})
-
-
-class _Details:
-    def __init__(self, method: str) -> None:
-        self.method = method
-        self.invocation_metadata = ()
+    return cast("grpc.aio.Channel", _LocalChannel(Handlers(services)))
 
 
 class _Context:
@@ -70,7 +41,7 @@ class _Context:
 class _LocalChannel:
     """The part of a grpc.aio.Channel that stubs of such methods use."""
 
-    def __init__(self, handlers: _Handlers) -> None:
+    def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
 
     def unary_unary(
