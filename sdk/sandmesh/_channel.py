@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from sandmesh._addresses import Target
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
@@ -35,13 +38,29 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 
-_IDEMPOTENT: frozenset[str] = frozenset(
-    method.input_type.full_name
+
+@dataclass(frozen=True)
+class Method:
+    """An RPC: its path, its response's class, and whether sending it twice does what sending it once does."""
+
+    path: str
+    response: type[Message]
+    idempotent: bool
+
+
+def _method(found: MethodDescriptor) -> Method:
+    idempotent = found.GetOptions().idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN
+    path = f"/{found.containing_service.full_name}/{found.name}"
+    return Method(path, GetMessageClass(found.output_type), idempotent)
+
+
+METHODS: Mapping[str, Method] = {
+    method.input_type.full_name: _method(method)
     for file in (call_pb2, port_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
-    if method.GetOptions().idempotency_level != MethodOptions.IDEMPOTENCY_UNKNOWN
-)
+}
+"""The RPCs of a mesh by their request's type, which belongs to one of them."""
 
 _PASSING = (MeshUnavailable, StoreUnavailable, Recovering)
 
@@ -84,11 +103,8 @@ def make_metadata(bearer_token: str | None) -> Metadata:
 
 
 def may_repeat(request_type: str, error: SandmeshError) -> bool:
-    """Say whether a request may be sent again: its method is idempotent and what stood in its way may pass.
-
-    A request type belongs to one method, so its full name tells the method's `idempotency_level`.
-    """
-    return request_type in _IDEMPOTENT and isinstance(error, _PASSING)
+    """Say whether a request may be sent again: its method is idempotent and what stood in its way may pass."""
+    return METHODS[request_type].idempotent and isinstance(error, _PASSING)
 
 
 def back_off() -> Iterator[float]:

@@ -20,7 +20,7 @@ from sandmesh._mesh import Connection
 from sandmesh._multiplex import BROKEN, Stream
 from sandmesh._status import from_rpc_error
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import MeshUnavailable, SandmeshError, from_detail
+from sandmesh.errors import CallNotFound, MeshUnavailable, SandmeshError, from_detail
 
 # How much may be under way in a call, each way.
 WINDOW = 4 * 1024 * 1024
@@ -28,6 +28,8 @@ ACKNOWLEDGE_BYTES = WINDOW // 4
 # As long as calls on the shared stream wait for a mesh that went away.
 PATIENCE_SECONDS = 60.0
 CANCEL_SECONDS = 2.0
+LATE_START_SECONDS = (0.0, 0.1)
+"""When a call that may not have begun is cancelled."""
 
 
 class Transfer:
@@ -49,6 +51,7 @@ class Transfer:
         self._numbered = 0
         self._reading = False
         self._input_error: BaseException | None = None
+        self._cancelled = False
         self._work = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -81,15 +84,23 @@ class Transfer:
         except Exception as error:
             # It is the user's own: it belongs to whoever waits for the call, which gets no end of input.
             self._input_error = error
+            self._cancelled = True
             self._work.set()
-            await self.cancel()
 
     async def cancel(self) -> None:
-        """End the call in the sandbox."""
+        """End the call in the sandbox, when its stream is no more."""
         request = pb.CancelCallRequest(sandbox_id=self._order.sandbox_id, call_id=self._call_id)
         request.fencing_token = self._order.fencing_token
-        with suppress(SandmeshError):
-            await self._connection.ask(lambda stubs: stubs.calls.CancelCall, request, CANCEL_SECONDS)
+        for pause in LATE_START_SECONDS:
+            await asyncio.sleep(pause)
+            try:
+                await self._connection.ask(lambda stubs: stubs.calls.CancelCall, request, CANCEL_SECONDS)
+            except CallNotFound:
+                # What starts it may still be on its way, on a connection of its own.
+                continue
+            except SandmeshError:
+                return
+            return
 
     def finished(self) -> pb.Result:
         """Give the result.
@@ -181,9 +192,13 @@ class Transfer:
     async def _write(self, stream: Stream) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # reading finds out why and tells
             await self._send(stream, self._first_frame())
-            sent, acknowledged = 0, self._last
+            sent, acknowledged, cancelled = 0, self._last, False
             while True:
                 self._work.clear()
+                if self._cancelled and not cancelled:
+                    # Behind what starts it: nothing else could come first.
+                    cancelled = True
+                    await self._send(stream, pb.CallFrame(cancel=pb.Cancel()))
                 if self._acknowledged > acknowledged:
                     acknowledged = self._acknowledged
                     await self._send(stream, pb.CallFrame(acknowledge=pb.Acknowledge(sequence=acknowledged)))

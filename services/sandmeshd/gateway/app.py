@@ -18,6 +18,7 @@ from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmeshd.gateway.access import admitted, closed_to_users
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
+from sandmeshd.gateway.asks import open_ask_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
 from sandmeshd.gateway.http import Certificate, HttpDoor, Wanted, open_door
@@ -102,6 +103,7 @@ async def open_gateway(
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
         await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
+        await stack.enter_async_context(open_ask_sockets(settings.listen, services, arounds))
         yield Gateway(listening.addresses, door, activity)
 
 

@@ -3,119 +3,72 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
-from typing import Any, Final, cast
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Final, cast
 
 from google.protobuf.message import DecodeError
 
 from sandmesh._bulk import LEAST, read_input
-from sandmesh._framing import Cutter, FrameTooLarge, frame
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import ProtocolMismatch, SandmeshError
+from sandmesh.errors import SandmeshError
+from sandmeshd.gateway.beside import Connections, Peer, SocketContext, check_protocol, open_beside, settled
 from sandmeshd.gateway.calls import NAME, Client, Put
 from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.wire import refusal
 from sandmeshd.runtime.interception import Around, Context, unexpected
 
-PROTOCOL: Final = 1
 METHOD: Final = f"/{NAME}/Multiplex"
-
-
-_TURNS: Final = 4
-"""Turns of the loop from a waiting connection to `connection_made`."""
 MakeClient = Callable[[Put], Client]
 
 
-class SocketContext:
-    """What interceptors use of a ServicerContext."""
+class CallSocket(Peer):
+    """One client: its hello, then its frames."""
 
-    def __init__(self, metadata: dict[str, str]) -> None:
-        self._metadata = tuple(metadata.items())
-
-    def peer(self) -> str:
-        """Say where the client is."""
-        return "unix:"
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Give what came with the hello."""
-        return self._metadata
-
-
-class Connections(set["CallSocket"]):
-    """The clients that are there; `closing` sends away who comes late."""
-
-    closing = False
-
-
-class CallSocket(asyncio.Protocol):
-    """One client: its hello, then its frames until either side ends."""
-
-    def __init__(self, make_client: MakeClient, arounds: Sequence[Around], connected: Connections) -> None:
+    def __init__(self, connected: Connections, make_client: MakeClient, arounds: Sequence[Around]) -> None:
+        super().__init__(connected)
         self._make_client = make_client
         self._arounds = arounds
-        self._connected = connected
-        self._cutter = Cutter()
         self._early: list[bytes] = []
         self._client: Client | None = None
         self._ended = asyncio.Event()
-        self.serving: asyncio.Task[None] | None = None
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the hello."""
-        self.transport = cast("asyncio.Transport", transport)
-        self._connected.add(self)
-        if self._connected.closing:
-            self.transport.abort()
+        self._serving: asyncio.Task[None] | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Detach the client's calls; they go on."""
-        self._connected.discard(self)
+        super().connection_lost(exc)
         self._ended.set()
         if self._client is not None:
             self._client.detach()
             self._client = None
 
-    def data_received(self, data: bytes) -> None:
-        """Act on whole messages; what is none ends the connection."""
-        self._take_all(self._cutter.cut(data))
-
-    def eof_received(self) -> bool:
-        """End: a client that sends no more wants no more."""
-        return False
-
-    def close(self) -> None:
-        """End the connection."""
-        if self.transport is not None:
-            self.transport.close()
-
-    def _take_all(self, messages: Iterable[bytes]) -> None:
-        try:
-            for message in messages:
-                self._take(message)
-        except (FrameTooLarge, DecodeError):
-            self.close()
-
-    def _take(self, message: bytes) -> None:
+    def take(self, message: bytes) -> None:
+        """Act on the hello, or on frames, which wait until that is through."""
         if self._client is not None:
             found = read_input(message) if len(message) >= LEAST else None
             if found is not None:
                 self._client.take_input(*found)
             else:
                 self._client.take_all(pb.MultiplexRequest.FromString(message))
-        elif self.serving is None:
+        elif self._serving is None:
             hello = pb.SocketHello.FromString(message)
-            self.serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")
+            self._serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")
         else:
             self._early.append(message)
 
+    async def end(self) -> None:
+        """End the connection; calls go on."""
+        self.close()
+        if self._serving is None:
+            self.abort()
+        else:
+            await settled([self._serving])
+
     async def _serve(self, hello: pb.SocketHello) -> None:
         try:
-            _check_protocol(hello.protocol)
+            check_protocol(hello)
             async with AsyncExitStack() as stack:
-                context = cast("Context", SocketContext(dict(hello.metadata)))
+                context = cast("Context", SocketContext(hello))
                 for around in self._arounds:
                     await stack.enter_async_context(around(METHOD, context))
                 self._admit()
@@ -126,63 +79,30 @@ class CallSocket(asyncio.Protocol):
             self._refuse(unexpected(METHOD))
 
     def _admit(self) -> None:
-        if self.transport is None or self._ended.is_set():
+        if self._ended.is_set():
             return
         self._client = self._make_client(self._put)
         early, self._early = self._early, []
-        self._take_all(early)
+        self._take_early(early)
+
+    def _take_early(self, messages: Sequence[bytes]) -> None:
+        try:
+            for message in messages:
+                self.take(message)
+        except DecodeError:
+            self.close()
 
     def _put(self, relay: Relay | None, response: bytes, last_sequence: int) -> None:
         # It leaves at once: each call's window bounds how much may wait in the connection.
-        if self.transport is not None:
-            self.transport.write(frame(response))
+        self.send(response)
 
     def _refuse(self, error: SandmeshError) -> None:
-        if self.transport is not None:
-            self.transport.write(frame(refusal("", error)))
+        self.send(refusal("", error))
         self.close()
 
 
-def _check_protocol(protocol: int) -> None:
-    if protocol != PROTOCOL:
-        raise ProtocolMismatch(f"call sockets speak protocol {PROTOCOL} here, not {protocol}")
-
-
-@asynccontextmanager
-async def open_call_sockets(
+def open_call_sockets(
     addresses: Sequence[str], make_client: MakeClient, arounds: Sequence[Around]
-) -> AsyncGenerator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Serve a call socket beside each unix socket among the addresses until the block ends."""
-    loop = asyncio.get_running_loop()
-    connected = Connections()
-    paths = [Path(f"{address.removeprefix('unix://')}.calls") for address in addresses if address.startswith("unix:")]
-    servers: list[Any] = []
-    try:
-        for path in paths:
-            server = await loop.create_unix_server(lambda: CallSocket(make_client, arounds, connected), path)
-            servers.append(server)
-            path.chmod(0o600)
-        yield
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        connected.closing = True
-        # asyncio forgets a connection that it accepted but has not made when its server closes: let it make them.
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-        for server in servers:
-            server.close()
-        await _end(list(connected))
-
-
-async def _end(connections: list[CallSocket]) -> None:
-    for connection in connections:
-        connection.close()
-        if connection.transport is not None and connection.serving is None:
-            connection.transport.abort()
-    serving = [connection.serving for connection in connections if connection.serving is not None]
-    if serving:
-        _, late = await asyncio.wait(serving, timeout=0.5)
-        for task in late:
-            task.cancel()
-        await asyncio.wait(serving)
+    return open_beside(addresses, ".calls", lambda connected: CallSocket(connected, make_client, arounds))

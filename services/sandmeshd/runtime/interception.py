@@ -81,10 +81,11 @@ class AroundInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        return _wrap(handler, self._around, str(handler_call_details.method))
+        return within(handler, self._around, str(handler_call_details.method))
 
 
-def _wrap(handler: Handler, around: Around, method: str) -> Handler:
+def within(handler: Handler, around: Around, method: str) -> Handler:
+    """Put an async context manager around a method's handler, whatever its shape."""
     make: Any = getattr(grpc, f"{_shape(handler)}_rpc_method_handler")
     behaviour: Any = getattr(handler, _shape(handler))
     wrapped = _streaming(behaviour, around, method) if handler.response_streaming else _unary(behaviour, around, method)

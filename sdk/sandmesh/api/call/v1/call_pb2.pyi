@@ -869,6 +869,84 @@ class SocketHello(_message.Message):
 Global___SocketHello: _TypeAlias = SocketHello  # noqa: Y015
 
 @_typing.final
+class SocketAsk(_message.Message):
+    """SocketAsk is a unary RPC on an ask socket, which carries these without HTTP/2.
+
+    PATH.asks lies beside PATH.calls and has the same form: the client sends a SocketHello and then SocketAsks, the gateway
+    a SocketAnswer to each, in any order. What the hello has as metadata goes with each of them: so each is refused by
+    itself where it must be, and only an unknown protocol ends the connection, with an answer whose id is 0. When the
+    connection ends, so does what was asked for on it and has no answer.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    CANCEL_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Chosen by the client, above 0, one of its own for each RPC of a connection."""
+    method: _builtins.str
+    """The RPC as gRPC names it: /package.Service/Method."""
+    request: _builtins.bytes
+    """The request, serialized."""
+    cancel: _builtins.bool
+    """Nobody waits any more for the answer to the RPC with this id; it is ended, and no answer comes."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long an answer is waited for; unset: without end."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        method: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        cancel: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "id", b"id", "method", b"method", "request", b"request", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SocketAsk: _TypeAlias = SocketAsk  # noqa: Y015
+
+@_typing.final
+class SocketAnswer(_message.Message):
+    """SocketAnswer is how a unary RPC on an ask socket ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """The id of the SocketAsk."""
+    response: _builtins.bytes
+    """The response, serialized, where there is no error."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.ErrorDetail:
+        """What would be the RPC's status."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        response: _builtins.bytes = ...,
+        error: _errors_pb2.ErrorDetail | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "id", b"id", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SocketAnswer: _TypeAlias = SocketAnswer  # noqa: Y015
+
+@_typing.final
 class RunCallRequest(_message.Message):
     """RunCallRequest starts a call with its arguments whole."""
 

@@ -1,0 +1,140 @@
+"""Which way a connection sends a unary RPC: the ask socket where there is one, gRPC elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sandmesh._addresses import parse
+from sandmesh._asking import LARGEST_REQUEST
+from sandmesh._mesh import Connection
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
+from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxResponse as Got
+from sandmesh.errors import MeshUnavailable
+from sandmeshd.gateway.asks import open_ask_sockets
+from sandmeshd.gateway.beside import SocketContext
+from sandmeshd.runtime.interception import Context
+from sandmeshd.runtime.serving import Registration, open_server
+
+
+class Gateway:
+    """One that says by which way it was asked: by gRPC's context or another."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ways: list[str] = []
+        self.begun = asyncio.Event()
+        self.let = asyncio.Event()
+        self.let.set()
+
+    async def _get(self, request: Get, context: Context) -> Got:
+        self.ways.append("socket" if isinstance(context, SocketContext) else "grpc")
+        self.begun.set()
+        await self.let.wait()
+        return Got(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id[:10]))
+
+    def _registration(self) -> Registration:
+        handler = grpc.unary_unary_rpc_method_handler(self._get, Get.FromString, Got.SerializeToString)
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"GetSandbox": handler}
+        generic = grpc.method_handlers_generic_handler("sandmesh.api.sandbox.v1.SandboxService", methods)
+        return Registration("t", lambda server: server.add_generic_rpc_handlers((generic,)))
+
+    @asynccontextmanager
+    async def serve(self, with_socket: bool = True) -> AsyncGenerator[None]:
+        """Serve gRPC, and the ask socket beside it."""
+        address, services = f"unix://{self.path}", [self._registration()]
+        async with open_server([address], services, grace=0), open_ask_sockets([address] * with_socket, services, ()):
+            yield
+
+
+@asynccontextmanager
+async def connected(*gateways: Gateway) -> AsyncGenerator[Connection]:
+    connection = Connection((), [parse(f"unix://{one.path}") for one in gateways], None)
+    try:
+        async with asyncio.timeout(20):
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def get(connection: Connection, sandbox_id: str = "sb_one") -> str:
+    request = Get(sandbox_id=sandbox_id)
+    return (await connection.ask(lambda stubs: stubs.sandboxes.GetSandbox, request, 10.0)).sandbox.sandbox_id
+
+
+async def all_of(connection: Connection, ids: Sequence[str]) -> list[str]:
+    return await asyncio.gather(*(get(connection, one) for one in ids))
+
+
+async def test_the_socket_is_taken_where_there_is_one_and_one_connection_carries_all(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "g")
+    async with gateway.serve(), connected(gateway) as connection:
+        assert await all_of(connection, ["a", "b", "c"]) == ["a", "b", "c"]
+    assert gateway.ways == ["socket"] * 3
+
+
+async def test_grpc_is_taken_where_there_is_none_and_for_what_is_too_large(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "g")
+    async with connected(gateway) as connection:
+        async with gateway.serve(with_socket=False):
+            assert await get(connection) == "sb_one"
+        async with gateway.serve():
+            assert await get(connection) == "sb_one"
+            assert await get(connection, "x" * LARGEST_REQUEST) == "x" * 10
+    assert gateway.ways == ["grpc", "socket", "grpc"]
+
+
+async def test_a_gateway_that_is_back_is_asked_again(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "g")
+    async with connected(gateway) as connection:
+        for _ in range(2):
+            async with gateway.serve():
+                assert await get(connection) == "sb_one"
+        gateway.let.clear()
+        gateway.begun.clear()
+        async with gateway.serve():
+            asking = asyncio.create_task(get(connection))
+            await gateway.begun.wait()
+        # It may be sent again, and is: by what serves next.
+        gateway.let.set()
+        async with gateway.serve():
+            assert await asking == "sb_one"
+    assert gateway.ways == ["socket"] * 4
+
+
+async def test_the_next_gateway_is_asked_where_one_does_not_answer(tmp_path: Path) -> None:
+    first, second = Gateway(tmp_path / "1"), Gateway(tmp_path / "2")
+    async with connected(first, second) as connection:
+        async with first.serve():
+            await get(connection)
+        async with second.serve():
+            assert await get(connection) == "sb_one"
+            assert await get(connection) == "sb_one"
+    assert (first.ways, second.ways) == (["socket"], ["socket"] * 2)
+
+
+async def test_a_connection_that_is_suspended_asks_again_when_it_resumes(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "g")
+    async with gateway.serve(), connected(gateway) as connection:
+        await get(connection)
+        await connection.suspend()
+        asking = asyncio.create_task(get(connection, "later"))
+        await asyncio.sleep(0)
+        assert len(gateway.ways) == 1
+        connection.resume()
+        assert await asking == "later"
+        gateway.let.clear()
+        gateway.begun.clear()
+        under_way = asyncio.create_task(get(connection))
+        await gateway.begun.wait()
+        await connection.close()
+        with pytest.raises(MeshUnavailable):
+            await under_way
+    assert gateway.ways == ["socket"] * 3
