@@ -174,14 +174,19 @@ class Connection:
             raise _closed()
         if not self._usable.is_set():
             await self._usable.wait()
-        stubs = self._stubs
+        asks = await self._ask_socket()
+        if not self._usable.is_set():
+            raise MeshUnavailable("the connection was closed before the request was sent")
+        stubs, seconds = self._stubs, max(0.001, ends - time.monotonic())
         try:
-            answer = await self._answer(choose(stubs), request, max(0.001, ends - time.monotonic()))
+            if asks is None or request.ByteSize() > ask_socket.LARGEST_REQUEST:
+                answer = await choose(stubs)(request, timeout=seconds, metadata=self._metadata)
+            else:
+                method = METHODS[request.DESCRIPTOR.full_name]
+                response = await asks.ask(method.path, request.SerializeToString(), seconds)
+                answer = cast("A", method.response.FromString(response))
         except (grpc.aio.AioRpcError, Unavailable) as failed:
-            error = from_rpc_error(failed) if isinstance(failed, grpc.aio.AioRpcError) else failed
-            if isinstance(error, Unavailable) and self._usable.is_set():
-                self._move_on(stubs)
-            raise error from None
+            raise self._failed(failed, stubs) from None
         except asyncio.CancelledError:
             if self._usable.is_set() and stubs is self._stubs:
                 raise
@@ -190,16 +195,14 @@ class Connection:
         self._answered = True
         return answer
 
-    async def _answer(self, over_grpc: grpc.aio.UnaryUnaryMultiCallable[Q, A], request: Q, seconds: float) -> A:
-        """Send it over the ask socket where there is one, which takes a part of the time."""
-        asks = await self._ask_socket()
-        if asks is None or request.ByteSize() > ask_socket.LARGEST_REQUEST:
-            return await over_grpc(request, timeout=seconds, metadata=self._metadata)
-        method = METHODS[request.DESCRIPTOR.full_name]
-        answer = await asks.ask(method.path, request.SerializeToString(), seconds)
-        return cast("A", method.response.FromString(answer))
+    def _failed(self, failed: grpc.aio.AioRpcError | Unavailable, stubs: Stubs) -> SandmeshError:
+        error = from_rpc_error(failed) if isinstance(failed, grpc.aio.AioRpcError) else failed
+        if isinstance(error, Unavailable) and self._usable.is_set():
+            self._move_on(stubs)
+        return error
 
     async def _ask_socket(self) -> ask_socket.AskSocket | None:
+        """Give what carries unary RPCs in a part of gRPC's time, where the gateway has it."""
         path = self._targets[0].path
         if path is None or (self._asks is not None and self._asks.usable):
             return self._asks if path is not None else None
