@@ -84,6 +84,8 @@ class WatchedStream:
 
     def _look(self) -> None:
         now = self._loop.time()
+        # What held up this process itself is no silence of the other side's.
+        self._heard += max(0.0, now - self._timer.when())
         if not self._busy():
             self._heard = now
         elif now - self._heard > DEAD_SECONDS:

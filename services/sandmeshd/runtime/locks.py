@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import AsyncGenerator
@@ -11,6 +12,7 @@ from pathlib import Path
 from sandmesh.errors import AlreadyExists
 
 FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_MOMENTS = (0.0, 0.01, 0.04, 0.15)
 
 
 @asynccontextmanager
@@ -26,17 +28,24 @@ async def held(path: Path, what: str = "mesh") -> AsyncGenerator[None]:
     if descriptor is None:
         descriptor = os.open(path, FLAGS, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        message = f"another {what} holds {path}: use it, stop it, or choose another id"
-        raise AlreadyExists(message, {"lock": str(path)}) from None
-    try:
+        if not await _locked(descriptor):
+            message = f"another {what} holds {path}: use it, stop it, or choose another id"
+            raise AlreadyExists(message, {"lock": str(path)})
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+async def _locked(descriptor: int) -> bool:
+    """Take a lock; one that is held for a moment only is `is_free` at work somewhere."""
+    for pause in _MOMENTS:
+        await asyncio.sleep(pause)
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def holder(path: Path) -> int | None:
