@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import subprocess
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 
 def command_of(pid: int | str) -> str:
@@ -42,3 +43,18 @@ def links_of(pid: int | str) -> Iterator[str]:
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):
                 yield os.readlink(path)  # noqa: PTH115 - what a link leads to need not be a path
+
+
+@contextmanager
+def named(*arguments: str) -> Generator[subprocess.Popen[bytes]]:
+    """Run a process whose name in lists, its first argument, is another than its program's; it waits to be ended."""
+    with subprocess.Popen(arguments, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"echo up; read line\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"up\n"
+            yield process
+        finally:
+            process.kill()

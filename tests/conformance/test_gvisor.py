@@ -10,14 +10,16 @@ from aiodocker import Docker
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.bubblewrap.records import Folders, Record
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
-from sandmeshd.drivers.docker.posture import container_name
+from sandmeshd.drivers.docker.posture import container_config, container_name
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.gvisor.app import open_driver
 from sandmeshd.runtime.paths import MeshPaths
-from tests.conformance.engines import WRITABLE, direct, remote, subject_of
+from tests.conformance.engines import WRITABLE, direct, leftovers, remote, subject_of
 from tests.engine import in_full
+from tests.processes import named
 
 pytestmark = [pytest.mark.needs("root", "docker", "runsc"), pytest.mark.timeout(600)]
 
@@ -54,3 +56,26 @@ async def test_the_kernel_inside_is_gvisors(paths: MeshPaths, engine: str) -> No
         inside = await run(made.sandbox, "cat /proc/version")
     assert inside.stdout.startswith("Linux version")
     assert platform.version() not in inside.stdout
+
+
+async def test_what_an_engine_that_died_in_a_start_left_running_is_ended_when_it_is_back(
+    paths: MeshPaths, engine: str
+) -> None:
+    spec = sandbox_pb2.SandboxSpec(template="base")
+    begun = pb.RuntimeSandbox(
+        sandbox_id="sb_begun", mesh_id=paths.mesh_id, spec=spec, state=pb.RUNTIME_STATE_STARTING
+    )
+    folder, settings = Folders(paths).folder("sb_begun"), DockerSettings(paths=paths, url=engine, driver="gvisor")
+    folder.root.mkdir()
+    folder.sockets.mkdir()
+    (folder.sockets / "hosts").touch()
+    Record(begun, 0).write(folder)
+    async with open_driver(settings) as driver, Docker(url=engine) as docker:
+        # It has noted the container, and has forgotten what it had begun for it.
+        config = container_config(settings, folder, spec, "sandmesh/base:latest", trusts=False)
+        containers: Any = docker.containers
+        container = await containers.create(config, name=container_name(paths.mesh_id, "sb_begun"))
+        with named("/usr/bin/runsc-sandbox", "-s", "boot", str(container.id)) as kernel:
+            await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_begun"))
+            assert kernel.wait(30) == -9
+    assert not leftovers(engine, paths)

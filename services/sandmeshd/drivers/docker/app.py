@@ -9,10 +9,12 @@ from pathlib import Path
 
 from sandmeshd.drivers.bubblewrap.seccomp import build_filters
 from sandmeshd.drivers.docker.building import ImageBuilder
+from sandmeshd.drivers.docker.burying import remove_whole
 from sandmeshd.drivers.docker.choosing import choose_link
 from sandmeshd.drivers.docker.driver import DockerDriver
 from sandmeshd.drivers.docker.engine import Engine, open_engine
 from sandmeshd.drivers.docker.images import Images
+from sandmeshd.drivers.docker.kinds import GVISOR
 from sandmeshd.drivers.docker.links import Link
 from sandmeshd.drivers.docker.posture import MESH, OWNER, SANDBOX, STATE, container_name
 from sandmeshd.drivers.docker.reaching import check_url, tls_context
@@ -22,6 +24,8 @@ from sandmeshd.drivers.granting import granted
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
+
+UNSTARTED = "created"
 
 
 @asynccontextmanager
@@ -64,6 +68,6 @@ async def _sweep(engine: Engine, paths: MeshPaths, link: Link) -> None:
         # A directory that is not here may be another machine's.
         ours = labels.get(OWNER, "") == link.owner
         if ours and private and not await asyncio.to_thread(state.is_dir):
-            await engine.remove(container["Id"])
+            await remove_whole(engine, container["Id"], GVISOR.helpers if container["State"] == UNSTARTED else ())
             if link.way == "network":
                 await engine.remove_network(container_name(labels[MESH], labels[SANDBOX]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import signal
@@ -11,11 +12,27 @@ from pathlib import Path
 
 import structlog
 
+from sandmeshd.drivers.docker.engine import Engine
+
 END_SECONDS = 5.0
 GROUPS = ("*/docker", "docker", "system.slice")
 """Where engines have the control groups of containers, below either version's root."""
 
 log = structlog.get_logger()
+
+
+async def remove_whole(engine: Engine, name: str, helpers: Collection[str]) -> None:
+    """Remove a container whose start was not finished, and end what the runtime left around it.
+
+    An engine that died in the middle of a start still has the container, and knows nothing of these processes.
+    """
+    begun = await engine.look(name)
+    await engine.remove(name)
+    if begun is None:
+        return
+    left = await asyncio.to_thread(bury, helpers, str(begun["Id"]))
+    if left:
+        log.warning("the runtime left processes of a sandbox that could not be started; they are ended", count=left)
 
 
 def bury(helpers: Collection[str], container_id: str) -> int:

@@ -9,8 +9,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
     AlreadyExists,
@@ -25,7 +23,7 @@ from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
 from sandmeshd.drivers.bubblewrap.processes import to_the_end
 from sandmeshd.drivers.bubblewrap.records import Folder, Folders, hand_over, read_record
 from sandmeshd.drivers.bubblewrap.room import lacks_room
-from sandmeshd.drivers.docker.burying import bury
+from sandmeshd.drivers.docker.burying import remove_whole
 from sandmeshd.drivers.docker.configuring import agent_config, new_record
 from sandmeshd.drivers.docker.demands import capabilities, check
 from sandmeshd.drivers.docker.engine import Engine
@@ -45,8 +43,6 @@ from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.templates import Template
 
 TAIL_BYTES = 64 * 1024
-
-log = structlog.get_logger()
 
 
 class DockerDriver:
@@ -167,11 +163,6 @@ class DockerDriver:
             # Its end is no news: whoever asked for it may be at the next attempt by then.
             self._follower.ignore(str(begun["Id"]))
         await self._remove(folder)
-        if begun is None or not self._kind.helpers:
-            return
-        left = await asyncio.to_thread(bury, self._kind.helpers, str(begun["Id"]))
-        if left:
-            log.warning("the runtime left processes of a sandbox that could not be started; they are ended", count=left)
 
     async def _check_bound(self, plan: Plan, workspace: WorkspaceDir) -> None:
         """Check that the engine, which takes a path, took the directory that was checked."""
@@ -182,8 +173,16 @@ class DockerDriver:
             place = f"/proc/{container['State']['Pid']}/root{WORKSPACE}" if container else place
         workspace.check_same(place)
 
+    async def _end(self, folder: Folder) -> None:
+        name, record = self._name(folder), read_record(folder)
+        half_made = record is None or record.sandbox.state == pb.RUNTIME_STATE_STARTING
+        if half_made and self._kind.helpers:
+            await to_the_end(remove_whole(self._engine, name, self._kind.helpers))
+        else:
+            await self._engine.remove(name)
+
     async def _remove(self, folder: Folder) -> None:
-        await self._engine.remove(self._name(folder))
+        await self._end(folder)
         if self._link.way == "network":
             await self._engine.remove_network(self._name(folder))
         held = self._held.pop(folder.sandbox_id, None)
@@ -232,7 +231,7 @@ class DockerDriver:
 
     async def _delete(self, folder: Folder) -> None:
         # Without its container a create that is under way fails at once and lets go of the id.
-        await self._engine.remove(self._name(folder))
+        await self._end(folder)
         async with self._locks.held(folder.sandbox_id):
             if folder.is_there():
                 await to_the_end(self._remove(folder))
