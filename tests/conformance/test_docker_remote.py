@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement
+from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, isolation, lifecycle, networks
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, subject_of
-from tests.engine import ask
+from tests.engine import ask, in_full
 from tests.remote_engine import RemoteEngine
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
-CORE = [one for one in REQUIREMENTS if not one.__module__.endswith(".limits")]
+ESSENCE = (
+    lifecycle.sandboxes_outlive_their_driver_and_are_adopted,
+    lifecycle.a_cancelled_create_leaves_nothing,
+    networks.a_named_host_is_reached_and_no_other,
+    networks.public_is_no_way_to_the_node,
+    isolation.the_network_is_loopback_only,
+    isolation.user_code_cannot_touch_the_agent,
+)
+"""What differs most from a socket: how an agent is found again, what is taken back, and the way out."""
+
+CORE = [one for one in REQUIREMENTS if not one.__module__.endswith(".limits")] if in_full() else ESSENCE
 """What limits hold by is the same in every way."""
 
 LINKED = ("calls", "files", "snapshots", "watching")

@@ -62,9 +62,7 @@ async def test_what_an_engine_that_died_in_a_start_left_running_is_ended_when_it
     paths: MeshPaths, engine: str
 ) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base")
-    begun = pb.RuntimeSandbox(
-        sandbox_id="sb_begun", mesh_id=paths.mesh_id, spec=spec, state=pb.RUNTIME_STATE_STARTING
-    )
+    begun = pb.RuntimeSandbox(sandbox_id="sb_begun", mesh_id=paths.mesh_id, spec=spec, state=pb.RUNTIME_STATE_STARTING)
     folder, settings = Folders(paths).folder("sb_begun"), DockerSettings(paths=paths, url=engine, driver="gvisor")
     folder.root.mkdir()
     folder.sockets.mkdir()
