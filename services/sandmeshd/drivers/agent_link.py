@@ -26,6 +26,15 @@ class AgentLink:
         self._reader = reader
         self._writer = writer
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent closed it."""
+        return self._reader.at_eof()
+
+    def close(self) -> None:
+        """Close it."""
+        self._writer.close()
+
     async def ask(self, frame: agent_pb2.ToAgent) -> agent_pb2.FromAgent:
         """Send a frame and give the first answer on its channel.
 
@@ -101,6 +110,24 @@ async def held_link(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
             yield link
 
 
+async def connected(sandbox: pb.RuntimeSandbox) -> AgentLink:
+    """Open a link as `open_link` does, which the caller closes.
+
+    Raises:
+        SandboxLost: Nothing answers there.
+        ProtocolMismatch: The agent speaks another protocol, or is another sandbox's.
+    """
+    with _lost(sandbox):
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            link = AgentLink(*await _connect(read_address(sandbox.endpoint)))
+            try:
+                await _greet(link, sandbox)
+            except BaseException:
+                link.close()
+                raise
+            return link
+
+
 @contextmanager
 def _lost(sandbox: pb.RuntimeSandbox) -> Generator[None]:
     try:
@@ -113,8 +140,7 @@ def _lost(sandbox: pb.RuntimeSandbox) -> Generator[None]:
 @asynccontextmanager
 async def _opened(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
     async with _connected(sandbox) as link:
-        await link.send(_hello(sandbox))
-        await _check_hello(link, sandbox)
+        await _greet(link, sandbox)
         yield link
 
 
@@ -154,6 +180,11 @@ async def _connect(address: AgentAddress) -> tuple[asyncio.StreamReader, asyncio
     return reader, writer
 
 
+async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
+    await link.send(_hello(sandbox))
+    await _check_hello(link, sandbox)
+
+
 def _hello(sandbox: pb.RuntimeSandbox) -> agent_pb2.ToAgent:
     hello = agent_pb2.GatewayHello(protocol=PROTOCOL, sandbox_id=sandbox.sandbox_id, agent_token=sandbox.agent_token)
     return agent_pb2.ToAgent(hello=hello)
@@ -170,26 +201,33 @@ async def _check_hello(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
 
 
 @asynccontextmanager
-async def installing_token(sandbox: pb.RuntimeSandbox, fencing_token: int) -> AsyncGenerator[None]:
+async def installing_token(
+    sandbox: pb.RuntimeSandbox, fencing_token: int, link: AgentLink | None = None
+) -> AsyncGenerator[None]:
     """Make a sandbox's agent refuse every lower fencing token: it is told before the block, and has answered after it.
+
+    `link` is one that is open already; it is closed in any case.
 
     Raises:
         SandboxLost: It does not answer.
         LeaseLost: A higher one is in force.
     """
     install = agent_pb2.ToAgent(channel=1, install_token=agent_pb2.InstallToken(fencing_token=fencing_token))
+    greeted = link is not None
     async with AsyncExitStack() as stack:
         with _lost(sandbox):
             async with asyncio.timeout(PATIENCE_SECONDS):
-                link = await stack.enter_async_context(_connected(sandbox))
+                if link is None:
+                    link = await stack.enter_async_context(_connected(sandbox))
+                else:
+                    stack.callback(link.close)
                 # Sent along with the hello: an agent that refuses the one does not look at the other.
-                await link.send(_hello(sandbox), install)
-                # The loop sends at the end of its turn.
-                await asyncio.sleep(0)
+                await link.send(*([] if greeted else [_hello(sandbox)]), install)
         yield
         with _lost(sandbox):
             async with asyncio.timeout(PATIENCE_SECONDS):
-                await _check_hello(link, sandbox)
+                if not greeted:
+                    await _check_hello(link, sandbox)
                 answer = await link.receive()
         if answer.HasField("error"):
             raise from_detail(answer.error)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import LeaseLost, SandboxNotFound
+from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.drivers.agent_link import installing_token
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
+from sandmeshd.drivers.bubblewrap.processes import end
 from sandmeshd.drivers.bubblewrap.records import Folders, Record, hand_over, read_record
 from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.waiting import Kept, Waiting
 from sandmeshd.runtime.paths import MeshPaths
 
 from .conftest import request_of
@@ -31,7 +35,7 @@ async def test_what_fails_while_the_agent_is_told_is_no_lost_sandbox(paths: Mesh
 
 async def test_a_record_says_more_than_its_agent_knows_and_never_less(paths: MeshPaths) -> None:
     settings = BubblewrapSettings(paths=paths)
-    folder = Folders(paths).folder("one")
+    folder, waiting = Folders(paths).folder("one"), Waiting()
     async with open_driver(settings) as driver:
         await driver.create_sandbox(request_of(settings, "one"))
         record = read_record(folder)
@@ -39,13 +43,82 @@ async def test_a_record_says_more_than_its_agent_knows_and_never_less(paths: Mes
         # As when the driver was killed between the two: nobody with a lower token is let in by either.
         Record(record.sandbox, 9).write(folder)
         with pytest.raises(LeaseLost):
-            await hand_over(folder, pb.InstallTokenRequest(sandbox_id="one", fencing_token=8))
-        await hand_over(folder, pb.InstallTokenRequest(sandbox_id="one", fencing_token=9, record_labels={"a": "b"}))
+            await hand_over(folder, pb.InstallTokenRequest(sandbox_id="one", fencing_token=8), waiting)
+        await hand_over(
+            folder, pb.InstallTokenRequest(sandbox_id="one", fencing_token=9, record_labels={"a": "b"}), waiting
+        )
         kept = read_record(folder)
         assert kept is not None
         assert (kept.fencing_token, dict(kept.sandbox.record_labels)) == (9, {"a": "b"})
 
 
 async def test_nothing_is_handed_over_where_nothing_is(paths: MeshPaths) -> None:
+    request = pb.InstallTokenRequest(sandbox_id="one", fencing_token=1)
     with pytest.raises(SandboxNotFound):
-        await hand_over(Folders(paths).folder("one"), pb.InstallTokenRequest(sandbox_id="one", fencing_token=1))
+        await hand_over(Folders(paths).folder("one"), request, Waiting())
+
+
+async def taken(waiting: Waiting, sandbox: pb.RuntimeSandbox) -> Kept:
+    # A link that is open tells nobody, and one that is not open yet when it is taken is given up.
+    for attempt in range(10):
+        waiting.keep(sandbox)
+        await asyncio.sleep(0.02 * 2**attempt)
+        if (kept := waiting.take(sandbox.sandbox_id)) is not None:
+            return kept
+    raise AssertionError("no link was open in time")
+
+
+async def test_who_waits_in_a_pool_is_told_its_token_on_a_link_that_was_open_before(paths: MeshPaths) -> None:
+    settings, waiting = BubblewrapSettings(paths=paths), Waiting()
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
+        kept = await taken(waiting, made)
+        # Whoever would connect now finds nobody.
+        Folders(paths).folder("one").sockets.joinpath("agent.sock").rename(paths.runtime / "aside")
+        async with installing_token(made, 7, kept.link):
+            pass
+        (paths.runtime / "aside").rename(Folders(paths).folder("one").sockets / "agent.sock")
+        assert (await run(made, "echo in", fencing_token=7)).stdout == "in\n"
+        with pytest.raises(LeaseLost):
+            await run(made, "echo in", fencing_token=6)
+
+
+async def test_a_link_whose_agent_died_in_its_pool_is_given_to_nobody(paths: MeshPaths) -> None:
+    settings, waiting = BubblewrapSettings(paths=paths), Waiting()
+    async with open_driver(settings) as driver:
+        made = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
+        (await taken(waiting, made)).link.close()
+        waiting.keep(made)
+        await end(Folders(paths).folder("one"))
+        with pytest.raises(SandboxLost):
+            await hand_over(
+                Folders(paths).folder("one"), pb.InstallTokenRequest(sandbox_id="one", fencing_token=1), waiting
+            )
+        with pytest.raises(SandboxLost, match="ended"):
+            await driver.install_token(pb.InstallTokenRequest(sandbox_id="one", fencing_token=1))
+
+
+async def test_a_link_over_a_network_is_not_kept_open() -> None:
+    waiting = Waiting()
+    waiting.keep(pb.RuntimeSandbox(sandbox_id="one", endpoint="tcp://127.0.0.1:1"))
+    assert len(asyncio.all_tasks()) == 1
+    assert waiting.take("one") is None
+
+
+def test_a_record_is_the_last_that_was_written_whole(paths: MeshPaths) -> None:
+    folder = Folders(paths).folder("one")
+    folder.root.mkdir(parents=True)
+    assert read_record(folder) is None
+    for token in (1, 2):
+        Record(pb.RuntimeSandbox(sandbox_id="one"), token).write(folder)
+    whole = folder.spec.read_bytes()
+    for cut in range(1, len(whole.splitlines()[-1])):
+        # As a full disk or a kill cuts it.
+        folder.spec.write_bytes(whole + whole.splitlines(keepends=True)[-1][:cut])
+        found = read_record(folder)
+        assert found is not None
+        assert found.fencing_token == 2
+    Record(pb.RuntimeSandbox(sandbox_id="one"), 3).write(folder)
+    found = read_record(folder)
+    assert found is not None
+    assert found.fencing_token == 3

@@ -35,6 +35,7 @@ from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.tracking import Tracker
 from sandmeshd.drivers.bubblewrap.ways import Ways
 from sandmeshd.drivers.snapshots import Snapshots
+from sandmeshd.drivers.waiting import Waiting
 from sandmeshd.drivers.workspaces import opened
 from sandmeshd.runtime.full_disk import full_disk_told
 
@@ -56,6 +57,7 @@ class BubblewrapDriver:
         self._tracker = Tracker()
         self._snapshots = Snapshots(settings.paths, settings.snapshot_bytes)
         self._locks = KeyedLocks()
+        self._waiting = Waiting()
         self._standing_by: set[asyncio.Task[None]] = set()
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
@@ -123,6 +125,7 @@ class BubblewrapDriver:
             raise
 
     async def _remove(self, folder: Folder) -> None:
+        self._waiting.drop(folder.sandbox_id)
         if not folder.is_there():
             return
         await end(folder)
@@ -143,6 +146,8 @@ class BubblewrapDriver:
         plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
         plan.record.write(plan.folder)
         self._tracker.changed(plan.folder.sandbox_id)
+        if not plan.record.fencing_token:
+            self._waiting.keep(plan.record.sandbox)
         return plan.record.sandbox
 
     async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
@@ -198,10 +203,14 @@ class BubblewrapDriver:
         """Make the agent refuse every lower fencing token, and store the labels."""
         folder = self._folders.folder(request.sandbox_id)
         async with self._locks.held(request.sandbox_id):
-            sandbox = self._found(request.sandbox_id)
-            if sandbox.state == pb.RUNTIME_STATE_ENDED:
-                raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
-            await hand_over(folder, request)
+            try:
+                await hand_over(folder, request, self._waiting)
+            except (SandboxLost, SandboxNotFound):
+                # Its folder is looked at only where the agent does not answer.
+                sandbox = self._found(request.sandbox_id)
+                if sandbox.state == pb.RUNTIME_STATE_ENDED:
+                    raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail}) from None
+                raise
         return pb.InstallTokenResponse()
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
@@ -264,6 +273,7 @@ class BubblewrapDriver:
             if self._settings.ends_with_driver:
                 await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
         finally:
+            self._waiting.close()
             for task in self._standing_by:
                 task.cancel()
             if self._standing_by:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import signal
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.drivers.agent_link import installing_token
+from sandmeshd.drivers.waiting import Waiting
 from sandmeshd.runtime.paths import MeshPaths
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -167,7 +167,7 @@ class Folders:
 class Record:
     """What `spec.json` holds: the sandbox, STARTING until its agent listened once, and its fencing token.
 
-    The sandbox is the base64 of its serialized RuntimeSandbox.
+    The sandbox is the base64 of its serialized RuntimeSandbox. Each line is a record, and the last whole one counts.
     """
 
     sandbox: pb.RuntimeSandbox
@@ -175,22 +175,32 @@ class Record:
 
     def write(self, folder: Folder) -> None:
         """Write it in place of what was there, in one step."""
-        # Not in protobuf's own JSON, which takes longer to write than all else that a claim does here.
+        # Not in protobuf's own JSON, and added to the file rather than put in its place: a claim waits for this.
         values = {"sandbox": b64encode(self.sandbox.SerializeToString()).decode(), "fencing_token": self.fencing_token}
-        fresh = folder.spec.with_name(f".spec-{secrets.token_hex(4)}")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(json.dumps(values))
-        fresh.rename(folder.spec)
+        # What was cut off before it, on a full disk, stays a line of its own.
+        line = memoryview(f"\n{json.dumps(values)}\n".encode())
+        descriptor = os.open(folder.spec, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            while line:
+                line = line[os.write(descriptor, line) :]
+        finally:
+            os.close(descriptor)
 
 
 def read_record(folder: Folder) -> Record | None:
-    """Give the record as it was written, None where there is none that can be read."""
+    """Give the record as it was last written, None where there is none that can be read."""
     try:
-        values = json.loads(folder.spec.read_text())
-        sandbox = pb.RuntimeSandbox.FromString(b64decode(values["sandbox"]))
-        return Record(sandbox, int(values["fencing_token"]))
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, DecodeError):
+        lines = folder.spec.read_bytes().splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return next((record for line in reversed(lines) if (record := _parsed(line))), None)
+
+
+def _parsed(line: bytes) -> Record | None:
+    try:
+        values = json.loads(line)
+        return Record(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
+    except (ValueError, KeyError, TypeError, DecodeError):
         return None
 
 
@@ -209,22 +219,29 @@ def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
     return sandbox
 
 
-async def hand_over(folder: Folder, request: pb.InstallTokenRequest) -> None:
+async def hand_over(folder: Folder, request: pb.InstallTokenRequest, waiting: Waiting) -> None:
     """Make a sandbox's agent refuse every lower fencing token, and have its record say who has it from then on.
+
+    `waiting` may have a link to the agent already.
 
     Raises:
         SandboxNotFound: Nothing is known of it.
         SandboxLost: Its agent does not answer.
         LeaseLost: A higher token is in force.
     """
-    record = read_record(folder)
-    if record is None:
-        raise SandboxNotFound(f"there is no sandbox {folder.sandbox_id}", {"sandbox_id": folder.sandbox_id})
-    if request.fencing_token < record.fencing_token:
-        raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
-    sandbox = record.sandbox
-    async with installing_token(sandbox, request.fencing_token):
+    kept = waiting.take(folder.sandbox_id)
+    sandbox, link = (kept.sandbox, kept.link) if kept else (_leased_before(folder, request.fencing_token), None)
+    async with installing_token(sandbox, request.fencing_token, link):
         # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
         sandbox.record_labels.clear()
         sandbox.record_labels.update(request.record_labels)
         Record(sandbox, request.fencing_token).write(folder)
+
+
+def _leased_before(folder: Folder, fencing_token: int) -> pb.RuntimeSandbox:
+    record = read_record(folder)
+    if record is None:
+        raise SandboxNotFound(f"there is no sandbox {folder.sandbox_id}", {"sandbox_id": folder.sandbox_id})
+    if fencing_token < record.fencing_token:
+        raise LeaseLost(f"the fencing token {fencing_token} is older than the one in force")
+    return record.sandbox

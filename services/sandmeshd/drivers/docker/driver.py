@@ -38,6 +38,7 @@ from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.docker.starting import Plan, Starter
 from sandmeshd.drivers.offered import check_settings
 from sandmeshd.drivers.snapshots import Snapshots
+from sandmeshd.drivers.waiting import Waiting
 from sandmeshd.drivers.workspaces import WorkspaceDir, opened
 from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.templates import Template
@@ -62,6 +63,7 @@ class DockerDriver:
         self._starter = starter(settings, engine, self._follower)
         self._snapshots = Snapshots(settings.paths, settings.snapshot_bytes)
         self._locks = KeyedLocks()
+        self._waiting = Waiting()
         self._held: dict[str, int] = {}
         self._able: Mapping[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -155,6 +157,8 @@ class DockerDriver:
         plan.record.sandbox.state = pb.RUNTIME_STATE_RUNNING
         plan.record.write(plan.folder)
         self._follower.changed(plan.folder.sandbox_id)
+        if not plan.record.fencing_token:
+            self._waiting.keep(plan.record.sandbox)
         return plan.record.sandbox
 
     async def _undo(self, folder: Folder) -> None:
@@ -182,6 +186,7 @@ class DockerDriver:
             await self._engine.remove(name)
 
     async def _remove(self, folder: Folder) -> None:
+        self._waiting.drop(folder.sandbox_id)
         await self._end(folder)
         if self._link.way == "network":
             await self._engine.remove_network(self._name(folder))
@@ -256,7 +261,7 @@ class DockerDriver:
         folder = self._folders.folder(request.sandbox_id)
         async with self._locks.held(request.sandbox_id):
             try:
-                await hand_over(folder, request)
+                await hand_over(folder, request, self._waiting)
             except SandboxLost:
                 # The engine is asked only where the agent does not answer.
                 _check_alive(await self._found(request.sandbox_id))
@@ -314,6 +319,7 @@ class DockerDriver:
             if self._settings.ends_with_driver:
                 await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
         finally:
+            self._waiting.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
