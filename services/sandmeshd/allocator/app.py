@@ -68,7 +68,8 @@ async def open_allocator(
     watch.count_refusals(metrics.egress_refusals)
     watch.open(background)
     Deletions(settings, store, upkeep, nodes, starts).open(background)
-    Pools(settings, store, ledger, nodes, starts).open(filling)
+    pools = Pools(settings, store, ledger, nodes, starts)
+    pools.open(filling)
     pulse = Pulse(store)
     background.forever("look at the store", pulse.look)
     background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, starts, recovery))
@@ -83,6 +84,7 @@ async def open_allocator(
         snapshots=snapshots,
         health=Health(store, pulse, nodes),
         nodes=nodes,
+        pooled=pools.pooled,
     )
     try:
         yield SandboxServicer(settings, ledger, work)

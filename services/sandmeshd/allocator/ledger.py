@@ -221,6 +221,10 @@ class Ledger:
         words = {"session": session, "labels": label_names(labels), "after": after, "limit": limit}
         return [record_from(pairs) for pairs in await self._store.run("list", words)]
 
+    async def pooled(self, limit: int) -> list[Record]:
+        """Read the records of what waits in pools."""
+        return [record_from(pairs) for pairs in await self._store.run("pooled", {"limit": limit})]
+
     async def capacity(self) -> Capacity:
         """Say how full the mesh is."""
         used, soonest, *counts = await self._store.run("capacity", {})

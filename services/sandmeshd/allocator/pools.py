@@ -12,6 +12,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.allocator.background import Background, wait_briefly
 from sandmeshd.allocator.ledger import Ledger
 from sandmeshd.allocator.nodes import Nodes, Placement
+from sandmeshd.allocator.pooled import Pooled
 from sandmeshd.allocator.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.spec import new_sandbox_id
@@ -27,6 +28,8 @@ class Pools:
     """Refills every pool as soon as one of its sandboxes is taken."""
 
     def __init__(self, settings: AllocatorSettings, store: Store, ledger: Ledger, nodes: Nodes, starts: Starts) -> None:
+        self.pooled = Pooled(ledger)
+        """What hears of each sandbox that is added."""
         self._settings = settings
         self._notices = store.notices
         self._ledger = ledger
@@ -94,6 +97,7 @@ class Pools:
             log.warning("a pool cannot be filled", template=pool.template, error=outcome.message, retry_in=pool.delay)
         else:
             pool.delay = 0.0
+            self.pooled.add(outcome)
 
 
 class _Pool:

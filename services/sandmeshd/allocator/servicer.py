@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from sandmeshd.allocator.logs import Logs
 from sandmeshd.allocator.nodes import Nodes
 from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_found
 from sandmeshd.allocator.pausing import Pausing
+from sandmeshd.allocator.pooled import Pooled
 from sandmeshd.allocator.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.allocator.snapshots import Snapshotting
@@ -47,6 +49,7 @@ class Work:
     snapshots: Snapshotting
     health: Health
     nodes: Nodes
+    pooled: Pooled
 
 
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
@@ -157,6 +160,15 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             agent_token=access.agent_token,
             node_silent=self._work.nodes.is_silent(record.node_id),
         )
+
+    async def WatchPools(self, request: pb.WatchPoolsRequest, context: Context) -> AsyncIterator[pb.WatchPoolsResponse]:
+        """Send what waits in pools, then what is added."""
+        async with aclosing(self._work.pooled.follow()) as records:
+            async for record in records:
+                access = record.access
+                yield pb.WatchPoolsResponse(
+                    sandbox_id=record.sandbox_id, endpoint=access.endpoint, agent_token=access.agent_token
+                )
 
     async def GetCapacity(self, request: pb.GetCapacityRequest, context: Context) -> pb.GetCapacityResponse:
         """Say what is used and allowed."""

@@ -1,10 +1,15 @@
-"""Which link leads to a sandbox."""
+"""Which link leads to a sandbox.
+
+Links to sandboxes that wait in pools are opened ahead, from the first session that is connected through this gateway
+on: the first call of whoever takes one has no link to wait for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from contextlib import suppress
+from contextvars import Context
 from functools import partial
 from typing import Final
 
@@ -16,12 +21,16 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
 from sandmeshd.gateway.link import AgentLink, connect
+from sandmeshd.runtime.agent_addresses import read_address
 from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
 log = structlog.get_logger()
 
 _ASK_AGAIN_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+_WATCH_AGAIN_SECONDS: Final = 5.0
+_MOST_AHEAD: Final = 256
+"""How many links are kept to sandboxes that nobody has."""
 
 
 class Routes:
@@ -39,6 +48,8 @@ class Routes:
         self._links: dict[str, AgentLink] = {}
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._sessions: dict[str, str] = {}
+        self._ahead: set[str] = set()
+        self._watching: asyncio.Task[None] | None = None
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links, until whoever opens a gateway gives another."""
 
@@ -52,15 +63,28 @@ class Routes:
 
     async def learn_session(self, sandbox_id: str) -> None:
         """Ask which session has a sandbox: one may have taken it from its pool since its link was opened."""
-        self._sessions[sandbox_id] = (await self._resolve(sandbox_id)).sandbox.session_key
+        self._assign((await self._resolve(sandbox_id)).sandbox)
+
+    def _assign(self, sandbox: sandbox_pb2.Sandbox) -> None:
+        link = self._links.get(sandbox.sandbox_id)
+        if link is not None:
+            self._sessions[sandbox.sandbox_id] = sandbox.session_key
+            link.fencing_token = sandbox.lease.fencing_token
+            if sandbox.session_key:
+                self._ahead.discard(sandbox.sandbox_id)
+            self._count()
+
+    def _count(self) -> None:
+        # Those that nobody uses yet are no links of anybody's.
+        self.metrics.links.set(len(self._links) - len(self._ahead))
 
     def take_used(self) -> set[str]:
         """Give the sandboxes whose links carried anything since this was last asked, or do now."""
         return {sandbox_id for sandbox_id, link in self._links.items() if link.take_used()}
 
     def known(self, sandbox_id: str) -> AgentLink | None:
-        """Give the open link to a sandbox, where there is one."""
-        return self._links.get(sandbox_id)
+        """Give the open link to a sandbox, where there is one and it is known whose the sandbox is."""
+        return self._links.get(sandbox_id) if sandbox_id not in self._ahead else None
 
     async def link(self, sandbox_id: str) -> AgentLink:
         """Give the link to a sandbox.
@@ -69,19 +93,48 @@ class Routes:
             SandboxNotFound: There is no such sandbox.
             SandboxLost: It is gone; the message and facts say how it ended.
         """
-        found = self._links.get(sandbox_id)
-        return found if found is not None else await asyncio.shield(self._begin(sandbox_id))
+        link = self._links.get(sandbox_id)
+        if link is None:
+            link = await asyncio.shield(self._begin(sandbox_id))
+        if sandbox_id in self._ahead:
+            await self.learn_session(sandbox_id)
+        return link
 
     def expect(self, response: bytes) -> None:
         """Open links to what a session was given, from its serialized ConnectSessionResponse: calls come next."""
+        if self._watching is None:
+            # It goes on behind all sessions, and for none of their callers.
+            self._watching = Context().run(asyncio.create_task, self._watch_pools())
         for sandbox in session_pb2.ConnectSessionResponse.FromString(response).session.sandboxes.values():
-            if sandbox.state == sandbox_pb2.SANDBOX_STATE_READY and sandbox.sandbox_id not in self._links:
-                self._begin(sandbox.sandbox_id)
+            if sandbox.sandbox_id in self._links:
+                self._assign(sandbox)
+            elif sandbox.state == sandbox_pb2.SANDBOX_STATE_READY:
+                self._begin(sandbox.sandbox_id).add_done_callback(partial(self._opened_for, sandbox))
 
-    def _begin(self, sandbox_id: str) -> asyncio.Task[AgentLink]:
+    def _opened_for(self, sandbox: sandbox_pb2.Sandbox, _: asyncio.Task[AgentLink]) -> None:
+        if sandbox.sandbox_id in self._ahead:
+            self._assign(sandbox)
+
+    async def _watch_pools(self) -> None:
+        while True:
+            try:
+                with translated():
+                    async for waiting in self._sandboxes.WatchPools(sandbox_pb2.WatchPoolsRequest()):
+                        self._expect_taken(waiting)
+            except SandmeshError as error:
+                log.debug("pools are not watched just now", error=error.message)
+            await asyncio.sleep(_WATCH_AGAIN_SECONDS)
+
+    def _expect_taken(self, waiting: sandbox_pb2.WatchPoolsResponse) -> None:
+        """Open a link ahead, to an agent on this machine: what lies between others may forget one that is quiet."""
+        known = waiting.sandbox_id in self._links or waiting.sandbox_id in self._opening
+        if not known and read_address(waiting.endpoint).path and len(self._ahead) < _MOST_AHEAD:
+            self._begin(waiting.sandbox_id, waiting)
+
+    def _begin(self, sandbox_id: str, waiting: sandbox_pb2.WatchPoolsResponse | None = None) -> asyncio.Task[AgentLink]:
         task = self._opening.get(sandbox_id)
         if task is None:
-            task = asyncio.create_task(self._open(sandbox_id))
+            task = asyncio.create_task(self._open_ahead(waiting) if waiting else self._open(sandbox_id))
             self._opening[sandbox_id] = task
             task.add_done_callback(partial(self._opened, sandbox_id))
         return task
@@ -115,6 +168,8 @@ class Routes:
 
     def close(self) -> None:
         """Close every link."""
+        if self._watching is not None:
+            self._watching.cancel()
         for task in self._opening.values():
             task.cancel()
         for link in list(self._links.values()):
@@ -123,12 +178,21 @@ class Routes:
     async def _open(self, sandbox_id: str) -> AgentLink:
         began = time.monotonic()
         found = await self._resolve(sandbox_id)
-        make = partial(AgentLink, sandbox_id, found.sandbox.lease.fencing_token, self._closed, self._silence)
-        link = await connect(found.endpoint, make, found.agent_token, self._timeout)
-        self._links[sandbox_id] = link
-        self._sessions[sandbox_id] = found.sandbox.session_key
-        self.metrics.links.set(len(self._links))
+        link = await self._connect(sandbox_id, found.endpoint, found.agent_token)
+        self._assign(found.sandbox)
         log.debug("a link is open", sandbox_id=sandbox_id, seconds=round(time.monotonic() - began, 6))
+        return link
+
+    async def _open_ahead(self, waiting: sandbox_pb2.WatchPoolsResponse) -> AgentLink:
+        link = await self._connect(waiting.sandbox_id, waiting.endpoint, waiting.agent_token)
+        self._ahead.add(waiting.sandbox_id)
+        self._count()
+        return link
+
+    async def _connect(self, sandbox_id: str, endpoint: str, agent_token: str) -> AgentLink:
+        make = partial(AgentLink, sandbox_id, 0, self._closed, self._silence)
+        link = await connect(endpoint, make, agent_token, self._timeout)
+        self._links[sandbox_id] = link
         return link
 
     async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:
@@ -144,8 +208,9 @@ class Routes:
     def _closed(self, link: AgentLink) -> None:
         if self._links.get(link.sandbox_id) is link:
             del self._links[link.sandbox_id]
-            self.metrics.links.set(len(self._links))
             self._sessions.pop(link.sandbox_id, None)
+            self._ahead.discard(link.sandbox_id)
+            self._count()
 
 
 class OwnedRoutes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -191,3 +192,27 @@ def test_a_request_that_differs_in_anything_but_labels_is_never_served_from_a_po
     assert key(**told) != key()
     assert key("2") != key()
     assert key(labels={"team": "red"}) == key()
+
+
+async def test_who_watches_pools_is_told_what_waits_and_what_is_added_and_nothing_that_somebody_has(mesh: Mesh) -> None:
+    async with mesh.allocator(pools={"base": 2}) as allocator:
+        await allocator.claim("taken")
+        await allocator.until_pooled("base", 2)
+        told: dict[str, pb.WatchPoolsResponse] = {}
+        watch = allocator.stub.WatchPools(pb.WatchPoolsRequest())
+
+        async def hear(count: int) -> None:
+            # One that is added as the watch begins is told twice.
+            while len(told) < count:
+                one = await anext(aiter(watch))
+                told[one.sandbox_id] = one
+
+        async with asyncio.timeout(30):
+            await hear(2)
+            for one in told.values():
+                found = await allocator.resolve(one.sandbox_id)
+                assert (found.endpoint, found.agent_token) == (one.endpoint, one.agent_token)
+                assert not found.sandbox.session_key
+            assert (await allocator.claim("one")).sandbox.sandbox_id in told
+            await hear(3)
+        watch.cancel()

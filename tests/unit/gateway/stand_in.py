@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,8 @@ class Allocator:
         self.resolved = 0
         self.asked = asyncio.Condition()
         self.reports: asyncio.Queue[list[str]] = asyncio.Queue()
+        self.pooled: asyncio.Queue[str] = asyncio.Queue()
+        """The sandboxes that are told to wait in pools, all at the same agent."""
 
     async def resolve(self, request: sandbox_pb2.ResolveSandboxRequest, context: Context) -> Resolved:
         self.resolved += 1
@@ -94,6 +96,13 @@ class Allocator:
             raise SandboxNotFound(f"no sandbox {request.sandbox_id}", {"sandbox_id": request.sandbox_id})
         sandbox = sandbox_pb2.Sandbox(sandbox_id="sb_one", lease=sandbox_pb2.Lease(fencing_token=7))
         return Resolved(sandbox=sandbox, endpoint=f"unix://{self.path}", agent_token=TOKEN)
+
+    async def watch_pools(
+        self, request: sandbox_pb2.WatchPoolsRequest, context: Context
+    ) -> AsyncIterator[sandbox_pb2.WatchPoolsResponse]:
+        while True:
+            waiting = await self.pooled.get()
+            yield sandbox_pb2.WatchPoolsResponse(sandbox_id=waiting, endpoint=f"unix://{self.path}", agent_token=TOKEN)
 
     async def until_resolved(self, times: int) -> None:
         """Wait until it was asked so many times."""
@@ -110,11 +119,16 @@ class Allocator:
         return sandbox_pb2.ReportActivityResponse()
 
     def registration(self) -> Registration:
-        """Give the three methods as a service."""
+        """Give the methods as a service."""
         make = grpc.unary_unary_rpc_method_handler
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "ResolveSandbox": make(
                 self.resolve, sandbox_pb2.ResolveSandboxRequest.FromString, Resolved.SerializeToString
+            ),
+            "WatchPools": grpc.unary_stream_rpc_method_handler(
+                self.watch_pools,
+                sandbox_pb2.WatchPoolsRequest.FromString,
+                sandbox_pb2.WatchPoolsResponse.SerializeToString,
             ),
             "ReportActivity": make(
                 self.report,

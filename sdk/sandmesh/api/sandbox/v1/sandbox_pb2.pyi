@@ -844,6 +844,53 @@ class ResolveSandboxResponse(_message.Message):
 Global___ResolveSandboxResponse: _TypeAlias = ResolveSandboxResponse  # noqa: Y015
 
 @_typing.final
+class WatchPoolsRequest(_message.Message):
+    """WatchPoolsRequest is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPoolsRequest: _TypeAlias = WatchPoolsRequest  # noqa: Y015
+
+@_typing.final
+class WatchPoolsResponse(_message.Message):
+    """WatchPoolsResponse is a sandbox that waits in a pool."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    AGENT_TOKEN_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    endpoint: _builtins.str
+    """unix:///path or tcp://host:port."""
+    agent_token: _builtins.str
+    """What the agent wants to see."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+        agent_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "endpoint", b"endpoint", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPoolsResponse: _TypeAlias = WatchPoolsResponse  # noqa: Y015
+
+@_typing.final
 class GetCapacityRequest(_message.Message):
     """GetCapacityRequest is empty."""
 

@@ -70,6 +70,11 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResolveSandboxRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResolveSandboxResponse.FromString,
                 _registered_method=True)
+        self.WatchPools = channel.unary_stream(
+                '/sandmesh.api.sandbox.v1.SandboxService/WatchPools',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.FromString,
+                _registered_method=True)
         self.GetCapacity = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/GetCapacity',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetCapacityRequest.SerializeToString,
@@ -182,6 +187,15 @@ class SandboxServiceServicer(object):
 
     def ResolveSandbox(self, request, context):
         """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchPools(self, request, context):
+        """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
+        opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
+        is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -311,6 +325,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.ResolveSandbox,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResolveSandboxRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResolveSandboxResponse.SerializeToString,
+            ),
+            'WatchPools': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPools,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.SerializeToString,
             ),
             'GetCapacity': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapacity,
@@ -558,6 +577,33 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/ResolveSandbox',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResolveSandboxRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ResolveSandboxResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/WatchPools',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

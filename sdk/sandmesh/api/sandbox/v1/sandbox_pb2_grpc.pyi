@@ -57,6 +57,11 @@ class SandboxServiceStub:
     """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]
     """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
+    WatchPools: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchPoolsRequest, _sandbox_pb2.WatchPoolsResponse]
+    """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
+    opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
+    is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+    """
     GetCapacity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]
     """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
     ReportActivity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]
@@ -127,6 +132,11 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]  # type: ignore[assignment]
     """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
+    WatchPools: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchPoolsRequest, _sandbox_pb2.WatchPoolsResponse]  # type: ignore[assignment]
+    """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
+    opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
+    is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+    """
     GetCapacity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]  # type: ignore[assignment]
     """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
     ReportActivity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]  # type: ignore[assignment]
@@ -236,6 +246,17 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ResolveSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResolveSandboxResponse]]:
         """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
+
+    @_abc_1.abstractmethod
+    def WatchPools(
+        self,
+        request: _sandbox_pb2.WatchPoolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchPoolsResponse], _abc.AsyncIterator[_sandbox_pb2.WatchPoolsResponse]]:
+        """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
+        opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
+        is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+        """
 
     @_abc_1.abstractmethod
     def GetCapacity(
