@@ -121,7 +121,7 @@ class Ledger:
         return Reply(name, record_from(rest[0]) if rest else None)
 
     def _creation(self, sandbox_id: str, want: Want) -> dict[str, object]:
-        return {"owner": self.owner, "grace_us": self._grace_us, "sandbox_id": sandbox_id, "want": asdict(want)}
+        return {"owner": self.owner, "grace_us": self._grace_us, "sandbox_id": sandbox_id, "want": _words(want)}
 
     async def leave(self, claim: Claim) -> str:
         """Take back a claim whose caller went away; give the id of the sandbox that was stopped for it, or ""."""
@@ -157,7 +157,7 @@ class Ledger:
     async def retry(self, sandbox_id: str, want: Want, avoided: Sequence[str], error: SandmeshError) -> Record | None:
         """STARTING -> PENDING on another node; None where it had moved on, or no node has room and it is FAILED."""
         words = {
-            "id": sandbox_id, "owner": self.owner, "want": asdict(want), "avoided": list(avoided),
+            "id": sandbox_id, "owner": self.owner, "want": _words(want), "avoided": list(avoided),
             "reason": error.message,
         }  # fmt: skip
         moved, *rest = await self._store.run("retry", words, to_detail(error).SerializeToString())
@@ -247,6 +247,11 @@ class Ledger:
 def label_names(labels: Mapping[str, str]) -> list[str]:
     """Name each label in its index, key and value told apart whatever characters they have."""
     return [json.dumps([key, value]) for key, value in sorted(labels.items())]
+
+
+def _words(want: Want) -> dict[str, object]:
+    # `asdict` copies everything that is inside as deep as it goes.
+    return {**vars(want), "nodes": [vars(node) for node in want.nodes]}
 
 
 def _reply(answer: Sequence[bytes | Sequence[bytes]]) -> Reply:

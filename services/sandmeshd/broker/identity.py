@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 from dataclasses import dataclass
+from functools import cached_property
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.runtime.callers import ANONYMOUS, acting_user, session_key, user_key
@@ -21,12 +22,12 @@ class Identity:
     named: bool = True
     """Whether its user chose both ids, and so can come back to it."""
 
-    @property
+    @cached_property
     def session_key(self) -> str:
         """The key of its leases and records."""
         return session_key(self.user_id, self.session_id)
 
-    @property
+    @cached_property
     def user_key(self) -> str:
         """The key of its user's list of sessions."""
         return user_key(self.user_id)

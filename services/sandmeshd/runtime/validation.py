@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -21,16 +23,44 @@ def require(message: Message) -> None:
     _require(message, "")
 
 
+@dataclass(frozen=True)
+class _Rule:
+    """What a field is looked at for: it must be set, or what is inside may have such fields."""
+
+    field: Any
+    required: bool
+    deep: bool
+
+
 def _require(message: Message, path: str) -> None:
-    # Descriptors are of another class in each implementation of protobuf.
-    fields: list[Any] = list(message.DESCRIPTOR.fields)
-    for field in fields:
-        name = f"{path}{field.name}"
-        if field.GetOptions().Extensions[options_pb2.required] and not _is_set(message, field):
+    for rule in _rules(message.DESCRIPTOR):
+        name = f"{path}{rule.field.name}"
+        if rule.required and not _is_set(message, rule.field):
             raise InvalidArgument(f"{name} must be set", {"field": name})
-        if field.type == FieldDescriptor.TYPE_MESSAGE:
-            for inner_path, inner in _inside(message, field, name):
+        if rule.deep:
+            for inner_path, inner in _inside(message, rule.field, name):
                 _require(inner, f"{inner_path}.")
+
+
+@cache
+def _rules(descriptor: Any) -> tuple[_Rule, ...]:
+    # Descriptors are of another class in each implementation of protobuf.
+    # Reading options takes longer than all the rest.
+    found = [_Rule(field, _is_required(field), _is_deep(field, frozenset())) for field in descriptor.fields]
+    return tuple(rule for rule in found if rule.required or rule.deep)
+
+
+def _is_required(field: Any) -> bool:
+    return bool(field.GetOptions().Extensions[options_pb2.required])
+
+
+def _is_deep(field: Any, above: frozenset[str]) -> bool:
+    """Say whether any message inside has a required field; a type inside itself says nothing new of it."""
+    inner = field.message_type if field.type == FieldDescriptor.TYPE_MESSAGE else None
+    if inner is None or inner.full_name in above:
+        return False
+    below = above | {inner.full_name}
+    return any(_is_required(one) or _is_deep(one, below) for one in inner.fields)
 
 
 def _is_set(message: Message, field: Any) -> bool:

@@ -16,6 +16,7 @@ from sandmesh.errors import StoreUnavailable
 from sandmeshd.store.client import Store, prefix_of
 from sandmeshd.store.embedded import EmbeddedServer, open_embedded
 from sandmeshd.store.notices import Notices
+from sandmeshd.store.prompt import prompt
 from sandmeshd.store.settings import StoreSettings
 
 _READY_POLL_SECONDS = 0.005
@@ -52,7 +53,7 @@ async def _open_server(settings: StoreSettings, stack: AsyncExitStack) -> Embedd
 def _connect(settings: StoreSettings) -> Redis:
     url = settings.url.get_secret_value() if settings.url else _unix_url(settings.socket)
     # redis-py's own signatures are partly untyped.
-    pool = cast("Any", BlockingConnectionPool).from_url(
+    pool: Any = cast("Any", BlockingConnectionPool).from_url(
         url,
         max_connections=settings.connections + 1,
         # Who waits for a connection waits for others' commands, each of which may take its own time.
@@ -62,6 +63,7 @@ def _connect(settings: StoreSettings) -> Redis:
         retry=Retry(ExponentialBackoff(cap=0.2, base=0.01), 2),
         protocol=2,
     )
+    pool.connection_class = prompt(pool.connection_class)
     return cast("Any", Redis).from_pool(pool)  # type: ignore[no-any-return]  # untyped above
 
 
