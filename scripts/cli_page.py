@@ -17,7 +17,8 @@ HEAD = """# The commands
 writes this page.
 
 Answers go to standard output, what goes wrong to standard error. `-o json` prints JSON with the names of the protos'
-fields, one line where nobody looks, indented in a terminal. Tables lose their colours where standard output is no
+fields, one line where nobody looks, indented in a terminal; every command has it whose output is not that of what it
+runs (run, exec, shell, python) or a protocol's (mcp). Tables lose their colours where standard output is no
 terminal or `NO_COLOR` is set. `sandmesh --install-completion` makes the shell complete commands, ids of sandboxes and
 templates.
 

@@ -39,6 +39,7 @@ DAY: Final = (
     (
         "A mesh, and one command in a sandbox of its own",
         (
+            "sandmesh build base -o json 2>/dev/null",
             "sandmesh up -d --pool base=1 2>/dev/null",
             "sandmesh doctor --mesh",
             "sandmesh run -- python3 -c 'print(6 * 7)'",
@@ -73,6 +74,24 @@ DAY: Final = (
             "sandmesh run --limit memory=64MiB -- python3 -c 'bytearray(1 << 30)'",
             "sandmesh run --timeout 1 -- sleep 60",
             "sandmesh run --template nowhere -- true",
+        ),
+    ),
+    (
+        "What it may reach",
+        (
+            "sandmesh run --session trip --network packages -- pip install -q tomli_w",
+            "sandmesh run --session trip --network packages -c 'import tomli_w; print(tomli_w.dumps({\"seven\": 7}))'",
+            "sandmesh run --session trip --network packages -- curl -sS http://example.org/",
+            "sandmesh events | grep egress_refused",
+        ),
+    ),
+    (
+        "Tokens for others",
+        (
+            "sandmesh token create laptop --user ada --expires 30d > token",
+            "sandmesh token ls",
+            "sandmesh token revoke laptop",
+            "sandmesh token ls --all",
         ),
     ),
     (

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,25 @@ def test_the_doctor_looks_at_the_machine_the_drivers_and_the_mesh(sandmesh: Comm
     )
     said = sandmesh.run("doctor").out
     assert "No problems found." in said
+
+
+def test_the_doctor_tries_every_driver_and_says_how_to_mend_what_does_not_work(sandmesh: Commands) -> None:
+    nowhere = "unix:///nowhere/docker.sock"
+    done = sandmesh.run("doctor", "-o", "json", SANDMESH_DOCKER_URL=nowhere)
+    found = {one["name"]: one for one in done.json if one["part"] == "driver"}
+    assert found["bubblewrap"]["seen"].startswith("works")
+    for name in ("docker", "gvisor"):
+        assert found[name]["health"] == "-"
+        assert "does not answer" in found[name]["seen"]
+        assert "install Docker" in found[name]["fix"]
+    settings = {"SANDMESH_DRIVER": "docker", "SANDMESH_DOCKER_URL": nowhere}
+    chosen = replace(sandmesh, environment=settings).run("doctor", "-o", "json", ok=False)
+    assert chosen.code == 1
+    found = {one["name"]: one for one in chosen.json if one["part"] == "driver"}
+    assert found["docker"]["health"] == "problem"
+    assert found["docker"]["fix"] not in found["docker"]["seen"]
+    assert found["bubblewrap"]["health"] == "ok"
+    assert "SANDMESH_DRIVER=bubblewrap" in found["bubblewrap"]["seen"]
 
 
 def test_the_doctor_names_a_runtime_directory_that_is_too_long(sandmesh: Commands) -> None:

@@ -39,7 +39,8 @@ def test_a_port_is_exposed_listed_and_closed(sandmesh: Commands, box: BaseSandbo
     heading, row = sandmesh.run("ports", "ls", box.sandbox_id).out.splitlines()
     assert heading.split()[:2] == ["EXPOSURE", "PORT"]
     assert row.split()[:2] == [listed["exposure_id"], "8000"]
-    sandmesh.run("ports", "close", box.sandbox_id, listed["exposure_id"])
+    closed = sandmesh.run("ports", "close", "-o", "json", box.sandbox_id, listed["exposure_id"])
+    assert closed.json == {"exposure_ids": [listed["exposure_id"]]}
     assert sandmesh.run("ports", "ls", "-o", "id", box.sandbox_id).out == ""
     server.kill()
 

@@ -60,6 +60,15 @@ def test_kill_wants_to_be_told_what(sandmesh: Commands) -> None:
     assert sandmesh.run("kill", "--all").out == ""
 
 
+def test_a_record_is_json_or_a_line_for_each_value(sandmesh: Commands, box: Sandbox) -> None:
+    record = sandmesh.run("inspect", box.sandbox_id, "-o", "json").json
+    assert record == sandmesh.run("inspect", box.sandbox_id).json
+    lines = [line.split(None, 1) for line in sandmesh.run("inspect", box.sandbox_id, "-o", "text").out.splitlines()]
+    assert lines[:2] == [["FIELD", "VALUE"], ["sandbox_id", box.sandbox_id]]
+    assert ["spec.labels.team", "red"] in lines
+    assert ["enforced.host_uid", record["enforced"]["host_uid"]] in lines
+
+
 def test_what_is_not_there_has_an_exit_code_of_its_own(sandmesh: Commands) -> None:
     done = sandmesh.run("inspect", "sb_none", ok=False)
     assert (done.code, done.out) == (3, "")
@@ -74,7 +83,9 @@ def test_without_a_mesh_commands_say_what_to_start() -> None:
 
 
 def test_logs_come_from_the_sandbox_through_the_mesh(sandmesh: Commands, box: Sandbox) -> None:
-    sandmesh.run("logs", box.sandbox_id)
+    written = sandmesh.run("logs", box.sandbox_id).out
+    told = [json.loads(line) for line in sandmesh.run("logs", "-o", "json", box.sandbox_id).out.splitlines()]
+    assert "".join(line["text"] for line in told) == written
     done = sandmesh.run("logs", "sb_none", ok=False)
     assert done.code == 3
 
@@ -103,6 +114,7 @@ def test_tools_of_mcp_servers_are_added_called_and_removed_by_command(sandmesh: 
     assert sandmesh.run("call", box.sandbox_id, "echo", '{"text": "hello"}').out == "hello\n"
     failed = sandmesh.run("call", box.sandbox_id, "good.fail", "-o", "json", ok=False)
     assert (failed.code, failed.json["isError"]) == (1, True)
-    sandmesh.run("mcp-servers", "rm", box.sandbox_id, "bad", "good")
+    removed = sandmesh.run("mcp-servers", "rm", "-o", "json", box.sandbox_id, "bad", "good")
+    assert removed.json == {"names": ["bad", "good"]}
     assert sandmesh.run("mcp-servers", "ls", box.sandbox_id, "-o", "json").json == []
     assert sandmesh.run("call", box.sandbox_id, "echo", "[]", ok=False).code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ async def test_files_and_directories_are_copied_both_ways(mesh: Mesh, tmp_path: 
         assert await box.fs.read("file") == "content"
         await sandmesh("cp", *where, f"{tmp_path}/tree", f"{box.sandbox_id}:copy")
         assert await box.fs.read("copy/sub/file") == "content"
-        await sandmesh("cp", *where, f"{box.sandbox_id}:copy", str(tmp_path))
+        _, answer, _ = await sandmesh("cp", *where, "-o", "json", f"{box.sandbox_id}:copy", str(tmp_path))
+        assert json.loads(answer) == {"source": f"{box.sandbox_id}:copy", "destination": str(tmp_path)}
         assert (tmp_path / "copy/sub/file").read_text() == "content"
         code, _, said = await sandmesh("cp", *where, f"{box.sandbox_id}:nothing", str(tmp_path), check=False)
         assert (code, "nothing" in said) == (3, True)

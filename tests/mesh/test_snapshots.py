@@ -67,6 +67,6 @@ def test_snapshots_are_taken_listed_and_removed_by_command(sandmesh: Commands, a
         assert heading.split()[:2] == ["SNAPSHOT", "TYPE"]
         assert row.split()[:2] == [made, "base"]
     assert sandmesh.run("run", "--snapshot", made, "--", "cat", "file").out == "here\n"
-    sandmesh.run("snapshot", "rm", made)
+    assert sandmesh.run("snapshot", "rm", "-o", "json", made).json == {"snapshot_ids": [made]}
     assert sandmesh.run("snapshot", "ls", "-o", "id").out == ""
     assert "no snapshot" in sandmesh.run("snapshot", "rm", made, ok=False).err

@@ -25,5 +25,14 @@ def test_every_command_has_a_section_and_an_example() -> None:
             assert missing == [], HINT
 
 
+def test_every_command_answers_in_json_but_those_that_pass_on_what_another_program_writes() -> None:
+    without = {
+        path
+        for path, command in walk("sandmesh", typer.main.get_command(user.app))
+        if not any("--output" in one.opts for one in command.params)
+    }
+    assert without == {f"sandmesh {name}" for name in ("run", "exec", "shell", "python", "mcp")}
+
+
 def test_the_page_has_the_exit_codes() -> None:
     assert all(f"| {code} | {meaning} |" in PAGE for code, meaning in MEANINGS.items()), HINT

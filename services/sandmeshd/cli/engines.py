@@ -43,7 +43,7 @@ def look_at_engine(settings: MeshSettings) -> Iterator[Finding]:
 
 def _docker(path: Path) -> Finding:
     if not path.exists():
-        return unknown(MACHINE, "docker", "not running here; the bubblewrap driver does not need it")
+        return unknown(MACHINE, "docker", f"no engine at {path}; the bubblewrap driver needs none")
     if not os.access(path, os.R_OK | os.W_OK):
         fix = "add this user to the group docker, where you want to use it"
         return warning(MACHINE, "docker", f"{path} is closed to this user", fix)

@@ -20,7 +20,8 @@ from sandmesh.files import FileInfo, Progressed
 from sandmeshd.cli.endings import DENIED, FAILED, NOT_FOUND
 from sandmeshd.cli.finding import find_address
 from sandmeshd.cli.grouping import grouped
-from sandmeshd.cli.options import Timeout
+from sandmeshd.cli.options import Answer, Shape, Timeout
+from sandmeshd.cli.output import print_json
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -40,7 +41,7 @@ class Copy:
 
 @commands.command(epilog="Example: sandmesh cp data.csv sb_...:data/ ; sandmesh cp sb_...:out ./out")
 @grouped
-def cp(source: Place, destination: Place, where: Where, timeout: Timeout = 3000) -> None:
+def cp(source: Place, destination: Place, where: Where, timeout: Timeout = 3000, output: Answer = Shape.TEXT) -> None:
     """Copy a file or directory into a sandbox or out of it. Into a directory that is there it goes by its own name."""
     copy = read_places(source, destination)
     box = SandboxAsync(
@@ -51,6 +52,8 @@ def cp(source: Place, destination: Place, where: Where, timeout: Timeout = 3000)
     except OSError as error:
         typer.echo(f"{error.strerror or error}", err=True)
         raise typer.Exit(_code(error)) from None
+    if output is Shape.JSON:
+        print_json({"source": source, "destination": destination})
 
 
 def read_places(source: str, destination: str) -> Copy:

@@ -15,7 +15,7 @@ from sandmeshd.cli.finding import SECONDS, connected
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
 from sandmeshd.cli.options import Answer, Form, Json, Label, Output, SandboxId, Shape, pairs
-from sandmeshd.cli.output import age, plain, print_json, print_table, until_then
+from sandmeshd.cli.output import age, leaves, plain, print_json, print_table, until_then
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -51,9 +51,13 @@ def ls(
 
 @commands.command(epilog="Example: sandmesh inspect sb_... | jq .enforced")
 @grouped
-def inspect(sandbox_id: SandboxId, where: Where) -> None:
-    """Print a sandbox's record as JSON: its state, lease, limits and what enforces them."""
-    print_json(plain(run_to_end(_got(where, sandbox_id))))
+def inspect(sandbox_id: SandboxId, where: Where, output: Answer = Shape.JSON) -> None:
+    """Print a sandbox's record: its state, lease, limits and what enforces them."""
+    found = plain(run_to_end(_got(where, sandbox_id)))
+    if output is Shape.JSON:
+        print_json(found)
+    else:
+        print_table(("FIELD", "VALUE"), list(leaves(found)))
 
 
 @commands.command(epilog="Examples: sandmesh kill sb_... | sandmesh kill --label team=red | sandmesh kill --all")

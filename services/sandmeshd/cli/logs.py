@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -14,10 +16,12 @@ from sandmeshd.cli.copying import STDOUT, write
 from sandmeshd.cli.finding import SECONDS, connected
 from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end
-from sandmeshd.cli.options import SandboxId
+from sandmeshd.cli.options import Answer, SandboxId, Shape
 from sandmeshd.cli.where import Where
 
 commands = typer.Typer(rich_markup_mode=None)
+
+Show = Callable[[pb.GetSandboxLogsResponse], None]
 
 PAUSE_SECONDS = 0.3
 LARGEST_TAIL = 1 << 20
@@ -30,25 +34,36 @@ def logs(
     where: Where,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the sandbox ends.")] = False,
     tail: Annotated[int, typer.Option(min=1, max=LARGEST_TAIL, help="From the end.", metavar="BYTES")] = 64 * 1024,
+    output: Answer = Shape.TEXT,
 ) -> None:
-    """Print what a sandbox's agent and runtime wrote; output of calls is not in it."""
-    run_to_end(_printed(where, pb.GetSandboxLogsRequest(sandbox_id=sandbox_id, tail_bytes=tail), follow))
+    """Print what a sandbox's agent and runtime wrote; output of calls is not in it. JSON lines with -o json."""
+    request = pb.GetSandboxLogsRequest(sandbox_id=sandbox_id, tail_bytes=tail)
+    run_to_end(_printed(where, request, follow, _print_json if output is Shape.JSON else _print))
 
 
-async def _printed(where: Where, request: pb.GetSandboxLogsRequest, follow: bool) -> None:
+async def _printed(where: Where, request: pb.GetSandboxLogsRequest, follow: bool, show: Show) -> None:
     async with connected(where) as mesh:
-        request.after_offset = await _print(mesh, request)
+        request.after_offset = await _more(mesh, request, show)
         request.tail_bytes = LARGEST_TAIL
         while follow:
             await asyncio.sleep(PAUSE_SECONDS)
             try:
-                request.after_offset = await _print(mesh, request)
+                request.after_offset = await _more(mesh, request, show)
             except NotFound:
                 return
 
 
-async def _print(mesh: Connection, request: pb.GetSandboxLogsRequest) -> int:
+async def _more(mesh: Connection, request: pb.GetSandboxLogsRequest, show: Show) -> int:
     answer = await mesh.ask(lambda stubs: stubs.sandboxes.GetSandboxLogs, request, SECONDS)
     if answer.data:
-        write(STDOUT, answer.data)
+        show(answer)
     return answer.end_offset
+
+
+def _print(answer: pb.GetSandboxLogsResponse) -> None:
+    write(STDOUT, answer.data)
+
+
+def _print_json(answer: pb.GetSandboxLogsResponse) -> None:
+    text = answer.data.decode(errors="replace")
+    typer.echo(json.dumps({"text": text, "end_offset": answer.end_offset}, ensure_ascii=False))

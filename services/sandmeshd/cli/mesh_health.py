@@ -25,37 +25,36 @@ ASK_SECONDS = 5.0
 
 
 async def look_at_drivers(settings: MeshSettings) -> AsyncIterator[Finding]:
-    """Try every driver that can be tried from here, by making a sandbox that does nothing."""
+    """Open every driver that is installed, by itself, and say what the chosen one has built."""
     for name in known_drivers():
-        if name != settings.driver:
-            yield unknown(DRIVERS, name, f"installed; SANDMESH_DRIVER={name} chooses it")
-            continue
-        async for finding in _try(settings):
+        # A mesh of a made-up name: what runs here must not notice.
+        named = {"driver": name, "mesh_id": f"doctor-{secrets.token_hex(4)}", "ephemeral": True}
+        async for finding in _try(settings.model_copy(update=named), chosen=name == settings.driver):
             yield finding
 
 
-async def _try(settings: MeshSettings) -> AsyncIterator[Finding]:
-    # A mesh of a made-up name: what runs here must not notice.
-    scratch = settings.model_copy(update={"mesh_id": f"doctor-{secrets.token_hex(4)}", "ephemeral": True})
+async def _try(scratch: MeshSettings, *, chosen: bool) -> AsyncIterator[Finding]:
+    health = Health.BAD if chosen else Health.UNKNOWN
     try:
         scratch.paths.make()
         async with open_driver(scratch) as driver:
             info = await driver.get_info(driver_pb2.GetInfoRequest())
     except SandmeshError as error:
-        yield bad(DRIVERS, settings.driver, error.message, error.facts.get("fix", ""))
+        fix = error.facts.get("fix", "")
+        yield Finding(DRIVERS, scratch.driver, health, error.message.removesuffix(f": {fix}"), fix)
         return
     except OSError as error:
-        yield bad(
-            DRIVERS,
-            settings.driver,
-            str(error),
-            "make SANDMESH_STATE_DIRECTORY and SANDMESH_RUNTIME_DIRECTORY writable",
-        )
+        fix = "make SANDMESH_STATE_DIRECTORY and SANDMESH_RUNTIME_DIRECTORY writable"
+        yield Finding(DRIVERS, scratch.driver, health, str(error), fix)
         return
     finally:
         remove(scratch.paths)
     limits = ", ".join(f"{name} ({how})" for name, how in sorted(info.capabilities.limits.items())) or "none"
-    yield good(DRIVERS, settings.driver, f"works: {info.runtime_version}; limits that hold: {limits}")
+    seen = f"works: {info.runtime_version}; limits that hold: {limits}"
+    if not chosen:
+        yield good(DRIVERS, scratch.driver, f"{seen}; SANDMESH_DRIVER={scratch.driver} chooses it")
+        return
+    yield good(DRIVERS, scratch.driver, seen)
     for template in info.templates:
         yield _template(template)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import typer
 from google.protobuf.json_format import MessageToDict
@@ -19,6 +19,15 @@ from rich.table import Table
 def plain(message: Message) -> dict[str, Any]:
     """Give a message as JSON values under the names of its proto."""
     return dict(MessageToDict(message, preserving_proto_field_name=True))
+
+
+def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Give every value of a record as text, under the names that lead to it: lease.holder."""
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            yield from leaves(cast("Mapping[str, Any]", value), f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def print_json(value: object) -> None:

@@ -75,9 +75,12 @@ def close(
         list[str], typer.Argument(help="As `sandmesh ports ls` names them.", metavar="EXPOSURE...")
     ],
     where: Where,
+    output: Answer = Shape.TEXT,
 ) -> None:
     """End URLs, and the connections through them; one that has ended stays so."""
     run_to_end(_closed(where, sandbox_id, exposure_ids))
+    if output is Shape.JSON:
+        print_json({"exposure_ids": exposure_ids})
 
 
 async def _exposed(where: Where, request: pb.ExposePortRequest) -> pb.ExposedPort:

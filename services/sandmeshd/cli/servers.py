@@ -101,9 +101,12 @@ def rm(
     sandbox_id: SandboxId,
     names: Annotated[list[str], typer.Argument(help="Names of servers.", metavar="SERVER...")],
     where: Where,
+    output: Answer = Shape.TEXT,
 ) -> None:
     """End MCP servers of a sandbox; their tools are gone."""
     run_to_end(_removed(where, sandbox_id, names))
+    if output is Shape.JSON:
+        print_json({"names": names})
 
 
 async def _listed(where: Where, sandbox_id: str, group: str | None) -> dict[str, Any]:

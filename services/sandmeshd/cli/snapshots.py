@@ -63,9 +63,12 @@ def rm(
         list[str], typer.Argument(help="As `sandmesh snapshot ls` names them.", metavar="SNAPSHOT...")
     ],
     where: Where,
+    output: Answer = Shape.TEXT,
 ) -> None:
     """Remove snapshots; sandboxes that began with them go on."""
     run_to_end(_removed(where, snapshot_ids))
+    if output is Shape.JSON:
+        print_json({"snapshot_ids": snapshot_ids})
 
 
 async def _created(where: Where, sandbox_id: str) -> pb.Snapshot:

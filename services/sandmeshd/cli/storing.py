@@ -64,9 +64,13 @@ def upload(
 
 @commands.command(epilog="Example: sandmesh storage download ./copy --session s-1 --user ann")
 @grouped
-def download(folder: Annotated[Path, typer.Argument(help="The directory to make.")], which: Which) -> None:
+def download(
+    folder: Annotated[Path, typer.Argument(help="The directory to make.")], which: Which, output: Answer = Shape.TEXT
+) -> None:
     """Fetch what is saved into a directory, whole or not at all."""
     which.check()
     from sandmeshd.cli.stored import fetch  # noqa: PLC0415 - as above
 
     run_to_end(fetch(which, folder))
+    if output is Shape.JSON:
+        print_json({"directory": str(folder)})
