@@ -6,6 +6,7 @@ On each of them a message has its length before it, and the first is a SocketHel
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ class Connections(set["Peer"]):
     closing = False
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.Protocol, ABC):
     """One client until either side ends; what is no message ends the connection."""
 
     def __init__(self, connected: Connections) -> None:
@@ -62,13 +63,13 @@ class Peer(asyncio.Protocol):
         """End: a client that sends no more wants no more."""
         return False
 
+    @abstractmethod
     def take(self, message: bytes) -> None:
         """Act on a message.
 
         Raises:
             DecodeError: It is none.
         """
-        raise NotImplementedError
 
     def send(self, message: bytes) -> None:
         """Send a message; to a client that is gone it goes nowhere."""
@@ -85,9 +86,9 @@ class Peer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    @abstractmethod
     async def end(self) -> None:
         """End the connection, and what is under way for it within its grace."""
-        raise NotImplementedError
 
 
 def check_protocol(hello: pb.SocketHello) -> None:
