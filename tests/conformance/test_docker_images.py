@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -124,3 +129,34 @@ async def test_a_template_of_high_security_says_that_its_network_is_fixed(settin
     async with open_driver(settings, templates=templates) as driver:
         info = await driver.get_info(pb.GetInfoRequest())
     assert {template.name: template.network_fixed for template in info.templates}["own"] is True
+
+
+def _build(folder: Path, engine: str, paths: MeshPaths) -> subprocess.CompletedProcess[str]:
+    told = {"SANDMESH_DOCKER_URL": engine, "SANDMESH_MESH_ID": paths.mesh_id, "SANDMESH_IMAGE_TAG": "latest"}
+    command = (sys.executable, "-m", "sandmeshd.cli.user", "build", str(folder), "--driver", "docker")
+    return subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "exit_code", "said"),
+    [
+        ("FROM ${BASE}\nRUN echo sunny >/etc/weather\n", 0, "trying that user code cannot touch the agent"),
+        ("FROM ${BASE}\nRUN rm -r /opt/env/lib/python3*/site-packages/IPython\n", 4, "does not hold"),
+        ("FROM debian:bookworm-slim\nRUN true\n", 1, "has no agent of sandmesh"),
+    ],
+    ids=["own", "spoilt", "without an agent"],
+)
+async def test_a_folder_with_a_dockerfile_is_built_on_this_base_and_its_image_is_tried(
+    paths: MeshPaths, engine: str, tmp_path: Path, lines: str, exit_code: int, said: str
+) -> None:
+    folder = tmp_path / f"own-{secrets.token_hex(5)}"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(f"ARG BASE=sandmesh/base:latest\n{lines}")
+    try:
+        done = await asyncio.to_thread(_build, folder, engine, paths)
+    finally:
+        async with Docker(url=engine) as docker:
+            await docker.images.delete(f"sandmesh/{folder.name}:latest")
+    assert said in done.stderr
+    assert done.returncode == exit_code
+    assert (f"sandmesh/{folder.name}:latest is ready" in done.stderr) is (exit_code == 0)

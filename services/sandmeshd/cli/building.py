@@ -17,16 +17,14 @@ from sandmeshd.cli.progress import progress_bar
 commands = typer.Typer(rich_markup_mode=None)
 
 
-@commands.command(
-    epilog="Examples: sandmesh build | sandmesh build filesystem | sandmesh build base --driver docker --bootstrap-base"
-)
+@commands.command(epilog="Examples: sandmesh build | sandmesh build filesystem | sandmesh build ./mine --driver docker")
 def build(
     template: Annotated[
         str,
         typer.Argument(
-            help="The template, `all`, or `mesh`, the services' image.",
+            help="The template, `all`, `mesh` (the services' image), or a folder with a Dockerfile, such as ./mine.",
             autocompletion=complete_templates,
-            metavar="[TEMPLATE]",
+            metavar="[TEMPLATE|FOLDER]",
         ),
     ] = "all",
     driver: Annotated[
@@ -41,7 +39,7 @@ def build(
     ] = "",
     output: Answer = Shape.TEXT,
 ) -> None:
-    """Build what a template is made of, so that the first sandbox does not wait for it."""
+    """Build what a template is made of, so that the first sandbox does not wait for it; an image is tried, too."""
     built = run_to_end(_built(template, driver, Making(bootstrap_base, platform)))
     if output is Shape.JSON:
         print_json({"templates": built})
@@ -67,9 +65,9 @@ async def _built(template: str, driver: str | None, making: Making) -> list[str]
     with progress_bar(Console(stderr=True)) as progress:
         async for image in preparing.make_images(settings, template, making.bootstrap_base, making.platform):
             progress(image.message, image.fraction)
-        async for name, step in preparing.prepare(settings, template):
+        async for name, step in preparing.steps(settings, template, making.platform):
             progress(f"{name}: {step.message}", step.fraction)
-            if step.done:
+            if step is preparing.READY:
                 built.append(name)
                 typer.echo(f"{name} is ready", err=True)
     return built

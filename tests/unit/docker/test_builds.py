@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 
+from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
-from sandmeshd.drivers.docker.building import ImageBuilder, images_folder
+from sandmeshd.drivers.docker.building import ImageBuilder, images_folder, own_name
 from sandmeshd.drivers.docker.host import proxy_arguments, write_secrets
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
@@ -43,3 +45,15 @@ def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:
     assert ImageBuilder(settings).image_name("base") == "team/base:1.2"
     there = settings.model_copy(update={"registry": "registry.example:5000"})
     assert ImageBuilder(there).image_name("base") == "registry.example:5000/team/base:1.2"
+
+
+def test_a_folder_names_its_image_where_one_may_have_that_name(tmp_path: Path) -> None:
+    for name in ("weather", "Weather", "base"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(InvalidArgument, match="there is no Dockerfile"):
+            own_name(tmp_path / name)
+        (tmp_path / name / "Dockerfile").touch()
+    assert own_name(tmp_path / "weather") == "weather"
+    for name in ("Weather", "base"):
+        with pytest.raises(InvalidArgument, match="rename it"):
+            own_name(tmp_path / name)

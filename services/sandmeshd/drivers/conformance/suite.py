@@ -85,3 +85,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     isolation.user_code_cannot_touch_the_agent,
     isolation.neighbours_do_not_see_one_another,
 )
+
+OF_IMAGES: tuple[Requirement, ...] = (
+    lifecycle.a_created_sandbox_runs_commands,
+    calls.kernels_of_a_sandbox_are_apart,
+    files.names_of_files_are_bytes,
+    isolation.user_code_has_no_privileges,
+    isolation.user_code_cannot_touch_the_agent,
+)
+"""What an image may spoil; each needs a driver to open, and nothing else of the subject."""

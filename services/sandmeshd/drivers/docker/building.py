@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sandmesh
 import sandmeshd
-from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
+from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
 from sandmeshd.drivers.bubblewrap.commands import Command, running
 from sandmeshd.drivers.docker.context import fill_whole
@@ -29,6 +29,7 @@ MESH = "mesh"
 
 ROOTS = {"sandmesh": ("sdk/sandmesh", sandmesh), "sandmeshd": ("services/sandmeshd", sandmeshd)}
 BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
+NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
 CLIENTS = ("docker", "/usr/bin/docker")
 
@@ -78,9 +79,27 @@ class ImageBuilder:
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = await asyncio.to_thread(_fill, Path(folder, "context"), image)
-            told = self._host(Path(folder))
-            arguments = [*client, "build", *self._options(image, platform), *told, str(context)]
-            async with aclosing(self._run(arguments, image)) as steps:
+            release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__}
+            told = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
+            dockerfile = f"{images_folder()}/{image}/Dockerfile"
+            async with aclosing(self._run([*client, *told, "--file", dockerfile, str(context)], image)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def build_folder(self, folder: Path, platform: str = "") -> AsyncGenerator[Step]:
+        """Build an image of somebody's own from a folder with a Dockerfile, which names it; `BASE` is this release's.
+
+        Raises:
+            InvalidArgument: There is no Dockerfile, or an image cannot have the folder's name.
+            RuntimeUnavailable, TemplateBuildFailed: As `build`.
+        """
+        name = own_name(folder)
+        yield Step(f"building {self.image_name(name)}", 0)
+        client = await self._client()
+        with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
+            base = _arguments({"BASE": self.image_name("base")})
+            told = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
+            async with aclosing(self._run([*client, *told, str(folder)], name)) as steps:
                 async for step in steps:
                     yield step
 
@@ -121,17 +140,13 @@ class ImageBuilder:
                 raise _failed(command, image)
 
     def _options(self, image: str, platform: str) -> list[str]:
-        options = ["--progress", "plain", "--network", "host", "--file", f"{images_folder()}/{image}/Dockerfile"]
-        options += ["--tag", self.image_name(image), "--build-arg", f"SOURCES={self.sources}"]
-        options += ["--build-arg", f"VERSION={sandmesh.__version__}"]
+        options = ["--progress", "plain", "--network", "host", "--tag", self.image_name(image)]
         return [*options, "--platform", platform] if platform else options
 
     def _host(self, secrets: Path) -> list[str]:
         told = write_secrets(secrets, self._settings.egress)
         options = [part for name, path in told.items() for part in ("--secret", f"id={name},src={path}")]
-        for name, value in proxy_arguments(self._settings.egress).items():
-            options += ["--build-arg", f"{name}={value}"]
-        return options
+        return ["build", *options, *_arguments(proxy_arguments(self._settings.egress))]
 
     def _environment(self) -> dict[str, str]:
         told = {**os.environ, "DOCKER_HOST": self._settings.url}
@@ -156,6 +171,25 @@ class ImageBuilder:
             await version.succeeded()
             found = re.search(r"version (\d+)\.", version.detail)
             return found is not None and int(found[1]) < 23
+
+
+def own_name(folder: Path) -> str:
+    """Give the name of the image that a folder's Dockerfile makes: the folder's own.
+
+    Raises:
+        InvalidArgument: There is no Dockerfile, or an image cannot have that name.
+    """
+    name = folder.resolve().name
+    if not (folder / "Dockerfile").is_file():
+        raise InvalidArgument(f"there is no Dockerfile in {folder}", {"field": "path"})
+    if not NAME.fullmatch(name) or name in {path.name for path in images_folder().iterdir()}:
+        message = f"no image of your own can be named {name!r}, as the folder is: rename it, in lower-case letters"
+        raise InvalidArgument(message, {"field": "path"})
+    return name
+
+
+def _arguments(values: Mapping[str, str]) -> list[str]:
+    return [part for name, value in values.items() for part in ("--build-arg", f"{name}={value}")]
 
 
 def _mirror(folder: Path) -> list[str]:

@@ -80,7 +80,7 @@ class Images:
 
         Raises:
             TemplateBuildFailed: It could not be; `facts["detail"]` has the last words, `facts["fix"]` what to do.
-            ProtocolMismatch: What was pulled is none of this mesh's.
+            ProtocolMismatch: The image has no agent, or one of another protocol.
             CapabilityMissing: The template states what this driver does not know.
         """
         check_settings(template, self._settings.kind.name)
@@ -94,19 +94,15 @@ class Images:
             async with aclosing(steps):
                 async for step in steps:
                     yield step
-        await self.check(name)
+        await self._check(template)
 
-    async def check(self, name: str) -> None:
-        """Check that an image has an agent that this mesh can speak with.
-
-        Raises:
-            ProtocolMismatch: It has none, or one of another protocol.
-        """
-        labels = labels_of(await self._engine.image(name) or {})
-        spoken = labels.get(PROTOCOL_LABEL)
+    async def _check(self, template: Template) -> None:
+        name, base = self.name_of(template), self._builder.image_name(BASE)
+        spoken = labels_of(await self._engine.image(name) or {}).get(PROTOCOL_LABEL)
         if spoken != str(PROTOCOL):
             has = f"speaks protocol {spoken}" if spoken else "has no agent of sandmesh"
-            fix = "build or pull the image of this release (sandmesh build base --driver docker)"
+            shipped = "build or pull the image of this release (sandmesh build base --driver docker)"
+            fix = shipped if template.image_is_shipped else f"build it FROM {base} of this release"
             raise ProtocolMismatch(f"the image {name} {has}, and this mesh speaks {PROTOCOL}: {fix}", {"fix": fix})
 
     async def _pull(self, template: Template) -> AsyncGenerator[Step]:
