@@ -10,23 +10,27 @@ import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
+import grpc
 import pytest
 
 from sandmesh import BaseSandboxAsync, SandboxService
+from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweeping import remove
 
 
 @asynccontextmanager
-async def service(environment: dict[str, str], *arguments: str) -> AsyncGenerator[str]:
-    """Run `sandmeshd ...` and give its address."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sandmeshd.cli.service", *arguments, stdout=subprocess.PIPE, env=environment
-    )
+async def service(environment: dict[str, str], *arguments: str, logs: Path | None = None) -> AsyncGenerator[str]:
+    """Run `sandmeshd ...` and give its address; its log is a file in `logs`, where that is given."""
+    command = (sys.executable, "-m", "sandmeshd.cli.service", *arguments)
+    with ExitStack() as stack:
+        log = stack.enter_context((logs / arguments[0]).open("ab")) if logs else None
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=log, env=environment)
     assert process.stdout is not None
     try:
         line = await asyncio.wait_for(process.stdout.readline(), 60)
@@ -38,21 +42,25 @@ async def service(environment: dict[str, str], *arguments: str) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def services(gateways: int) -> AsyncGenerator[list[str]]:
-    """Run every service in a process of its own; give the gateways' addresses."""
+async def services(gateways: int, logs: Path | None = None) -> AsyncGenerator[list[str]]:
+    """Run every service in a process of its own; give the gateways' addresses. Where `logs` is given, they log all."""
     settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
     environment = {**os.environ, "SANDMESH_MESH_ID": settings.mesh_id}
+    if logs is not None:
+        environment["SANDMESH_LOG_LEVEL"] = "DEBUG"
     settings.paths.make()
     sockets = settings.paths.services
     try:
         async with AsyncExitStack() as stack:
-            enter = stack.enter_async_context
-            driver = await enter(service(environment, "driver", "bubblewrap", "--listen", f"unix://{sockets}/d"))
-            named = f"bubblewrap={driver}"
-            allocator = await enter(service(environment, "allocator", "--listen", "127.0.0.1:0", "--driver", named))
-            broker = await enter(service(environment, "broker", "--listen", "127.0.0.1:0", "--allocator", allocator))
+
+            async def serve(*arguments: str) -> str:
+                return await stack.enter_async_context(service(environment, *arguments, logs=logs))
+
+            driver = await serve("driver", "bubblewrap", "--listen", f"unix://{sockets}/d")
+            allocator = await serve("allocator", "--listen", "127.0.0.1:0", "--driver", f"bubblewrap={driver}")
+            broker = await serve("broker", "--listen", "127.0.0.1:0", "--allocator", allocator)
             options = ("--listen", "127.0.0.1:0", "--allocator", allocator, "--broker", broker)
-            yield [await enter(service(environment, "gateway", *options)) for _ in range(gateways)]
+            yield [await serve("gateway", *options) for _ in range(gateways)]
     finally:
         await sweep_state(settings.paths)
         remove(settings.paths)
@@ -69,6 +77,35 @@ async def test_services_apart_serve_a_sandbox(apart: str) -> None:
     async with BaseSandboxAsync(base_url=f"grpc://{apart}") as box:
         assert (await box.run_ipython_cell("1+1")).text.strip() == "2"
         assert (await box.run_shell_command("echo $((6*7))")).stdout == "42\n"
+
+
+def _logs(folder: Path) -> dict[str, list[dict[str, str]]]:
+    return {log.name: [json.loads(line) for line in log.read_text().splitlines()] for log in folder.iterdir()}
+
+
+async def test_one_request_has_one_id_in_the_logs_of_all_services_and_a_call_its_own(tmp_path: Path) -> None:
+    request = session_pb2.ConnectSessionRequest(user_id="ada", session_id="s-1")
+    request.slots.add().spec.template = "base"
+    async with services(1, tmp_path) as (gateway,), grpc.aio.insecure_channel(gateway) as channel:
+        sessions = session_pb2_grpc.SessionServiceStub(channel)
+        connected = await sessions.ConnectSession(request, metadata=(("x-request-id", "r-1"),))
+        sandbox_id = connected.session.sandboxes["base"].sandbox_id
+        start = call_pb2.CallStart(sandbox_id=sandbox_id, call_id="c-1", tool="run_ipython_cell")
+        start.arguments = b'{"code": "1"}'
+        run = call_pb2_grpc.CallServiceStub(channel).RunCall(
+            call_pb2.RunCallRequest(start=start), metadata=(("x-request-id", "r-2"),)
+        )
+        assert [batch async for batch in run]
+    seen = await asyncio.to_thread(_logs, tmp_path)
+    asked = {name: [line for line in lines if line.get("request_id") == "r-1"] for name, lines in seen.items()}
+    assert [name for name, lines in asked.items() if not lines] == []
+    for name in ("broker", "allocator"):
+        assert "s-1" in {line.get("session_id") for line in asked[name]}
+    assert sandbox_id in {line.get("sandbox_id") for line in asked["driver"]}
+    calls = [line for line in seen["gateway"] if line.get("call_id") == "c-1"]
+    assert [line["event"] for line in calls] == ["a call is followed", "a call ended"]
+    assert (calls[0]["request_id"], calls[0]["sandbox_id"], calls[0]["tool"]) == ("r-2", sandbox_id, start.tool)
+    assert (calls[1]["sandbox_id"], calls[1]["reason"]) == (sandbox_id, "EXITED")
 
 
 async def grpcurl(*arguments: str) -> str:

@@ -39,11 +39,13 @@ class CallMeter:
         """Count input for the agent."""
         self._metrics.received.inc(size)
 
-    def ended(self, reason: int) -> None:
-        """Count the result."""
+    def ended(self, reason: int) -> str:
+        """Count the result, and give its reason's name."""
+        name = _REASONS.get(reason, "UNKNOWN")
         if self._tool is not None:
             self._tool.seconds.observe(time.monotonic() - self._began)
-            self._tool.ended(_REASONS.get(reason, "UNKNOWN")).inc()
+            self._tool.ended(name).inc()
+        return name
 
     def refused(self, reason: str) -> None:
         """Count a refusal."""

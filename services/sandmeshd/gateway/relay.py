@@ -73,6 +73,8 @@ class Relay:
         self.sandbox_id, self._token = first.sandbox_id, first.fencing_token
         first.call_id = self.call_id
         self._meter.follow(frame.start if kind == "start" else None)
+        tool = frame.start.tool if kind == "start" else ""
+        log.debug("a call is followed", sandbox_id=self.sandbox_id, call_id=self.call_id, begins_by=kind, tool=tool)
         if kind == "start":
             self._set_deadline(frame.start)
         else:
@@ -132,7 +134,8 @@ class Relay:
         self._meter.took(len(frame.batch))
         self._caller.deliver(self, wrap(frame.batch), frame.last_sequence)
         if frame.final:
-            self._meter.ended(frame.end_reason)
+            reason = self._meter.ended(frame.end_reason)
+            log.debug("a call ended", sandbox_id=self.sandbox_id, call_id=self.call_id, reason=reason)
             self._finish()
             # A last frame without an event holds the agent's refusal.
             self._caller.ended(self, None if frame.last_sequence else WrongState("the agent refused the call"))

@@ -116,6 +116,7 @@ def _streaming(behaviour: Any, around: Around, method: str) -> Callable[[Any, Co
         async with around(method, context):
             if isinstance(request, Message):
                 require(request)
+                bind_ids(request)
             await _answer(behaviour, request, context)
 
     return run
