@@ -103,12 +103,19 @@ class Cells:
         if self._running is not None:
             self._running.process.signal(signal.SIGINT)
 
-    async def end(self, how: str) -> None:
-        """End the kernel's process; a cell that runs ends with that in words."""
+    async def end(self, how: str) -> Kernel:
+        """End the kernel's process; a cell that runs ends with that in words. Returns: what it was."""
         self._ending = how
         kernel = await self._current()
         kernel.process.kill()
         await asyncio.shield(kernel.process.ended)
+        return kernel
+
+    async def restart(self) -> None:
+        """Put a fresh kernel in this one's place; a cell that runs sees to it as it ends."""
+        kernel = await self.end("restarted")
+        if not self.busy:
+            await self._bury(kernel)
 
     async def run(self, cell: Code, call: Call) -> Outcome:
         """Run a cell when its turn comes."""
@@ -166,8 +173,11 @@ class Cells:
         return task.result() if task.done() else await asyncio.shield(task)
 
     async def _bury(self, kernel: Kernel) -> Ended:
+        """Have another kernel in the place of one that ends: once, whoever of those that saw its end comes first."""
         ended = await kernel.gone()
-        self.renew()
+        if not kernel.buried:
+            kernel.buried = True
+            self.renew()
         return ended
 
     async def _ended(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:

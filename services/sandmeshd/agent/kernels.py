@@ -114,6 +114,8 @@ class Kernel:
         self.pid = 0
         self.used = False
         """Whether a cell has run in it."""
+        self.buried = False
+        """Whether another one was made in its place."""
         self._channel = channel
         self._pipes = out, err
         self._written = select.poll()

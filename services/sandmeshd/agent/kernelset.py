@@ -94,10 +94,7 @@ class Kernels:
     async def restart(self, asked: Named, call: Call) -> Outcome:
         """Give a kernel a fresh process."""
         call.started()
-        cells = self._find(asked).cells
-        await cells.end("restarted")
-        if not cells.busy:
-            cells.renew()
+        await self._find(asked).cells.restart()
         return Outcome()
 
     async def delete(self, asked: Named, call: Call) -> Outcome:
