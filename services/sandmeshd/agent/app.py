@@ -9,10 +9,10 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandmesh.api.agent.v1 import agent_pb2
@@ -21,20 +21,18 @@ from sandmeshd.agent.calls import Keeping
 from sandmeshd.agent.cells import Cells
 from sandmeshd.agent.early import Early
 from sandmeshd.agent.egress import Egress
-from sandmeshd.agent.engine import Engine, Held, Identity
+from sandmeshd.agent.engine import Engine, Held, Identity, Tools
 from sandmeshd.agent.inside import syscalls
 from sandmeshd.agent.kernels import open_jupyter, open_kernel
 from sandmeshd.agent.kernelset import Kernels
 from sandmeshd.agent.late import Late
 from sandmeshd.agent.link import serve_links
 from sandmeshd.agent.memory import Memory
+from sandmeshd.agent.practice import Practice
 from sandmeshd.agent.processes import Limits, Processes
 from sandmeshd.agent.programs import Programs
 from sandmeshd.agent.shell import Shell
 from sandmeshd.agent.spill import Disk
-
-if TYPE_CHECKING:
-    from sandmeshd.agent.toolbox import Toolbox
 
 VERSION: Final = "0.1.0.dev0"
 _PROCESSES: Final = 512
@@ -88,8 +86,12 @@ async def open_agent(
         kernels = _kernels(stack, config, processes, memory)
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
-        engine = _engine(config, _tools(stack, config, kernels, Shell(programs), processes))
+        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        engine = _engine(config, _tools(stack, config, kernels, Shell(programs), processes, made))
         stack.push_async_callback(engine.close)
+        practice = Practice(engine, kernels.default)
+        stack.push_async_callback(practice.close)
+        made.add_done_callback(lambda _: practice.begin())
         egress = await _open_egress(stack, config.egress_port)
         # Its socket is where user code may not go.
         _touch_files_as(config.user_id and own)
@@ -122,7 +124,7 @@ def _limits(config: agent_pb2.AgentConfig) -> Limits:
     return Limits(processes, config.max_file_bytes, config.user_id)
 
 
-def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Toolbox | Early]) -> Engine:
+def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Engine:
     identity = Identity(config.sandbox_id, config.agent_token, VERSION)
     stated = config.HasField("finished_call_ttl")
     keeping = Keeping(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if stated else Keeping()
@@ -148,9 +150,17 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
 
 
 def _tools(
-    stack: AsyncExitStack, config: agent_pb2.AgentConfig, kernels: Kernels, shell: Shell, processes: Processes
-) -> Callable[[], Toolbox | Early]:
-    """Have the tools made by the first call, or soon; where they are still to be imported, by and by in a thread."""
+    stack: AsyncExitStack,
+    config: agent_pb2.AgentConfig,
+    kernels: Kernels,
+    shell: Shell,
+    processes: Processes,
+    made: asyncio.Future[None],
+) -> Callable[[], Tools]:
+    """Have the tools made by the first call, or soon; where they are still to be imported, by and by in a thread.
+
+    `made` is done when they are.
+    """
     opened: list[Any] = []
 
     async def close() -> None:
@@ -174,14 +184,15 @@ def _tools(
         gc.freeze()
         # Calls that ended are kept in their thousands: to look through them after each few hundred new ones takes long.
         gc.set_threshold(20_000, 50, 100)
+        _note(made)
         return toolbox
 
     stack.push_async_callback(close)
     if "sandmeshd.agent.handlers" in sys.modules:
-        made = cache(partial(make, whole=True))
+        give = cache(partial(make, whole=True))
         # One that waits in a pool has its tools before its first call.
-        asyncio.get_running_loop().call_later(_IDLE_SECONDS, made)
-        return made
+        asyncio.get_running_loop().call_later(_IDLE_SECONDS, give)
+        return give
     late = Late(_STEPS, make)
     stack.callback(late.close)
     if "generic" not in config.tool_groups or config.own_tools or config.mcp_config:
@@ -190,6 +201,12 @@ def _tools(
     stack.callback(asyncio.get_running_loop().call_later(_SOON_SECONDS, late.begin).cancel)
     early = Early(kernels.default.run, shell.run, late.get)
     return lambda: early
+
+
+def _note(made: asyncio.Future[None]) -> None:
+    """Have a future done, from any thread; where the loop has ended, nobody waits for it."""
+    with suppress(RuntimeError):
+        made.get_loop().call_soon_threadsafe(made.set_result, None)
 
 
 async def _open_egress(stack: AsyncExitStack, port: int) -> Egress | None:

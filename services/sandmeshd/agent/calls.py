@@ -58,6 +58,11 @@ class Calls:
             raise CallNotFound(f"no call {call_id} was started in this sandbox", {"call_id": call_id})
         return call
 
+    @property
+    def untouched(self) -> bool:
+        """Whether none was ever started."""
+        return not (self._calls or self._expired)
+
     def add(self, call: Call) -> None:
         """Keep a call that starts now."""
         self._calls[call.id] = call

@@ -42,6 +42,11 @@ class Turns:
         self._busy = False
         self._waiting: deque[asyncio.Future[bool]] = deque()
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody has the turn."""
+        return self._busy
+
     async def take(self, call: Call) -> bool:
         """Wait for the turn of a call; False if it was stopped before that came."""
         if not self._busy:
@@ -119,15 +124,29 @@ class Cells:
 
     async def run(self, cell: Code, call: Call) -> Outcome:
         """Run a cell when its turn comes."""
+        return await self._in_turn(cell, call, frames.RUN)
+
+    async def rehearse(self, cell: Code, call: Call) -> Outcome:
+        """Run a cell that the kernel forgets, where it has run none yet and has nothing to do."""
+        idle = not self._turns.busy and self._is_fresh()
+        return await self._in_turn(cell, call, frames.REHEARSE) if idle else Outcome(is_error=True)
+
+    def _is_fresh(self) -> bool:
+        task = self._kernel
+        return task is not None and task.done() and task.exception() is None and not task.result().used
+
+    async def _in_turn(self, cell: Code, call: Call, kind: int) -> Outcome:
         if not await self._turns.take(call):
             return await _stopped(call, "before it ran")
         try:
-            return await self._run(cell, call)
+            return await self._run(cell, call, kind)
         finally:
             self._turns.give()
 
-    async def _run(self, cell: Code, call: Call) -> Outcome:
+    async def _run(self, cell: Code, call: Call, kind: int) -> Outcome:
         kernel, news = await self._living()
+        rehearsed = kind == frames.REHEARSE
+        kernel.used = not rehearsed
         call.started(kernel.pid, soon=False)
         if news:
             await call.text(news)
@@ -136,8 +155,8 @@ class Cells:
             alarm = self._loop.call_later(cell.timeout, call.stop, pb.END_REASON_TIMED_OUT)
         watch = _Watch(kernel, call)
         with call.stopping(watch.stop, kernel.process.signal):
-            _send(kernel, cell.code.encode("utf-8", "surrogatepass"), call)
-            self._running = kernel
+            _send(kernel, kind, cell.code.encode("utf-8", "surrogatepass"), call)
+            self._running = None if rehearsed else kernel
             try:
                 end = await kernel.follow(call)
             finally:
@@ -158,7 +177,6 @@ class Cells:
                 how = "it ran out of memory" if self._is_victim(ended) else _how(ended)
                 news = f"The kernel had died since the last cell ({how}): this one is fresh.\n"
             kernel = await self._current()
-        kernel.used = True
         self._kills = self._memory.kills()
         return kernel, news
 
@@ -233,9 +251,9 @@ def _error(raised: bytes) -> bytes:
         return b""
 
 
-def _send(kernel: Kernel, code: bytes, call: Call) -> None:
+def _send(kernel: Kernel, kind: int, code: bytes, call: Call) -> None:
     if call.input is None:
-        kernel.send(frames.RUN, code)
+        kernel.send(kind, code)
     else:
         kernel.send_with_input(code, call.input.open_pipe())
         call.input.close_reader()

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
@@ -17,8 +17,7 @@ from sandmeshd.agent.calls import Calls, Keeping
 from sandmeshd.agent.spill import Disk
 
 if TYPE_CHECKING:
-    from sandmeshd.agent.early import Early
-    from sandmeshd.agent.toolbox import Added, Handler, Toolbox
+    from sandmeshd.agent.toolbox import Added, Handler
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,32 @@ class Held:
     """How long a call of a tool may run, whatever its caller says; None: as the caller says."""
 
 
+class Tools(Protocol):
+    """A sandbox's tools, all or the first of them."""
+
+    @property
+    def added(self) -> Added | None:
+        """Tools that come and go."""
+        ...
+
+    def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
+        """Give a tool's checked arguments and its handler."""
+        ...
+
+    def is_bounded(self, name: str) -> bool:
+        """Say whether a template's bound on the time of calls is for this."""
+        ...
+
+    def listing(self, group: str) -> pb.ListToolsResponse:
+        """Describe the tools of a group, or all."""
+        ...
+
+
 class Engine:
     """The calls of one sandbox, whichever link they came by."""
 
     def __init__(
-        self, identity: Identity, fencing_token: int, tools: Callable[[], Toolbox | Early], held: Held | None = None
+        self, identity: Identity, fencing_token: int, tools: Callable[[], Tools], held: Held | None = None
     ) -> None:
         self.identity = identity
         held = held or Held()
@@ -57,6 +77,10 @@ class Engine:
         self._token = fencing_token
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def apart(self, replace: Callable[[Tools], Tools]) -> Engine:
+        """Give an engine with the same identity and what is given in place of its tools, whose calls are its own."""
+        return Engine(self.identity, 0, lambda: replace(self._tools()))
 
     def install_token(self, token: int) -> None:
         """Put a fencing token in force.
@@ -147,7 +171,7 @@ class Engine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _settled(toolbox: Toolbox | Early, added: Added, group: str, answer: Callable[[bytes], None]) -> None:
+async def _settled(toolbox: Tools, added: Added, group: str, answer: Callable[[bytes], None]) -> None:
     await added.settled()
     answer(toolbox.listing(group).SerializeToString())
 

@@ -76,13 +76,14 @@ class Late(Generic[T]):
         for step in self._steps:
             if self._hurry.is_set():
                 return
-            ran, waited = _account()
+            ran, waited = account()
             import_module(step)
-            now_ran, now_waited = _account()
+            now_ran, now_waited = account()
             self._hurry.wait(_BUSY_SECONDS if now_waited - waited > now_ran - ran else _PAUSE_SECONDS)
 
 
-def _account() -> tuple[int, int]:
+def account() -> tuple[int, int]:
+    """Give the nanoseconds that this thread was on a processor, and that it waited for one."""
     try:
         ran, waited, _ = _ACCOUNT.read_text().split()
     except (OSError, ValueError):

@@ -21,6 +21,7 @@ IDLE_SECONDS = 0.4
 BUSY_SECONDS = 2.0
 """The same while its machine has no processor to spare, as when many sandboxes are created at once."""
 
+_CELLS = {frames.RUN, frames.RUN_WITH_INPUT, frames.REHEARSE}
 _INPUT, _GETPASS = input, getpass.getpass
 # signal.getsignal makes an enum of what is none, which takes ten times as long.
 _handler_of: Any = import_module("_signal").getsignal
@@ -84,7 +85,7 @@ class Kernel:
 
     def _serve(self, channel: output.Channel, streams: _Streams) -> None:
         kind, payload, given = channel.receive()
-        if kind in {frames.RUN, frames.RUN_WITH_INPUT}:
+        if kind in _CELLS:
             streams.take(given)
             flags, message = self._run(payload.decode())
             output.flush()
@@ -93,6 +94,15 @@ class Kernel:
                 os._exit(0)
             # After the answer, which need not wait for it.
             streams.mend()
+        if kind == frames.REHEARSE:
+            self._forget(channel)
+
+    def _forget(self, channel: output.Channel) -> None:
+        """Be as before the first cell, and ripe: there was time for it."""
+        self._sink.channel = None
+        self.ripen()
+        shell.forget(self._shell)
+        self._sink.channel = channel
 
     def _run(self, code: str) -> tuple[int, str]:
         self._layer.refresh()

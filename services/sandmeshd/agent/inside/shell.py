@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
@@ -341,5 +342,17 @@ def exercise(shell: Any, *cells: str) -> None:
     """Run cells whose results go nowhere, and forget them."""
     for cell in cells:
         shell.run_cell(cell, store_history=True)
+    forget(shell)
+
+
+def forget(shell: Any) -> None:
+    """Make a shell as it was before its first cell."""
     shell.reset(new_session=True)
     shell.execution_count = 1
+    shell.take_error()
+    history = shell.history_manager
+    for name in ("_i", "_ii", "_iii", "_i00"):
+        setattr(history, name, "")
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,19 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import from_detail
 from sandmeshd.drivers.agent_link import AgentLink, open_link
 from sandmeshd.drivers.conformance.expecting import expect, expect_equal
-from sandmeshd.drivers.conformance.inside import PATIENCE_SECONDS, call
+from sandmeshd.drivers.conformance.inside import PATIENCE_SECONDS, call, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
 
 MEGABYTES = 3
 PRINTS = f"import sys\nfor n in range({MEGABYTES}000000 // 10): sys.stdout.write('%09d\\n' % n)\nsys.exit(7)"
+
+WAITED_SECONDS = 4.0
+"""After which a sandbox that nobody calls has done what it does meanwhile."""
+FIRST = """
+import json, sys
+names = [name for name in globals() if not name.startswith('_') and name not in {'json', 'sys', 'In', 'Out'}]
+print(json.dumps([sorted(names), len(In), Out, _i + _ii + _iii, [n for n in dir(sys) if n.startswith('last_')]]))
+"""
 
 
 class Stream:
@@ -134,3 +143,13 @@ async def kernels_of_a_sandbox_are_apart(subject: Subject) -> None:
         await call(sandbox, "delete_kernel", {"kernel_id": "one"})
         gone = await call(sandbox, "run_cell", {"kernel_id": "one", "code": "x"})
         expect("no kernel" in gone.message, f"a deleted kernel said {gone.message!r}")
+
+
+async def a_sandbox_that_waited_runs_its_first_cell_as_its_first(subject: Subject) -> None:
+    """What it rehearses while it waits leaves nothing: no names, no history, no counts."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        await asyncio.sleep(WAITED_SECONDS)
+        found = await run_cell(sandbox, FIRST)
+        expect_equal(found.stdout, '[["exit", "get_ipython", "open", "quit"], 2, {}, "", []]\n', "the first cell")
+        found = await run_cell(sandbox, "print(len(In), _i1 != '1+1')")
+        expect_equal(found.stdout, "3 True\n", "the second cell")

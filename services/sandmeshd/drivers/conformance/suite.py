@@ -56,6 +56,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     calls.a_process_has_a_terminal_of_its_own,
     calls.a_broken_link_loses_nothing_of_a_stream,
     calls.kernels_of_a_sandbox_are_apart,
+    calls.a_sandbox_that_waited_runs_its_first_cell_as_its_first,
     files.large_files_come_back_byte_by_byte,
     files.an_upload_that_is_cut_short_leaves_nothing,
     files.names_of_files_are_bytes,

@@ -1,0 +1,220 @@
+"""An agent that waits rehearses its first cell, and nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+from ast import literal_eval
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import CallNotFound
+from sandmesh.tools import RunIpythonCell
+from sandmeshd.agent.birth import control_sockets
+from sandmeshd.agent.call import Call, Outcome, Patience
+from sandmeshd.agent.cells import Cells, Code, MakeKernel
+from sandmeshd.agent.early import EarlyCell
+from sandmeshd.agent.engine import Engine, Identity
+from sandmeshd.agent.kernels import open_kernel
+from sandmeshd.agent.link import serve_links
+from sandmeshd.agent.log import Place
+from sandmeshd.agent.memory import Memory
+from sandmeshd.agent.practice import Practice
+from sandmeshd.agent.processes import Limits, Processes
+from sandmeshd.agent.toolbox import Toolbox
+
+from .client import SANDBOX, TOKEN, Client, connect
+from .sandbox import Ground, children
+
+pytestmark = pytest.mark.needs("user namespaces")
+
+TOKEN_IN_FORCE = 7
+SEEN = """
+import random, sys
+shell = get_ipython()
+history = shell.history_manager
+[sorted(name for name in globals() if name not in ('random', 'sys', 'shell', 'history')), len(In), Out,
+ shell.execution_count, (_i, _ii, _iii), [*history.input_hist_raw[:-1]], shell.last_execution_result,
+ [name for name in dir(sys) if name.startswith('last_')], sys.argv]
+"""
+FRESH: list[Any] = [
+    [
+        *("In", "Out", "__builtin__", "__builtins__", "__name__", "_dh", "_i", "_i1", "_ih", "_ii", "_iii", "_oh"),
+        *("exit", "get_ipython", "open", "quit"),
+    ],
+    # IPython counts a cell before it runs it.
+    *(2, {}, 2, ("", "", ""), [""], None, [], [""]),
+]
+
+
+@dataclass
+class Agent:
+    """The part of an agent that runs cells, in the process of the test, and what its gateway is."""
+
+    engine: Engine
+    cells: WatchedCells
+    client: Client
+    zygote: int
+
+    async def rehearse(self, code: str, timeout: float | None = None) -> tuple[Outcome, bytes]:
+        """Rehearse a cell, and give how it ended with all that was told of it."""
+        call = Call(pb.CallStart(call_id="rehearsed"), Patience(interrupt=0.2))
+        outcome = await self.cells.rehearse(EarlyCell(code, timeout), call)
+        return outcome, b"".join(self.told(call))
+
+    def told(self, call: Call) -> list[bytes]:
+        """Give the content of a call that nobody follows."""
+        pieces, _ = call.log.after(Place(0), 1 << 20)
+        events = pb.CallEventBatch.FromString(b"".join(pieces)).events
+        return [event.content.json for event in events if event.HasField("content")]
+
+    async def run(self, code: str) -> str:
+        """Run a cell as a caller does, and give the text of all that came."""
+        arguments = json.dumps({"code": code}).encode()
+        channel = self.client.start("run_ipython_cell", arguments, fencing_token=TOKEN_IN_FORCE)
+        return "".join(json.loads(block)["text"] for block in (await channel.end()).blocks)
+
+
+class WatchedCells(Cells):
+    """Cells that keep how rehearsals ended."""
+
+    def __init__(self, processes: Processes, make: MakeKernel) -> None:
+        super().__init__(processes, make, Memory(-1, 0))
+        self.rehearsed: asyncio.Queue[Outcome] = asyncio.Queue()
+
+    async def rehearse(self, cell: Code, call: Call) -> Outcome:
+        outcome = await super().rehearse(cell, call)
+        self.rehearsed.put_nowait(outcome)
+        return outcome
+
+
+@pytest.fixture
+def zygote(ground: Ground, tmp_path: Path) -> Generator[tuple[int, socket.socket]]:
+    """Give a zygote's pid, and the agent's end of its control socket."""
+    ours, theirs = control_sockets()
+    program = ground.agent / "sandmeshd" / "agent" / "inside" / "__main__.py"
+    python = [str(ground.environment / "bin" / "python"), "-I", str(program), "zygote", str(theirs.fileno())]
+    process = subprocess.Popen(python, pass_fds=[theirs.fileno()], env={"HOME": str(tmp_path)}, cwd=tmp_path)
+    theirs.close()
+    yield process.pid, ours
+    ours.close()
+    process.wait(timeout=60)
+
+
+@pytest.fixture
+async def agent(zygote: tuple[int, socket.socket], tmp_path: Path) -> AsyncGenerator[Agent]:
+    """Have one with a kernel that has run nothing."""
+    pid, control = zygote
+    processes = Processes(control, Limits(0))
+    cells = WatchedCells(processes, partial(open_kernel, processes, str(tmp_path)))
+    try:
+        async with asyncio.timeout(60):
+            await cells.renew()
+            async with _linked(cells, str(tmp_path / "socket"), pid) as linked:
+                yield linked
+    finally:
+        await cells.close()
+        processes.close()
+
+
+@asynccontextmanager
+async def _linked(cells: WatchedCells, path: str, zygote: int) -> AsyncGenerator[Agent]:
+    toolbox = Toolbox({RunIpythonCell: cells.run}, ["generic"])
+    engine = Engine(Identity(SANDBOX, TOKEN, "test"), TOKEN_IN_FORCE, lambda: toolbox)
+    server = await asyncio.get_running_loop().create_unix_server(serve_links(engine), path)
+    async with server, connect(path) as client:
+        yield Agent(engine, cells, client, zygote)
+    await engine.close()
+
+
+async def test_the_first_cell_after_a_practice_finds_nothing_of_it(agent: Agent) -> None:
+    await Practice(agent.engine, agent.cells).practise()
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+    assert await agent.run(f"len(In), _i1.strip() == {SEEN.strip()!r}") == "(3, True)"
+
+
+async def test_a_practice_takes_no_call_id_and_no_token_of_the_sandbox(agent: Agent) -> None:
+    await Practice(agent.engine, agent.cells).practise()
+    assert agent.engine.calls.untouched
+    agent.engine.check_token(TOKEN_IN_FORCE)
+    with pytest.raises(CallNotFound):
+        agent.engine.calls.get("practice")
+
+
+async def test_a_practice_comes_by_itself_and_passes_a_cell_through_the_kernel(agent: Agent) -> None:
+    practice = Practice(agent.engine, agent.cells)
+    practice.begin()
+    outcome = await agent.cells.rehearsed.get()
+    assert (outcome.is_error, outcome.reason) == (False, pb.END_REASON_EXITED)
+    await practice.close()
+
+
+async def test_a_practice_that_is_left_leaves_the_kernel_to_others(agent: Agent) -> None:
+    practice = Practice(agent.engine, agent.cells)
+    practice.begin()
+    await practice.close()
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+    assert agent.cells.rehearsed.empty()
+
+
+async def test_what_is_rehearsed_runs_and_is_forgotten(agent: Agent) -> None:
+    outcome, told = await agent.rehearse("x = 41\nimport random as r\n1/0 if x < 41 else x + 1")
+    assert (outcome.is_error, b'"42"' in told) == (False, True)
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+
+
+async def test_what_a_rehearsal_raises_is_forgotten(agent: Agent) -> None:
+    outcome, told = await agent.rehearse("1/0")
+    assert (outcome.is_error, b"ZeroDivisionError" in told) == (True, True)
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+
+
+async def test_nothing_is_rehearsed_in_a_kernel_that_has_run_a_cell(agent: Agent) -> None:
+    await agent.run("x = 1")
+    outcome, told = await agent.rehearse("x = 2")
+    assert (outcome.is_error, told) == (True, b"")
+    await Practice(agent.engine, agent.cells).practise()
+    assert await agent.run("x, len(In)") == "(1, 3)"
+
+
+async def test_a_cell_that_comes_during_a_rehearsal_is_answered_after_it(agent: Agent) -> None:
+    rehearsal = asyncio.create_task(agent.rehearse("import time; time.sleep(0.5); print('rehearsed'); 1"))
+    await asyncio.sleep(0)
+    assert agent.cells.busy is False
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+    outcome, _ = await rehearsal
+    assert outcome.is_error is False
+
+
+@pytest.mark.parametrize("code", ["import os; os.kill(os.getpid(), 9)", "import os; os._exit(3)", "exit()"])
+async def test_a_kernel_that_dies_in_a_rehearsal_is_replaced_without_a_word(agent: Agent, code: str) -> None:
+    await agent.rehearse(code)
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+
+
+@pytest.mark.parametrize(
+    "code", ["while True: pass", "while True:\n try:\n  while True: pass\n except BaseException: 1"]
+)
+async def test_a_rehearsal_that_does_not_end_is_ended(agent: Agent, code: str) -> None:
+    outcome, _ = await agent.rehearse(code, 0.2)
+    assert outcome.reason == pb.END_REASON_TIMED_OUT
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+    assert agent.cells.busy is False
+
+
+async def test_a_kernel_that_is_restarted_in_a_rehearsal_is_replaced_once(agent: Agent) -> None:
+    rehearsal = asyncio.create_task(agent.rehearse("while True: pass"))
+    await asyncio.sleep(0)
+    await agent.cells.restart()
+    await rehearsal
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+    assert len(children(agent.zygote)) == 1
