@@ -63,15 +63,20 @@ class Claims:
         self._background = background
 
     async def claim(
-        self, request: pb.ClaimSandboxRequest, ttl_us: int, queue_seconds: float
+        self, request: pb.ClaimSandboxRequest, ttl_us: int, queue_seconds: float, ready_seconds: float | None
     ) -> pb.ClaimSandboxResponse:
         """Give the session's slot a sandbox; one that the caller no longer waits for is given back.
 
         Raises:
             PoolExhausted: The mesh was full for `queue_seconds`.
+            DeadlineExceeded: The template was not made ready within `ready_seconds`; None waits for ever.
             TemplateNotFound, CapabilityMissing, InvalidArgument, SandboxStartFailed, RuntimeUnavailable: As named.
         """
-        claim = await self._claim_of(request, ttl_us)
+        try:
+            async with asyncio.timeout(ready_seconds):
+                claim = await self._claim_of(request, ttl_us)
+        except TimeoutError as error:
+            raise error if isinstance(error, SandmeshError) else self._nodes.late(request.spec.template) from None
         attempt = _Attempt(claim, self._ledger, self._given, queue_seconds, self._settings.poll_seconds)
         try:
             with self._notices.expect(claim.ticket) as woken:

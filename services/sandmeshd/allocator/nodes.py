@@ -13,6 +13,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import (
     CapabilityMissing,
+    DeadlineExceeded,
     InvalidArgument,
     RuntimeUnavailable,
     SandmeshError,
@@ -179,6 +180,7 @@ class Nodes:
         self._settings = settings
         self._background = background
         self._preparing: dict[tuple[str, str], asyncio.Task[SandmeshError | None]] = {}
+        self._steps: dict[tuple[str, str], str] = {}
 
     @property
     def all(self) -> Sequence[Node]:
@@ -307,20 +309,34 @@ class Nodes:
         key = (node.name, template)
         task = self._preparing.get(key)
         if task is None:
-            task = self._background.attempt(_prepare(node, template))
-            self._preparing[key] = task
-            task.add_done_callback(lambda _: self._preparing.pop(key, None))
+            task = self._background.attempt(self._prepare(node, template))
+            self._preparing[key], self._steps[key] = task, "begun"
+            task.add_done_callback(lambda _: self._prepared_by(key))
         return task
 
+    def _prepared_by(self, key: tuple[str, str]) -> None:
+        self._preparing.pop(key, None)
+        self._steps.pop(key, None)
 
-async def _prepare(node: Node, template: str) -> SandmeshError | None:
-    try:
-        async for step in node.client.prepare_template(pb.PrepareTemplateRequest(template=template)):
-            log.info("preparing a template", node=node.name, template=template, step=step.message, done=step.done)
-        await node.refresh()
-    except SandmeshError as error:
-        return error
-    return None
+    async def _prepare(self, node: Node, template: str) -> SandmeshError | None:
+        try:
+            async for step in node.client.prepare_template(pb.PrepareTemplateRequest(template=template)):
+                self._steps[node.name, template] = step.message
+                log.info("preparing a template", node=node.name, template=template, step=step.message, done=step.done)
+            await node.refresh()
+        except SandmeshError as error:
+            return error
+        return None
+
+    def late(self, template: str) -> DeadlineExceeded:
+        """Give what a caller is told whose time was over before there was a place: how far its template is."""
+        steps = [step for (_, name), step in self._steps.items() if name == template]
+        if not steps:
+            return DeadlineExceeded("no node answered in time", changed=False)
+        message = (
+            f"the template {template} is being made ready ({steps[0]}), which goes on: ask again, or give it longer"
+        )
+        return DeadlineExceeded(message, {"template": template, "step": steps[0]}, changed=False)
 
 
 def _in_rotation(nodes: Sequence[Node]) -> list[Node]:

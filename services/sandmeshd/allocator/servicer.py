@@ -52,6 +52,11 @@ class Work:
     pooled: Pooled
 
 
+def _ready_seconds(remaining: float | None) -> float | None:
+    """Give how long an answer may take that is to reach its caller in time; None: it has no deadline."""
+    return None if remaining is None else max(0.0, remaining - min(_ANSWER_SECONDS, remaining / 4))
+
+
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     """Serves the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
@@ -74,13 +79,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
         """Give a session a sandbox: the one it has, one from a pool, or a new one."""
         ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
-        queue_seconds = self._queue_seconds(context.time_remaining())
-        return await self._work.claims.claim(request, ttl_us, queue_seconds)
+        remaining = context.time_remaining()
+        queue_seconds = self._queue_seconds(remaining)
+        return await self._work.claims.claim(request, ttl_us, queue_seconds, _ready_seconds(remaining))
 
     def _queue_seconds(self, remaining: float | None) -> float:
-        if remaining is None:
-            return self._settings.queue_timeout_seconds
-        return max(0.0, remaining - min(_ANSWER_SECONDS, remaining / 4))
+        seconds = _ready_seconds(remaining)
+        return self._settings.queue_timeout_seconds if seconds is None else seconds
 
     def _ttl_us(self, ttl: Duration | None) -> int:
         if ttl is None:

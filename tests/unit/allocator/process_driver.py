@@ -25,6 +25,8 @@ class Runtime:
     deleted: list[str] = field(default_factory=list[str])
     prepared: set[str] = field(default_factory=lambda: {"base"})
     prepare_count: int = 0
+    prepares: asyncio.Event = field(default_factory=asyncio.Event)
+    """Templates are made ready when it is set; it is, until a test clears it."""
     generation: str = "1"
     """What its templates are made of."""
     failures: list[SandmeshError] = field(default_factory=list[SandmeshError])
@@ -45,6 +47,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         self.gate.set()
+        self.prepares.set()
 
     def tell(self, sandbox: pb.RuntimeSandbox) -> None:
         copied = pb.RuntimeSandbox()
@@ -103,6 +106,7 @@ class ProcessDriver:
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
         yield pb.PrepareTemplateResponse(message="building", fraction=0.5)
+        await self.runtime.prepares.wait()
         self.runtime.prepare_count += 1
         self.runtime.prepared.add(request.template)
         yield pb.PrepareTemplateResponse(message="built", fraction=1, done=True)

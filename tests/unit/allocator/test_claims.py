@@ -9,6 +9,7 @@ import pytest
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import (
     CapabilityMissing,
+    DeadlineExceeded,
     InvalidArgument,
     LeaseLost,
     SandboxLost,
@@ -76,6 +77,17 @@ async def test_a_sandbox_has_what_was_asked_for_and_what_the_driver_said(mesh: M
 async def test_a_template_that_is_not_prepared_is_prepared_once_by_its_first_use(mesh: Mesh) -> None:
     async with mesh.allocator() as allocator:
         await asyncio.gather(*(allocator.claim(f"s{number}", "bare") for number in range(4)))
+        assert mesh.runtime.prepare_count == 1
+
+
+async def test_who_cannot_wait_for_a_template_is_told_how_far_it_is_and_the_next_finds_it_ready(mesh: Mesh) -> None:
+    async with mesh.allocator() as allocator:
+        mesh.runtime.prepares.clear()
+        with pytest.raises(DeadlineExceeded, match="bare is being made ready") as late:
+            await allocator.claim("one", "bare", timeout=4)
+        assert late.value.facts == {"template": "bare", "step": "building"}
+        mesh.runtime.prepares.set()
+        assert (await allocator.claim("one", "bare")).claimed
         assert mesh.runtime.prepare_count == 1
 
 

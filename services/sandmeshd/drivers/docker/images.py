@@ -107,6 +107,8 @@ class Images:
 
     async def _pull(self, template: Template) -> AsyncGenerator[Step]:
         name = self.name_of(template)
+        # A registry may take long until its first word.
+        yield Step(f"pulling {name}", -1)
         try:
             async with aclosing(self._engine.pull(name)) as lines:
                 async for line in lines:
