@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from sandmesh.errors import InvalidArgument, MeshUnavailable, Unauthenticated
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.gateway.addresses import check_addresses, token_required
 
+from .commands import own_mesh_id
 from .conftest import run_mesh
 from .test_up import run
 
@@ -46,6 +48,17 @@ async def test_a_box_comes_in_over_tls_with_a_token(files: Path) -> None:
                 assert (await box.run_ipython_cell("1+1")).text.strip() == "2"
         with pytest.raises(Unauthenticated, match="wants a token"):
             await BaseSandboxAsync(base_url=url, ca_cert=files / "ca.pem").start()
+
+
+def test_what_up_prints_is_an_address_that_clients_take(files: Path) -> None:
+    pair = ("--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem"))
+    with own_mesh_id() as commands:
+        addresses = commands.run("up", "-d", "-o", "json", "--listen", "localhost:0", *pair).json["base_urls"]
+        token = commands.run("token", "create", "laptop").out.strip()
+        client = replace(commands, environment={"SANDMESH_CA_FILE": str(files / "ca.pem"), "SANDMESH_TOKEN": token})
+        for address in addresses:
+            assert client.run("ls", "-o", "id", "--base-url", address).out == ""
+    assert [address.partition(":")[0] for address in addresses] == ["unix", "grpcs"]
 
 
 async def test_who_does_not_know_the_authority_or_speaks_no_tls_stays_outside(files: Path) -> None:

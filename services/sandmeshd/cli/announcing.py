@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import typer
@@ -19,9 +19,13 @@ from sandmeshd.cli.progress import Report, progress_bar
 
 @dataclass(frozen=True)
 class Ready:
-    """A mesh that is up: its addresses for gRPC and HTTP, its process, and whether its sandboxes outlive it."""
+    """A mesh that is up: its addresses, the same as clients take them, those for HTTP, its process, and its log.
+
+    `keep` says whether its sandboxes outlive it.
+    """
 
     addresses: tuple[str, ...]
+    base_urls: tuple[str, ...]
     http: tuple[str, ...]
     pid: int
     keep: bool
@@ -29,8 +33,12 @@ class Ready:
 
     def plain(self) -> dict[str, Any]:
         """Give it as JSON values."""
-        found: dict[str, Any] = {"addresses": self.addresses, "http": self.http, "pid": self.pid, "keep": self.keep}
-        return found if self.log is None else {**found, "log": self.log}
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def urls(addresses: Sequence[str], *, tls: bool) -> tuple[str, ...]:
+    """Give addresses as clients take them for `base_url`."""
+    return tuple(one if "://" in one else f"{'grpcs' if tls else 'grpc'}://{one}" for one in addresses)
 
 
 class Announcer(Protocol):
@@ -93,7 +101,7 @@ class ToStarter:
 
 def _lines(ready: Ready) -> list[str]:
     lines = ["The mesh is up. Programs of this user find it by themselves; others connect by base_url:"]
-    lines += [f"  {address if '://' in address else f'grpc://{address}'}" for address in ready.addresses]
+    lines += [f"  {url}" for url in ready.base_urls]
     lines += [f"  {address} (health, metrics, ports of sandboxes)" for address in ready.http]
     fate = "stay for the next start" if ready.keep else "end with it"
     if ready.log is None:

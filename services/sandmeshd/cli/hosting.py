@@ -7,7 +7,7 @@ import os
 import signal
 from contextlib import AsyncExitStack
 
-from sandmeshd.cli.announcing import Announcer, Ready
+from sandmeshd.cli.announcing import Announcer, Ready, urls
 from sandmeshd.cli.workers import open_workers
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 
@@ -23,7 +23,8 @@ async def host(settings: MeshSettings, announcer: Announcer) -> None:
             http = await running.http.open()
             await stack.enter_async_context(open_workers(settings, running.addresses, http))
         asyncio.get_running_loop().add_signal_handler(KEEP, _end_and_keep, running)
-        announcer.ready(Ready(running.addresses, http, os.getpid(), settings.keep_sandboxes))
+        named = urls(running.addresses, tls=settings.tls_cert is not None)
+        announcer.ready(Ready(running.addresses, named, http, os.getpid(), settings.keep_sandboxes))
         await asyncio.Event().wait()
 
 

@@ -84,8 +84,8 @@ async def _started(settings: MeshSettings, arguments: Sequence[str], log: Path, 
             raise
     if found is None:
         raise _ended_early(log)
-    addresses, http = tuple(found["addresses"]), tuple(found["http"])
-    person.ready(Ready(addresses, http, found["pid"], found["keep"], str(log)))
+    addresses, named, http = (tuple(found[name]) for name in ("addresses", "base_urls", "http"))
+    person.ready(Ready(addresses, named, http, found["pid"], found["keep"], str(log)))
 
 
 def _ended_early(log: Path) -> MeshUnavailable:
