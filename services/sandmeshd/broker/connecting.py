@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import cast
 
@@ -22,10 +21,7 @@ class Connecting:
         self._leases = leases
         self._who = who
         self._records = records
-        self._opening: asyncio.Task[SessionRecord] | None = None
-        self._opened: SessionRecord | None = None
-        self._began = time.monotonic()
-        self._began_us = 0
+        self._record = asyncio.ensure_future(records.open(who))
         self._created: list[sandbox_pb2.Sandbox] = []
         self._unanswered: set[str] = set()
 
@@ -37,24 +33,23 @@ class Connecting:
     async def claim(
         self, slots: Sequence[pb.SlotSpec], timeout: float | None
     ) -> tuple[SessionRecord, list[sandbox_pb2.Sandbox]]:
-        """Claim every slot, and make the session's record meanwhile; when one fails the others are not waited for.
+        """Claim every slot while the session's record is made; when one fails the others are not waited for.
 
         Raises:
             SandmeshError: The first failure.
         """
+        # It is on its way first: a store that had nothing to do wakes up while the claims are made ready.
+        await asyncio.sleep(0)
+        claimed = [await self._claim(slots[0], timeout)] if len(slots) == 1 else await self._claim_all(slots, timeout)
+        return await asyncio.shield(self._record), claimed
+
+    async def _claim_all(self, slots: Sequence[pb.SlotSpec], timeout: float | None) -> list[sandbox_pb2.Sandbox]:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._claim(slot, timeout)) for slot in slots]
-                # The claims go first: more is waited for behind them.
-                opening = self._opening = asyncio.create_task(self._open())
         except BaseExceptionGroup as failed:
             raise _leaf(failed) from None
-        return await asyncio.shield(opening), [task.result() for task in tasks]
-
-    async def _open(self) -> SessionRecord:
-        record = self._opened = await self._records.open(self._who)
-        self._began_us = record.opened_us - round((time.monotonic() - self._began) * 1e6)
-        return record
+        return [task.result() for task in tasks]
 
     async def _claim(self, slot: pb.SlotSpec, timeout: float | None) -> sandbox_pb2.Sandbox:
         name = slot.slot or slot.spec.template
@@ -71,14 +66,14 @@ class Connecting:
 
     async def undo(self) -> None:
         """Release what was new, also where the answer that said so was no longer waited for; the record too."""
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
+        await asyncio.wait([self._record])
+        record = None if self._record.cancelled() or self._record.exception() else self._record.result()
         found = await self._leases.of_session(self._who.session_key) if self._unanswered else []
-        # A token is at least the time of its lease: this one was taken since the request came, by the store's clock.
-        since = self._began_us
+        # A token is at least the time of its lease: this one was taken since the request came.
+        since = record.opened_us if record else 0
         fresh = [one for one in found if since and one.slot in self._unanswered and _leased_since(one, since)]
         await self._leases.release([*self._created, *fresh])
-        if self._opened is not None and self._opened.made:
+        if record is not None and record.made:
             await self._records.close(self._who)
 
 

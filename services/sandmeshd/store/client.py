@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from sandmesh.errors import Recovering, StoreUnavailable
 from sandmeshd.store.notices import Notices
+from sandmeshd.store.prompt import Prompt
 from sandmeshd.store.room import Room
 from sandmeshd.store.scripts_source import load_scripts
 
@@ -38,6 +39,7 @@ class Store:
 
     def __init__(self, client: Redis, mesh_id: str, notices: Notices, room: Room | None = None) -> None:
         self._client = client
+        self._prompt = Prompt(client)
         self.room = room
         """The room on its disk, where that is known: of the mesh's own server."""
         self._scripts = load_scripts()
@@ -90,8 +92,8 @@ class Store:
     async def hash(self, *parts: str) -> dict[str, bytes]:
         """Read a whole hash; one that is not there is empty."""
         with self._unavailable():
-            pairs = cast("dict[bytes, bytes]", await self._execute("hash", "HGETALL", self.key(*parts)))
-        return {name.decode(): value for name, value in pairs.items()}
+            flat = cast("list[bytes]", await self._execute("hash", "HGETALL", self.key(*parts)))
+        return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
     async def keys(self) -> list[str]:
         """List the mesh's keys, sorted: for tests and diagnosis, since it reads them all."""
@@ -127,7 +129,7 @@ class Store:
         began = time.monotonic()
         try:
             with _cancellable():
-                return cast("object", await cast("Any", self._client).execute_command(*words))
+                return await self._prompt.execute(*words)
         finally:
             log.debug("the store answered", script=name, seconds=round(time.monotonic() - began, 6))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,6 +84,40 @@ async def test_a_server_that_forgot_its_scripts_is_taught_them_again(tmp_path: P
         await _capacity(store)
         # Taught by EVAL once, then known: three trips for two runs.
         assert store.round_trips["capacity"] == 3
+
+
+@pytest.mark.parametrize("connections", [1, 2, 3])
+async def test_many_commands_at_once_share_however_few_connections_there_may_be(
+    tmp_path: Path, connections: int
+) -> None:
+    async with external_server(tmp_path) as server:
+        settings = StoreSettings(mesh_id="m", url=SecretStr(server.unix_url), connections=connections)
+        async with asyncio.timeout(30), open_store(settings) as store:
+            for _ in range(3):
+                answers = await asyncio.gather(*(_capacity(store) for _ in range(50)), store.hash("none"))
+                assert answers == [[0, b"0", [], [], [], []]] * 50 + [{}]
+
+
+async def test_a_command_whose_caller_went_away_leaves_no_answer_to_the_next(tmp_path: Path) -> None:
+    async with external_server(tmp_path) as server, open_store(_by_socket(server)) as store:
+        for turns in range(40):
+            gone = asyncio.create_task(_capacity(store))
+            for _ in range(turns % 8):
+                await asyncio.sleep(0)
+            gone.cancel()
+            assert await store.hash("none") == {}
+            assert await _capacity(store) == [0, b"0", [], [], [], []]
+            await asyncio.wait([gone])
+
+
+async def test_a_connection_that_its_server_closed_meanwhile_is_not_asked(tmp_path: Path) -> None:
+    async with external_server(tmp_path) as server, open_store(_by_socket(server)) as store:
+        await asyncio.gather(*(_capacity(store) for _ in range(8)))
+        async with cast("Any", Redis).from_url(server.unix_url) as client:
+            await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        before = store.round_trips["capacity"]
+        await asyncio.gather(*(_capacity(store) for _ in range(8)))
+        assert store.round_trips["capacity"] == before + 8
 
 
 def test_settings_name_one_server() -> None:
