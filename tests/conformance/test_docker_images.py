@@ -143,8 +143,13 @@ def _build(folder: Path, engine: str, paths: MeshPaths) -> subprocess.CompletedP
         ("FROM ${BASE}\nRUN echo sunny >/etc/weather\n", 0, "trying that user code cannot touch the agent"),
         ("FROM ${BASE}\nRUN rm -r /opt/env/lib/python3*/site-packages/IPython\n", 4, "does not hold"),
         ("FROM debian:bookworm-slim\nRUN true\n", 1, "has no agent of sandmesh"),
+        (
+            "FROM ${BASE}\nLABEL dev.sandmesh.protocol=0\n",
+            1,
+            "speaks protocol 0, and this mesh speaks 1: build it FROM",
+        ),
     ],
-    ids=["own", "spoilt", "without an agent"],
+    ids=["own", "spoilt", "without an agent", "with an older protocol"],
 )
 async def test_a_folder_with_a_dockerfile_is_built_on_this_base_and_its_image_is_tried(
     paths: MeshPaths, engine: str, tmp_path: Path, lines: str, exit_code: int, said: str

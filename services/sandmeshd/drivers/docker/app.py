@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from sandmeshd.drivers.bubblewrap.seccomp import build_filters
 from sandmeshd.drivers.docker.building import ImageBuilder
@@ -25,7 +26,7 @@ from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
 
-UNSTARTED = "created"
+UNSTARTED, FROZEN = "created", "paused"
 
 
 @asynccontextmanager
@@ -68,6 +69,13 @@ async def _sweep(engine: Engine, paths: MeshPaths, link: Link) -> None:
         # A directory that is not here may be another machine's.
         ours = labels.get(OWNER, "") == link.owner
         if ours and private and not await asyncio.to_thread(state.is_dir):
-            await remove_whole(engine, container["Id"], GVISOR.helpers if container["State"] == UNSTARTED else ())
+            await _end(engine, container)
             if link.way == "network":
                 await engine.remove_network(container_name(labels[MESH], labels[SANDBOX]))
+
+
+async def _end(engine: Engine, container: Mapping[str, Any]) -> None:
+    if container["State"] == UNSTARTED:
+        await remove_whole(engine, container["Id"], GVISOR.helpers)
+    else:
+        await engine.remove(container["Id"], frozen=container["State"] == FROZEN)

@@ -183,7 +183,7 @@ class DockerDriver:
         if half_made and self._kind.helpers:
             await to_the_end(remove_whole(self._engine, name, self._kind.helpers))
         else:
-            await self._engine.remove(name)
+            await self._engine.remove(name, frozen=bool(self._kind.runtime))
 
     async def _remove(self, folder: Folder) -> None:
         self._waiting.drop(folder.sandbox_id)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -196,8 +196,14 @@ class Engine:
             # What was asked for was accepted before; engines blame whoever asks when a process ends as it starts.
             raise SandboxStartFailed(f"{name} could not be started: {error.message}") from None
 
-    async def remove(self, name: str) -> None:
-        """Remove a container with its volumes; return when it is gone. One that is not there is fine."""
+    async def remove(self, name: str, *, frozen: bool = False) -> None:
+        """Remove a container with its volumes; return when it is gone. One that is not there is fine.
+
+        With `frozen` it may be frozen in a way in which it does not end, as gVisor's do: it is let run first.
+        """
+        if frozen:
+            with suppress(DockerError):
+                await self.resume(name)
         with told(self.url):
             while True:
                 try:
