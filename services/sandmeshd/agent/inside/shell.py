@@ -309,6 +309,8 @@ def _config() -> Any:
     config.HistoryManager.hist_file = ":memory:"
     config.InteractiveShell.colors = "nocolor"
     config.InteractiveShell.banner1 = ""
+    # The environment that it speaks of is the user's own layer over its own.
+    config.InteractiveShell.warn_venv = False
     return config
 
 

@@ -8,7 +8,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.drivers.conformance.ending import end_of, kill_init
 from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
-from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.subject import Subject, new_id
 from sandmeshd.drivers.interface import Driver
 
@@ -238,3 +238,11 @@ async def logs_are_given_while_the_sandbox_is_there(subject: Subject) -> None:
             # A kernel that is still being made ready may write meanwhile.
             expect_equal(more.data, whole.data[last.end_offset : more.end_offset], "what was read after the first")
         await expect_error(SandboxNotFound, driver.get_logs(request))
+
+
+async def a_sandbox_in_which_nothing_went_wrong_has_no_last_words(subject: Subject) -> None:
+    """What is logged is told as the reason of its end."""
+    async with subject.open() as driver, subject.sandbox(driver) as sandbox:
+        await run_cell(sandbox, "1")
+        log = await driver.get_logs(pb.GetLogsRequest(sandbox_id=sandbox.sandbox_id, tail_bytes=1 << 20))
+    expect_equal(log.data, b"", "the log")

@@ -35,6 +35,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     lifecycle.a_new_token_shuts_out_lower_ones,
     lifecycle.a_token_for_a_sandbox_that_ended_is_refused,
     lifecycle.logs_are_given_while_the_sandbox_is_there,
+    lifecycle.a_sandbox_in_which_nothing_went_wrong_has_no_last_words,
     refusals.an_unknown_template_is_refused_with_those_there_are,
     refusals.a_create_never_builds_a_template,
     refusals.limits_that_cannot_be_enforced_are_refused_by_name,
