@@ -14,23 +14,27 @@ _OURS = (
 _NEVER = ("/proc", "/sys", "/dev", "/run")
 
 
-def granted(mounts: Mapping[str, str]) -> list[tuple[Path, str]]:
+def granted(mounts: Mapping[str, str], socket: Path | None = None) -> list[tuple[Path, str]]:
     """Give what is shown and where, sorted by place, for paths inside by paths of the host.
+
+    `socket` is the engine's, which no sandbox is ever shown.
 
     Raises:
         InvalidArgument: One is not there, or may not be where it is wanted.
     """
     pairs = sorted(mounts.items(), key=lambda pair: pair[1])
-    return [(_checked(host), _place(host, inside)) for host, inside in pairs]
+    return [(_checked(host, socket), _place(host, inside)) for host, inside in pairs]
 
 
-def _checked(host: str) -> Path:
+def _checked(host: str, socket: Path | None) -> Path:
     path = Path(host)
     if not path.is_absolute() or not path.exists():
         raise refused(host, "is not there: give the absolute path of a file or directory of this machine")
     real = path.resolve()
     if real == Path("/") or any(real.is_relative_to(one) for one in _NEVER):
         raise refused(host, "is the host's own and may not be shown to sandboxes")
+    if socket is not None and socket.is_relative_to(real):
+        raise refused(host, f"holds the engine's socket, {socket}: who reaches that has the machine")
     return real
 
 

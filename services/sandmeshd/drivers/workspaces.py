@@ -28,13 +28,15 @@ class Rules:
     own: bool
     uid: int
     """The uid of user code on the host; its gid is the same number."""
+    sockets: Sequence[Path] = ()
+    """Those of engines, which no workspace may hold."""
 
     @property
     def forbidden(self) -> list[Path]:
         """What never is one, nor holds one, nor is below one: the host's own and the mesh's."""
         paths = self.paths
         ours = [paths.state_root, paths.runtime_root, *([paths.workspaces] if paths.workspaces else [])]
-        return [Path(os.path.realpath(one)) for one in (*map(Path, _HOSTS), *ours)]
+        return [Path(os.path.realpath(one)) for one in (*map(Path, _HOSTS), *ours, *self.sockets)]
 
     def check_allowed(self, path: str, owner: int) -> None:
         """Check that a path, with no link in it, whose owner is a uid, may be a workspace.

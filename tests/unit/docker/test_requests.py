@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable
+from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, WorkspaceDirRefused
 from sandmeshd.drivers.bubblewrap.records import Folders
 from sandmeshd.drivers.docker.app import open_driver
 from sandmeshd.drivers.docker.demands import check
@@ -20,7 +24,9 @@ from sandmeshd.drivers.docker.observing import state_of
 from sandmeshd.drivers.docker.posture import OWN_BYTES, container_config
 from sandmeshd.drivers.docker.reaching import tls_context
 from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.workspaces import opened
 from sandmeshd.runtime.paths import MeshPaths
+from tests.ordinary import ORDINARY_UID
 
 WHOLE = {"MemoryLimit": True, "CpuCfsQuota": True, "CpuCfsPeriod": True, "PidsLimit": True, "CgroupVersion": "2"}
 MEBIBYTE = 1 << 20
@@ -66,10 +72,27 @@ def test_nothing_of_the_host_is_mounted_but_the_directory_of_the_agents_socket_a
 def test_what_the_settings_grant_of_the_host_is_shown_read_only_without_what_is_mounted_below(
     settings: DockerSettings, tmp_path: Path
 ) -> None:
-    shown = settings.model_copy(update={"readonly_mounts": {str(tmp_path): "/mnt/data"}})
+    data = tmp_path / "data"
+    data.mkdir()
+    shown = settings.model_copy(update={"readonly_mounts": {str(data): "/mnt/data"}})
     mount = _config(shown)["HostConfig"]["Mounts"][-1]
-    assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == (str(tmp_path.resolve()), "/mnt/data", True)
+    assert (mount["Source"], mount["Target"], mount["ReadOnly"]) == (str(data.resolve()), "/mnt/data", True)
     assert mount["BindOptions"]["NonRecursive"] is True
+
+
+async def test_what_holds_the_engines_socket_is_neither_shown_nor_a_workspace(
+    settings: DockerSettings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    told = {"url": f"unix://{folder}/s", "workspace_roots": (str(folder),), "readonly_mounts": {str(folder): "/mnt/e"}}
+    wrong = settings.model_copy(update=told)
+    with pytest.raises(InvalidArgument, match="holds the engine's socket"):
+        async with open_driver(wrong):
+            pass
+    spec = sandbox_pb2.SandboxSpec(template="base", workspace_dir=str(folder))
+    with pytest.raises(WorkspaceDirRefused, match="engine/s: name another"), opened(spec, wrong.workspace_rules):
+        pass
 
 
 async def test_a_mount_of_what_is_not_there_is_refused_before_the_engine_is_asked(settings: DockerSettings) -> None:
@@ -125,6 +148,35 @@ async def test_an_engine_that_is_not_there_is_named_with_the_fix(settings: Docke
         async with open_driver(settings):
             pass
     assert "SANDMESH_DOCKER_URL" in caught.value.facts["fix"]
+
+
+ASK = """
+import asyncio, sys
+from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.docker.engine import open_engine
+async def ask():
+    async with open_engine(sys.argv[1]) as engine:
+        try:
+            await engine.info()
+        except RuntimeUnavailable as error:
+            print(error.facts["fix"], error)
+asyncio.run(ask())
+"""
+
+
+@pytest.mark.needs("root")
+def test_a_socket_that_is_closed_to_this_user_is_named_with_the_fix() -> None:
+    with tempfile.TemporaryDirectory(prefix="sm-") as folder, socket.socket(socket.AF_UNIX) as engine:
+        Path(folder).chmod(0o755)
+        engine.bind(f"{folder}/s")
+        engine.listen()
+        Path(folder, "s").chmod(0o600)
+        command = [sys.executable, "-B", "-c", ASK, f"unix://{folder}/s"]
+        done = subprocess.run(
+            command, cwd="/", user=ORDINARY_UID, extra_groups=[], capture_output=True, text=True, check=True
+        )
+    assert "is closed to this user" in done.stdout
+    assert done.stdout.startswith("add this user to the group docker")
 
 
 async def test_an_engine_that_is_no_socket_and_no_address_is_refused(settings: DockerSettings) -> None:

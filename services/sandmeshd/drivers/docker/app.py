@@ -21,7 +21,6 @@ from sandmeshd.drivers.docker.posture import MESH, OWNER, SANDBOX, STATE, contai
 from sandmeshd.drivers.docker.reaching import check_url, tls_context
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import Resolver, open_egress
-from sandmeshd.drivers.granting import granted
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
@@ -44,7 +43,7 @@ async def open_driver(
             `facts["fix"]` says what to do.
     """
     check_url(settings)
-    granted(settings.readonly_mounts)
+    await asyncio.to_thread(lambda: settings.shown)
     filters = await asyncio.to_thread(build_filters)
     async with open_engine(settings.url, tls_context(settings)) as engine:
         settings = settings.model_copy(update={"link": await choose_link(engine, settings)})

@@ -12,7 +12,6 @@ from sandmeshd.drivers.demands import in_memory
 from sandmeshd.drivers.docker.demands import tasks
 from sandmeshd.drivers.docker.kinds import Kind
 from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.drivers.granting import granted
 
 AGENT_DIRECTORY = "/run/sandmesh/agent"
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -126,7 +125,7 @@ def _files(
         mounts.append({"Type": "volume", "Target": WORKSPACE, "VolumeOptions": options})
     if trusts and BUNDLE.exists():
         mounts.append(_bound(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
-    mounts += [_bound(str(real), place, read_only=True) for real, place in granted(settings.readonly_mounts)]
+    mounts += [_bound(str(real), place, read_only=True) for real, place in settings.shown]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
 
 

@@ -11,6 +11,7 @@ from sandmeshd.drivers.birth import USER_ID
 from sandmeshd.drivers.docker.kinds import KINDS, Kind, KindName
 from sandmeshd.drivers.docker.links import PORTS, Link, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.drivers.granting import granted
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
 from sandmeshd.drivers.workspaces import Rules
 from sandmeshd.runtime.paths import MeshPaths
@@ -89,6 +90,21 @@ class DockerSettings(BaseModel):
         return KINDS[self.driver]
 
     @property
+    def socket(self) -> Path | None:
+        """The engine's socket, as the system says where it is; None where it is asked over TCP."""
+        return Path(self.url.removeprefix("unix://")).resolve() if self.url.startswith("unix://") else None
+
+    @property
+    def shown(self) -> list[tuple[Path, str]]:
+        """What sandboxes see of the host besides, with the places inside.
+
+        Raises:
+            InvalidArgument: One is not there, holds the engine's socket, or may not be where it is wanted.
+        """
+        return granted(self.readonly_mounts, self.socket)
+
+    @property
     def workspace_rules(self) -> Rules:
         """Which directories of the host may be workspaces."""
-        return Rules(self.paths, self.workspace_roots, self.own_workspaces and not self.workspace_roots, USER_ID)
+        own = self.own_workspaces and not self.workspace_roots
+        return Rules(self.paths, self.workspace_roots, own, USER_ID, [self.socket] if self.socket else [])
