@@ -54,6 +54,18 @@ async def test_two_allocators_fill_one_pool_to_its_size(mesh: Mesh) -> None:
         assert len(mesh.runtime.created) == 3
 
 
+async def test_a_pool_is_filled_in_the_background_and_in_parallel_within_its_bound(mesh: Mesh) -> None:
+    mesh.runtime.gate.clear()
+    async with mesh.allocator(pools={"base": 5}, pool_concurrency=3) as allocator:
+        await until(lambda: len(mesh.runtime.started) == 3)
+        # Others are served meanwhile, and a fourth waits for one of the three.
+        assert (await allocator.capacity()).used == 3
+        assert len(mesh.runtime.started) == 3
+        mesh.runtime.gate.set()
+        await allocator.until_pooled("base", 5)
+        assert len(mesh.runtime.started) == 5
+
+
 async def test_a_pooled_claim_takes_two_round_trips_to_the_store(mesh: Mesh) -> None:
     async with mesh.allocator(pools={"base": 1}, sweep_seconds=3600) as allocator:
         # Each script's first use teaches it to the server.
