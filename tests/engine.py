@@ -120,6 +120,11 @@ def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
         yield daemon.url, daemon
 
 
+def kept_data_root() -> Path:
+    """Say where the engine of one run at a time keeps its data for the next, unless the environment says so."""
+    return default_state_directory() / "cache" / "test-engine"
+
+
 @contextmanager
 def _data_root(otherwise: Path) -> Generator[Path]:
     stated = os.environ.get("SANDMESH_TEST_DOCKER_CACHE")
@@ -127,7 +132,7 @@ def _data_root(otherwise: Path) -> Generator[Path]:
         yield otherwise
         shutil.rmtree(otherwise, ignore_errors=True)
         return
-    kept = Path(stated) if stated else default_state_directory() / "cache" / "test-engine"
+    kept = Path(stated) if stated else kept_data_root()
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_name("test-engine.lock").open("w") as lock:
         try:
