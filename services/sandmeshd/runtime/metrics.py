@@ -75,7 +75,7 @@ class GatewayMetrics:
             buckets=CALL_BUCKETS, registry=registry,
         )  # fmt: skip
         self.open = Gauge("sandmesh_open_calls", "Calls that a caller follows now.", registry=registry)
-        self.links = Gauge("sandmesh_agent_links", "Open links to agents.", registry=registry)
+        self.links = Gauge("sandmesh_agent_links", "Open links to agents, but for those to pools.", registry=registry)
         self.received = Counter(
             "sandmesh_call_input_bytes_total", "Bytes of arguments and input, to agents.", registry=registry
         )
