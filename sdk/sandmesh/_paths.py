@@ -6,15 +6,29 @@ import hashlib
 import os
 from pathlib import Path
 
+from sandmesh.errors import InvalidArgument
+
 LOCAL_MESH_ID = "local"
 
 
 def default_state_directory() -> Path:
-    """Give the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME."""
+    """Give the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME.
+
+    Raises:
+        InvalidArgument: Nothing says where this user's home is.
+    """
     if os.geteuid() == 0:
         return Path("/var/lib/sandmesh")
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "sandmesh"
+    return (Path(base) if base else _home() / ".local" / "state") / "sandmesh"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        fix = "set HOME or SANDMESH_STATE_DIRECTORY"
+        raise InvalidArgument(f"this machine knows no home of the user {os.getuid()}: {fix}", {"fix": fix}) from None
 
 
 def default_runtime_directory() -> Path:

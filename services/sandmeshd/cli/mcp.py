@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from sandmeshd.cli.grouping import grouped
 from sandmeshd.cli.lifetime import run_to_end, run_until_told
 from sandmeshd.cli.making import Making
 from sandmeshd.cli.options import Timeout, limits, pairs
-from sandmeshd.cli.where import Where
+from sandmeshd.cli.where import Where, own_user
 from sandmeshd.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def adapter_settings(where: Where, making: Making, offering: Offering, timeout: 
             base_url=find_address(where.base_url),
             bearer_token=SecretStr(where.token) if where.token else None,
             session=offering.session,
-            user=offering.user or (None if where.token else getpass.getuser()),
+            user=offering.user or (None if where.token else own_user()),
             env=pairs(making.env),
             limits=limits(making.limit),
             network=tuple(making.network) if making.network else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from sandmesh.inputs import Options
 from sandmeshd.cli.finding import connected, find_address
 from sandmeshd.cli.making import Making
 from sandmeshd.cli.options import pairs
-from sandmeshd.cli.where import Where
+from sandmeshd.cli.where import Where, own_user
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ async def opened(where: Where, making: Making, staying: Staying, timeout: float)
 async def _kept(where: Where, staying: Staying, slot: session_pb2.SlotSpec, timeout: float) -> str:
     session = staying.session or f"run-{secrets.token_hex(6)}"
     # A token says by itself whose it is.
-    user = staying.user or ("" if where.token else getpass.getuser())
+    user = staying.user or ("" if where.token else own_user())
     request = session_pb2.ConnectSessionRequest(user_id=user, session_id=session, slots=[slot])
     async with connected(where) as mesh:
         answer = await mesh.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)

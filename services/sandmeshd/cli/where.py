@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 CONNECTION = "Connection"
+
+
+def own_user() -> str:
+    """Say who runs this command: the name, or the number where this machine knows no name for it, as in containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid-{os.getuid()}"
 
 
 @dataclass(frozen=True)
