@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sandmesh._convert import write_ttl
 from sandmesh._introducing import explained, forget, introduce
 from sandmesh._mesh import Connection
+from sandmesh._waiting import telling
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import LeaseLost, NotFound, SandmeshError, TemplateNotFound, Unavailable
 
@@ -65,14 +66,15 @@ class HeldSession:
     ) -> session_pb2.ConnectSessionResponse:
         templates = [slot.spec.template for slot in request.slots]
         await introduce(self._connection, templates, timeout)
-        try:
+        with telling(self._connection, templates):
+            try:
+                return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
+            except TemplateNotFound as error:
+                # A mesh that was started anew does not know what the last one was told.
+                if not forget(self._connection, templates):
+                    raise explained(error, templates) from None
+            await introduce(self._connection, templates, timeout)
             return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
-        except TemplateNotFound as error:
-            # A mesh that was started anew does not know what the last one was told.
-            if not forget(self._connection, templates):
-                raise explained(error, templates) from None
-        await introduce(self._connection, templates, timeout)
-        return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
 
     def renew_by(self, ttl: float) -> None:
         """Renew for so many seconds from now on."""

@@ -17,14 +17,18 @@ class Health:
         self._nodes = nodes
 
     def tell(self) -> pb.GetMeshHealthResponse:
-        """Say what is not as it should be, and how each node is."""
+        """Say what is not as it should be, how each node is, and what is being made ready."""
         troubles = self._pulse.troubles()
         if not self._store.is_open:
             detail = "the store came back empty: records are being rebuilt, and nothing is made or deleted until then"
             troubles.append(pb.Trouble(part="records", blocks=True, detail=detail, fix="wait a moment"))
         for node in self._nodes.all:
             troubles += _troubles(node)
-        return pb.GetMeshHealthResponse(troubles=troubles, nodes=[_seen(node) for node in self._nodes.all])
+        return pb.GetMeshHealthResponse(
+            troubles=troubles,
+            nodes=[_seen(node) for node in self._nodes.all],
+            preparations=self._nodes.preparations(),
+        )
 
 
 def _seen(node: Node) -> pb.NodeHealth:

@@ -328,6 +328,14 @@ class Nodes:
             return error
         return None
 
+    def preparations(self) -> list[sandbox_pb2.Preparation]:
+        """Say what is being made ready, and how far it is."""
+        ids = {node.name: node.node_id or node.name for node in self.all}
+        return [
+            sandbox_pb2.Preparation(template=template, node_id=ids.get(name, name), step=step)
+            for (name, template), step in self._steps.items()
+        ]
+
     def late(self, template: str) -> DeadlineExceeded:
         """Give what a caller is told whose time was over before there was a place: how far its template is."""
         steps = [step for (_, name), step in self._steps.items() if name == template]

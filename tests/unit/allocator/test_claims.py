@@ -86,9 +86,12 @@ async def test_who_cannot_wait_for_a_template_is_told_how_far_it_is_and_the_next
         with pytest.raises(DeadlineExceeded, match="bare is being made ready") as late:
             await allocator.claim("one", "bare", timeout=4)
         assert late.value.facts == {"template": "bare", "step": "building"}
+        (preparation,) = (await allocator.health()).preparations
+        assert (preparation.template, preparation.step) == ("bare", "building")
         mesh.runtime.prepares.set()
         assert (await allocator.claim("one", "bare")).claimed
         assert mesh.runtime.prepare_count == 1
+        assert not (await allocator.health()).preparations
 
 
 async def test_a_template_that_was_unmade_meanwhile_is_prepared_again(mesh: Mesh) -> None:

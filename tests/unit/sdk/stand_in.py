@@ -102,6 +102,7 @@ class StandIn:
         self.metadata: list[dict[str, str | bytes]] = []
         self.refusals: list[SandmeshError] = []
         self.hold_connects: asyncio.Event | None = None
+        self.health: sandbox_pb2.GetMeshHealthResponse | SandmeshError = sandbox_pb2.GetMeshHealthResponse()
         self.news = News()
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,6 +125,7 @@ class StandIn:
                 "SandboxService",
                 GetSandbox=self.get_sandbox,
                 GetCapacity=self.get_capacity,
+                GetMeshHealth=self.get_mesh_health,
                 PauseSandbox=self.pause_sandbox,
                 ResumeSandbox=self.resume_sandbox,
             ),
@@ -226,6 +228,14 @@ class StandIn:
                 record.spec.CopyFrom(slot.spec)
                 record.lease.fencing_token = 7
         return session_pb2.ConnectSessionResponse(session=session)
+
+    async def get_mesh_health(
+        self, request: sandbox_pb2.GetMeshHealthRequest, context: Any
+    ) -> sandbox_pb2.GetMeshHealthResponse:
+        self._note(request, context)
+        if isinstance(self.health, SandmeshError):
+            raise self.health
+        return self.health
 
     async def keep_session(
         self, request: session_pb2.KeepSessionRequest, context: Any

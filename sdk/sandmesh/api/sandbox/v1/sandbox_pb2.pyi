@@ -1695,6 +1695,36 @@ class NodeHealth(_message.Message):
 Global___NodeHealth: _TypeAlias = NodeHealth  # noqa: Y015
 
 @_typing.final
+class Preparation(_message.Message):
+    """Preparation is a template that is being made ready on a node: its image is built or pulled, its packages are installed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    template: _builtins.str
+    """The template."""
+    node_id: _builtins.str
+    """The node's id, or its name where it has none yet."""
+    step: _builtins.str
+    """What is done just now, for a person."""
+    def __init__(
+        self,
+        *,
+        template: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "step", b"step", "template", b"template"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Preparation: _TypeAlias = Preparation  # noqa: Y015
+
+@_typing.final
 class GetMeshHealthResponse(_message.Message):
     """GetMeshHealthResponse says what troubles the mesh, as the allocator that answers sees it."""
 
@@ -1702,6 +1732,7 @@ class GetMeshHealthResponse(_message.Message):
 
     TROUBLES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    PREPARATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trouble]:
         """What is not as it should be now; empty where all is well."""
@@ -1710,15 +1741,20 @@ class GetMeshHealthResponse(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeHealth]:
         """Every node."""
 
+    @_builtins.property
+    def preparations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Preparation]:
+        """What sandboxes of a template wait for, which is no trouble."""
+
     def __init__(
         self,
         *,
         troubles: _abc.Iterable[Global___Trouble] | None = ...,
         nodes: _abc.Iterable[Global___NodeHealth] | None = ...,
+        preparations: _abc.Iterable[Global___Preparation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "troubles", b"troubles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "preparations", b"preparations", "troubles", b"troubles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
