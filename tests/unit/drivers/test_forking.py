@@ -21,9 +21,11 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.agent_link import open_link
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.forking import Birth
 from sandmeshd.drivers.bubblewrap.processes import readable
 from sandmeshd.drivers.bubblewrap.records import Folders
-from sandmeshd.drivers.bubblewrap.zygotes import Zygote
+from sandmeshd.drivers.bubblewrap.starting import open_pipe
+from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.runtime.paths import MeshPaths
@@ -259,6 +261,22 @@ async def test_a_zygote_whose_letting_go_is_cut_short_holds_nothing_open() -> No
         with pytest.raises(asyncio.CancelledError):
             await letting_go
     assert ours.fileno() == -1
+
+
+@pytest.mark.parametrize("unread", ["what it was told", "what it is answered"])
+async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, unread: str) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, open_pipe() as config:
+        birth = Birth(Folders(paths).folder("sb_one"), None, ours, config, b"{}")
+        if unread == "what it was told":
+            ours.send(b"go")
+        else:
+            pidfd = os.pidfd_open(os.getpid())
+            socket.send_fds(theirs, [b'{"user": true}'], [pidfd])
+            os.close(pidfd)
+        theirs.close()
+        with pytest.raises(ZygoteGone, match="was killed"):
+            await birth.attend()
 
 
 async def test_a_driver_that_ended_starts_no_zygote(paths: MeshPaths) -> None:

@@ -112,7 +112,8 @@ class Group:
         """Move a process in, beside the agent or into where limits hold; what it forks from now on is in, too.
 
         Raises:
-            InternalError: The process is gone or may not be moved.
+            ProcessLookupError: The process is gone.
+            InternalError: It may not be moved.
         """
         for path in self._distinct():
             _write(path / inner / "cgroup.procs", str(pid))
@@ -277,5 +278,7 @@ def _members(path: Path) -> list[int]:
 def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text)
+    except ProcessLookupError:
+        raise
     except OSError as error:
         raise InternalError(f"a process could not be put into {file.parent}: {error.strerror}", changed=True) from None

@@ -94,10 +94,10 @@ class ForkStarter:
             with theirs:
                 _ask(plan, zygote, group, config.reader, theirs.fileno())
             config.close_reader()
-            await self._attend(_Birth(plan.folder, group, ours, config, line), plan.folder)
+            await self._attend(Birth(plan.folder, group, ours, config, line), plan.folder)
             return config.detach_writer() if self._settings.ends_with_driver else None
 
-    async def _attend(self, birth: _Birth, folder: Folder) -> None:
+    async def _attend(self, birth: Birth, folder: Folder) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
                 await birth.attend()
@@ -117,7 +117,7 @@ class ForkStarter:
         await self._zygotes.close()
 
 
-class _Birth:
+class Birth:
     """What a sandbox says while it is made, and what it is answered."""
 
     def __init__(self, folder: Folder, group: Group | None, socket_: socket.socket, config: Pipe, line: bytes) -> None:
@@ -130,16 +130,26 @@ class _Birth:
         self._began = time.monotonic()
 
     async def attend(self) -> None:
-        """Return when the agent listens."""
-        while True:
-            await readable(self._socket.fileno())
-            data, fds, _, _ = socket.recv_fds(self._socket, READ_BYTES, 1)
-            try:
-                if self._take(parsed(data), fds):
-                    return
-            finally:
-                for fd in fds:
-                    os.close(fd)
+        """Return when the agent listens.
+
+        Raises:
+            ZygoteGone: The zygote or what it forked was killed.
+        """
+        try:
+            while not await self._heard():
+                pass
+        except (ConnectionError, ProcessLookupError):
+            # It was killed before it read what it was told, or while it was looked at.
+            raise _killed() from None
+
+    async def _heard(self) -> bool:
+        await readable(self._socket.fileno())
+        data, fds, _, _ = socket.recv_fds(self._socket, READ_BYTES, 1)
+        try:
+            return self._take(parsed(data), fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def _take(self, said: dict[str, object], fds: list[int]) -> bool:
         if "init" in said:
@@ -168,10 +178,14 @@ class _Birth:
 
     def _fail(self, said: dict[str, object]) -> None:
         if not said:
-            raise ZygoteGone("the zygote or what it forked was killed")
+            raise _killed()
         if "setup" in said:
             raise CannotFork(str(said["error"]))
         raise failed(self._folder, str(said.get("error") or "its agent ended at once"))
+
+
+def _killed() -> ZygoteGone:
+    return ZygoteGone("the zygote or what it forked was killed")
 
 
 def _host_pid(pidfd: int) -> int:
