@@ -134,8 +134,8 @@ def test_the_doctor_tries_every_driver_and_says_how_to_mend_what_does_not_work(s
     assert "SANDMESH_DRIVER=bubblewrap" in found["bubblewrap"]["seen"]
 
 
-def test_the_doctor_names_a_runtime_directory_that_is_too_long(sandmesh: Commands) -> None:
-    long = "/tmp/" + "x" * 90
+def test_the_doctor_names_a_runtime_directory_that_is_too_long(sandmesh: Commands, tmp_path: Path) -> None:
+    long = str(tmp_path / ("x" * 90))
     done = sandmesh.run("doctor", "-o", "json", ok=False, SANDMESH_RUNTIME_DIRECTORY=long)
     assert done.code == 1
     [finding] = [one for one in done.json if one["name"] == "runtime directory"]

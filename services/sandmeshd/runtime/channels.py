@@ -25,7 +25,7 @@ async def open_channel(address: str, identities: Identities | None = None) -> As
     options.append(("grpc.max_reconnect_backoff_ms", 1_000))
     # Also how long a connection may take: a host that is gone says nothing.
     options.append(("grpc.min_reconnect_backoff_ms", 2_000))
-    interceptors = [*(signing(identities) if identities else ()), correlating()]
+    interceptors = [*(signing(identities) if identities else ()), *correlating()]
     channel = grpc.aio.insecure_channel(target(address), options=options, interceptors=interceptors)
     try:
         yield channel

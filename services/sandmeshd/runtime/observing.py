@@ -6,6 +6,7 @@ request has one id in the logs of all of them.
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 import time
@@ -15,13 +16,13 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf import descriptor_pool
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.runtime.interception import Around, Context
 from sandmeshd.runtime.metrics import RpcMetrics
 
 HEADER = "x-request-id"
-STREAMS = frozenset({"Multiplex", "RunCall", "OpenCall", "AttachCall", "WatchSandboxes", "PrepareTemplate", "Watch"})
 
 _SAFE = re.compile(r"[\w.:/-]{1,128}")
 
@@ -54,8 +55,18 @@ def observed(metrics: RpcMetrics) -> Around:
 def _count(metrics: RpcMetrics, name: str, reason: str, seconds: float) -> None:
     metrics.open.labels(name).dec()
     metrics.ended.labels(name, reason).inc()
-    if name.rpartition("/")[2] not in STREAMS:
+    if not _streams(name):
         metrics.seconds.labels(name).observe(seconds)
+
+
+@functools.cache
+def _streams(name: str) -> bool:
+    """Tell whether a method's answer is a stream: how long that is open says nothing of the method's speed."""
+    try:
+        method = descriptor_pool.Default().FindMethodByName(name.replace("/", "."))
+    except KeyError:
+        return False  # none of the mesh's own
+    return bool(method.client_streaming or method.server_streaming)
 
 
 def _reason(error: BaseException) -> str:
@@ -72,21 +83,31 @@ def _request_id(context: Context) -> str:
     return given if isinstance(given, str) and _SAFE.fullmatch(given) else secrets.token_hex(8)
 
 
-def correlating() -> grpc.aio.ClientInterceptor:
-    """Give what sends the request's id on with a channel's unary RPCs."""
-    return _Correlating()
+def correlating() -> list[grpc.aio.ClientInterceptor]:
+    """Give what sends the request's id on with a channel's RPCs whose request is one message."""
+    return [_CorrelateUnary(), _CorrelateStream()]
 
 
-class _Correlating(grpc.aio.UnaryUnaryClientInterceptor):
+class _CorrelateUnary(grpc.aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(
         self, continuation: Callable[..., Any], client_call_details: grpc.aio.ClientCallDetails, request: Any
     ) -> Any:
-        found = structlog.contextvars.get_contextvars().get("request_id")
-        details = client_call_details
-        if found:
-            metadata = grpc.aio.Metadata(*(details.metadata or ()))
-            metadata.add(HEADER, str(found))
-            details = grpc.aio.ClientCallDetails(
-                details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
-            )
-        return await continuation(details, request)
+        return await continuation(_correlated(client_call_details), request)
+
+
+class _CorrelateStream(grpc.aio.UnaryStreamClientInterceptor):
+    async def intercept_unary_stream(
+        self, continuation: Callable[..., Any], client_call_details: grpc.aio.ClientCallDetails, request: Any
+    ) -> Any:
+        return await continuation(_correlated(client_call_details), request)
+
+
+def _correlated(details: grpc.aio.ClientCallDetails) -> grpc.aio.ClientCallDetails:
+    found = structlog.contextvars.get_contextvars().get("request_id")
+    if not found:
+        return details
+    metadata = grpc.aio.Metadata(*(details.metadata or ()))
+    metadata.add(HEADER, str(found))
+    return grpc.aio.ClientCallDetails(
+        details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["SandboxService"].full_name
 
 
 class Link:
-    """Serves GetSandbox: keeps the log's context that a request has here, and asks the next one."""
+    """Serves GetSandbox and WatchSandboxes: keeps the log's context that a request has here, and asks the next one."""
 
     def __init__(self, after: grpc.aio.Channel | None = None) -> None:
         self.seen: list[dict[str, Any]] = []
@@ -39,13 +39,26 @@ class Link:
             raise SandboxNotFound("there is none")
         return pb.GetSandboxResponse()
 
+    async def watch(
+        self, request: pb.WatchSandboxesRequest, context: Context
+    ) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        self.seen.append(structlog.contextvars.get_contextvars())
+        if self._after is not None:
+            async for response in self._after.WatchSandboxes(request):
+                yield response
+        yield pb.WatchSandboxesResponse()
+
     @property
     def service(self) -> Registration:
-        """The method as a service."""
+        """The methods as a service."""
         method: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
             self.get, pb.GetSandboxRequest.FromString, pb.GetSandboxResponse.SerializeToString
         )
-        handler = grpc.method_handlers_generic_handler(SERVICE, {"GetSandbox": method})
+        stream: grpc.RpcMethodHandler[Any, Any] = grpc.unary_stream_rpc_method_handler(
+            self.watch, pb.WatchSandboxesRequest.FromString, pb.WatchSandboxesResponse.SerializeToString
+        )
+        methods = {"GetSandbox": method, "WatchSandboxes": stream}
+        handler = grpc.method_handlers_generic_handler(SERVICE, methods)
         return Registration(SERVICE, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
@@ -68,8 +81,11 @@ async def test_a_request_id_goes_through_all_services(tmp_path: Path, apart: boo
             stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
             await stub.GetSandbox(pb.GetSandboxRequest(sandbox_id="sb_1"), metadata=((HEADER, "r-1"),))
             await stub.GetSandbox(pb.GetSandboxRequest(sandbox_id="sb_2"))
+            watched = stub.WatchSandboxes(pb.WatchSandboxesRequest(), metadata=((HEADER, "r-3"),))
+            assert len([response async for response in watched]) == 2
     for link in (first, last):
         assert link.seen[0] == {"request_id": "r-1", "sandbox_id": "sb_1"}
+        assert link.seen[2] == {"request_id": "r-3"}
     assert first.seen[1] == last.seen[1]
     assert last.seen[1]["request_id"] != "r-1"
 
@@ -92,6 +108,7 @@ async def test_rpcs_are_counted_by_how_they_ended(tmp_path: Path) -> None:
             await stub.GetSandbox(pb.GetSandboxRequest(sandbox_id="sb_none"))
         with pytest.raises(grpc.aio.AioRpcError):
             await stub.GetSandbox(pb.GetSandboxRequest())
+        assert [response async for response in stub.WatchSandboxes(pb.WatchSandboxesRequest())]
     text = (await measured.text()).decode()
     name = 'method="sandmesh.api.sandbox.v1.SandboxService/GetSandbox"'
     assert f'sandmesh_rpcs_total{{{name},reason="OK"}} 1.0' in text
@@ -99,3 +116,5 @@ async def test_rpcs_are_counted_by_how_they_ended(tmp_path: Path) -> None:
     assert f'sandmesh_rpcs_total{{{name},reason="INVALID_ARGUMENT"}} 1.0' in text
     assert f"sandmesh_open_rpcs{{{name}}} 0.0" in text
     assert f"sandmesh_rpc_seconds_count{{{name}}} 3.0" in text
+    assert f'{name.replace("GetSandbox", "WatchSandboxes")},reason="OK"' in text
+    assert "sandmesh_rpc_seconds_count{" + name.replace("GetSandbox", "WatchSandboxes") not in text
