@@ -27,7 +27,7 @@ class AskSocket(asyncio.Protocol):
         self._cutter = Cutter()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
-        self._lost: SandmeshError = MeshUnavailable("the mesh ended the connection")
+        self._lost: SandmeshError = MeshUnavailable("the mesh ended the connection", changed=True)
         self.usable = True
         """Whether it takes further RPCs."""
 
@@ -77,7 +77,7 @@ class AskSocket(asyncio.Protocol):
             raise
         except TimeoutError:
             message = f"the mesh did not answer within {seconds:.3g} s"
-            raise DeadlineExceeded(message, {"method": method}) from None
+            raise DeadlineExceeded(message, {"method": method}, changed=True) from None
         finally:
             self._forget(ask.id)
 

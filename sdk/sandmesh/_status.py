@@ -45,6 +45,10 @@ _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
 }
 
+_REFUSALS = frozenset(_BARE) - {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+_NEVER_CONNECTED = "failed to connect to all addresses"
+"""How gRPC's own library begins what it says where no connection came about; what else is UNAVAILABLE may have been sent."""
+
 
 def code_of(error: errors.SandmeshError) -> grpc.StatusCode:
     """Give the gRPC code of an exception."""
@@ -81,7 +85,15 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> errors.SandmeshError:
             if found is not None:
                 return found
     cls = _BARE.get(error.code(), errors.InternalError)
-    return cls(error.details() or error.code().name, {"grpc_code": error.code().name})
+    message = error.details() or error.code().name
+    return cls(message, {"grpc_code": error.code().name}, changed=_may_have_changed(error.code(), message))
+
+
+def _may_have_changed(code: grpc.StatusCode, message: str) -> bool:
+    """Say whether an RPC that no service answered may have been carried out all the same."""
+    if code == grpc.StatusCode.UNAVAILABLE:
+        return not message.startswith(_NEVER_CONNECTED)
+    return code not in _REFUSALS
 
 
 def _from_status(status: status_pb2.Status) -> errors.SandmeshError | None:

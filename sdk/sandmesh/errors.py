@@ -42,7 +42,7 @@ class SandmeshError(Exception):
     """Something the mesh could not or may not do.
 
     `message` says what happened and what to do, `facts` has names and values as the reason documents them, `changed`
-    whether the mesh was changed, `retryable` whether the same request may succeed later, `retry_after` when (seconds).
+    whether the mesh was changed (also True where nobody can know: an answer was lost), `retryable` whether the same request may succeed later, `retry_after` when (seconds).
     """
 
     reason: ClassVar[str] = "INTERNAL"
@@ -268,7 +268,7 @@ class StorageUnavailable(Unavailable):
 
 
 class DeadlineExceeded(SandmeshError, TimeoutError):
-    """The caller's deadline passed; `changed` says whether anything was done."""
+    """The caller's deadline passed; `changed` says whether anything was or may have been done."""
 
     reason = "DEADLINE_EXCEEDED"
     retryable = True

@@ -327,7 +327,8 @@ class ProcessesAsync:
             feed.check()
         except TimeoutError:
             feed.cancel()
-            raise DeadlineExceeded("the sandbox did not say that it has the process; it was told to end it") from None
+            message = "the sandbox did not say that it has the process; it was told to end it"
+            raise DeadlineExceeded(message, changed=True) from None
         except BaseException:
             feed.cancel()
             raise

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc
 import pytest
@@ -35,6 +37,8 @@ async def fail(request: session_pb2.GetSessionRequest, _: Context) -> session_pb
     """Answer with the error that the request names."""
     if request.session_id == "a defect":
         raise ZeroDivisionError("the text of a defect")
+    if request.session_id == "late":
+        await asyncio.sleep(60)
     raise example(request.session_id)
 
 
@@ -54,9 +58,11 @@ async def failing_service() -> AsyncGenerator[session_pb2_grpc.SessionServiceAsy
         yield session_pb2_grpc.SessionServiceStub(channel)
 
 
-async def ask(stub: session_pb2_grpc.SessionServiceAsyncStub, session_id: str) -> None:
+async def ask(
+    stub: session_pb2_grpc.SessionServiceAsyncStub, session_id: str, timeout: float | None = None
+) -> None:
     with translated():
-        await stub.GetSession(session_pb2.GetSessionRequest(user_id="u", session_id=session_id))
+        await stub.GetSession(session_pb2.GetSessionRequest(user_id="u", session_id=session_id), timeout=timeout)
 
 
 def test_every_reason_has_a_class_and_every_class_a_reason() -> None:
@@ -108,8 +114,35 @@ async def test_an_address_where_nothing_listens_is_an_unavailable_mesh() -> None
     async with open_server(["127.0.0.1:0"], []) as listening:
         address = listening.addresses[0]
     async with open_channel(address) as channel:
-        with pytest.raises(errors.MeshUnavailable):
+        with pytest.raises(errors.MeshUnavailable) as caught:
             await ask(session_pb2_grpc.SessionServiceStub(channel), "x")
+    assert not caught.value.changed
+
+
+async def test_a_request_whose_answer_is_lost_may_have_changed_something() -> None:
+    async with failing_service() as stub:
+        with pytest.raises(errors.DeadlineExceeded) as late:
+            await ask(stub, "late", timeout=0.05)
+        with pytest.raises(errors.InternalError) as defect:
+            await ask(stub, "a defect")
+        with pytest.raises(errors.MethodNotFound) as refused, translated():
+            await stub.ListSessions(session_pb2.ListSessionsRequest(user_id="u"))
+    assert [caught.value.changed for caught in (late, defect, refused)] == [True, True, False]
+
+
+async def test_a_connection_that_breaks_under_a_request_may_have_changed_something(tmp_path: Path) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A preface and settings, as HTTP/2 begins; then nothing once the request is here.
+        writer.write(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        while b"hang up now" not in await reader.read(1 << 16):
+            continue
+        writer.transport.abort()
+
+    server = await asyncio.start_unix_server(hang_up, tmp_path / "s")
+    async with server, open_channel(f"unix://{tmp_path}/s") as channel:
+        with pytest.raises(errors.MeshUnavailable) as caught:
+            await ask(session_pb2_grpc.SessionServiceStub(channel), "hang up now")
+    assert caught.value.changed
 
 
 def test_a_reason_of_a_newer_mesh_is_still_an_error_of_the_mesh() -> None:

@@ -46,7 +46,7 @@ class Rpcs:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
         except TimeoutError:
-            raise DeadlineExceeded(f"{method} did not answer in time") from None
+            raise DeadlineExceeded(f"{method} did not answer in time", changed=True) from None
         except Exception:  # as the interceptor of a server: what is unexpected leaves with an id to look up
             raise unexpected(method) from None
 
@@ -127,7 +127,7 @@ class AskSocket(Peer):
         except asyncio.CancelledError:
             if not self._ending:
                 raise
-            answer.error.CopyFrom(to_detail(_ending()))
+            answer.error.CopyFrom(to_detail(_ending(changed=True)))
         finally:
             del self._open[ask.id]
         self._tell(answer)
@@ -136,8 +136,8 @@ class AskSocket(Peer):
         self.send(answer.SerializeToString())
 
 
-def _ending() -> MeshUnavailable:
-    return MeshUnavailable("the gateway ends")
+def _ending(*, changed: bool = False) -> MeshUnavailable:
+    return MeshUnavailable("the gateway ends", changed=changed)
 
 
 def open_ask_sockets(

@@ -164,7 +164,7 @@ class AgentLink(asyncio.Protocol):
                 return await answer.future
         except TimeoutError:
             message = f"the agent of {self.sandbox_id} did not answer within {timeout:g} s"
-            raise DeadlineExceeded(message) from None
+            raise DeadlineExceeded(message, changed=True) from None
         finally:
             self.release(frame.channel)
 

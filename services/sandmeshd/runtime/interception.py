@@ -46,7 +46,7 @@ def unexpected(method: str) -> InternalError:
     """Log the exception that is being handled, and give what may leave of it: an id to look up."""
     error_id = secrets.token_hex(6)
     log.exception("an RPC failed unexpectedly", method=method, error_id=error_id)
-    return InternalError(f"the mesh has a defect; its log names it {error_id}", {"error_id": error_id})
+    return InternalError(f"the mesh has a defect; its log names it {error_id}", {"error_id": error_id}, changed=True)
 
 
 async def _abort(context: Context, error: SandmeshError) -> None:

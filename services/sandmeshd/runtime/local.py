@@ -86,6 +86,6 @@ async def _within(timeout: float | None, method: str, work: Awaitable[Any]) -> A
     except SandmeshError:
         raise
     except TimeoutError:
-        raise DeadlineExceeded(f"{method} did not answer in time") from None
+        raise DeadlineExceeded(f"{method} did not answer in time", changed=True) from None
     except Exception:  # as the interceptor of a server: what is unexpected leaves with an id to look up
         raise unexpected(method) from None

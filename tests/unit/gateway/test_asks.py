@@ -152,8 +152,9 @@ class Held:
 async def test_a_deadline_ends_both_sides_and_the_connection_goes_on(tmp_path: Path) -> None:
     held = Held()
     async with serving(tmp_path / "g", held.get) as asks:
-        with pytest.raises(DeadlineExceeded):
+        with pytest.raises(DeadlineExceeded) as late:
             await ask(asks, seconds=0.05)
+        assert late.value.changed
         await held.cancelled.wait()
         assert held.remaining is not None
         assert held.remaining <= 0.05
@@ -213,8 +214,9 @@ async def test_the_end_of_a_gateway_answers_what_is_quick_and_refuses_the_rest(t
         await asyncio.sleep(0)
         quick.let.set()
         assert await first == "quick"
-        with pytest.raises(MeshUnavailable, match="the gateway ends"):
+        with pytest.raises(MeshUnavailable, match="the gateway ends") as ended:
             await second
+        assert ended.value.changed
         await slow.cancelled.wait()
         await ending
         with pytest.raises(MeshUnavailable):

@@ -220,7 +220,7 @@ class ErrorDetail(_message.Message):
     message: _builtins.str
     """One or two sentences for a person: what happened and what to do."""
     changed: _builtins.bool
-    """Whether the mesh was changed by the request."""
+    """Whether the mesh was changed by the request; also true where nobody can know, as where an answer was lost."""
     retryable: _builtins.bool
     """Whether the same request may succeed later."""
     @_builtins.property
