@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypedDict, Unpack
 
@@ -136,10 +137,11 @@ class ProcessAsync:
         await self._feed.write(data.encode() if isinstance(data, str) else data)
 
     async def close_stdin(self) -> None:
-        """End its standard input; closing twice changes nothing. A terminal gets a Ctrl-D."""
+        """End its standard input; closing twice, or when it has ended, changes nothing. A terminal gets a Ctrl-D."""
         if not self._ends_input:
             self._ends_input = True
-            await self._feed.write(b"", end=True)
+            with suppress(CallFinished):
+                await self._feed.write(b"", end=True)
 
     async def resize(self, rows: int, columns: int) -> None:
         """Change the size of its terminal; what runs there gets a SIGWINCH.

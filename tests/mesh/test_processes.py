@@ -67,6 +67,7 @@ async def test_a_process_that_has_ended_takes_no_input_and_no_signal(box: BaseSa
     with pytest.raises(errors.CallFinished):
         await process.send_signal(15)
     await process.kill()
+    await process.close_stdin()
 
 
 async def test_signals_reach_the_process_and_its_end_names_them(box: BaseSandboxAsync) -> None:
