@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -13,13 +14,14 @@ from typing import Any, TypeVar, cast
 from aiodocker import Docker, DockerError
 from aiodocker.networks import DockerNetwork
 from aiodocker.volumes import DockerVolume
-from aiohttp import ClientError
+from aiohttp import AddrInfoType, ClientError, TCPConnector
 
 from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable, SandboxStartFailed
 
 T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
 START = "install Docker (https://docs.docker.com/engine/install/) and start it, or set SANDMESH_DOCKER_URL"
+CLOSE_SECONDS = 1.0
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
 
 
@@ -80,11 +82,42 @@ def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument
 @asynccontextmanager
 async def open_engine(url: str, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Engine]:
     """Give an engine's API; whether it answers is seen at the first question."""
-    docker = Docker(url=url if tls is None else url.replace("tcp://", "https://"), ssl_context=tls)
+    async with _open_connector(tls) as connector:
+        docker = Docker(url=url if tls is None else url.replace("tcp://", "https://"), connector=connector)
+        try:
+            yield Engine(docker, url)
+        finally:
+            await docker.close()
+
+
+@asynccontextmanager
+async def _open_connector(tls: ssl.SSLContext | None) -> AsyncGenerator[TCPConnector | None]:
+    """Give what connects over TLS; its sockets are closed when the block ends.
+
+    A connection that its connector let go is still open until the engine has answered its goodbye.
+    """
+    if tls is None:
+        yield None
+        return
+    made = list[socket.socket]()
+
+    def make(address: AddrInfoType) -> socket.socket:
+        made[:] = [one for one in made if one.fileno() >= 0]
+        made.append(socket.socket(*address[:3]))
+        return made[-1]
+
+    connector = TCPConnector(ssl=tls, socket_factory=make)
     try:
-        yield Engine(docker, url)
+        yield connector
     finally:
-        await docker.close()
+        await connector.close()
+        for one in made:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while any(one.fileno() >= 0 for one in made):
+                    await asyncio.sleep(0.001)
 
 
 class Engine:
