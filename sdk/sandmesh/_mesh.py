@@ -216,7 +216,8 @@ class Connection:
             return error
         address = ", ".join(target.address for target in self._targets)
         message = f"no mesh answers at {address}: start one there (sandmesh up) or give another address"
-        return MeshUnavailable(message, {**error.facts, "address": address, "detail": error.message}, changed=error.changed)
+        facts = {**error.facts, "address": address, "detail": error.message}
+        return MeshUnavailable(message, facts, changed=error.changed)
 
 
 def _closed() -> MeshUnavailable:

@@ -45,9 +45,13 @@ _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
 }
 
-_REFUSALS = frozenset(_BARE) - {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+_REFUSALS = frozenset(_BARE) - {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+}
 _NEVER_CONNECTED = "failed to connect to all addresses"
-"""How gRPC's own library begins what it says where no connection came about; what else is UNAVAILABLE may have been sent."""
+"""How gRPC begins what it says where no connection came about; what else is UNAVAILABLE may have been sent."""
 
 
 def code_of(error: errors.SandmeshError) -> grpc.StatusCode:

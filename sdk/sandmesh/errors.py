@@ -42,7 +42,8 @@ class SandmeshError(Exception):
     """Something the mesh could not or may not do.
 
     `message` says what happened and what to do, `facts` has names and values as the reason documents them, `changed`
-    whether the mesh was changed (also True where nobody can know: an answer was lost), `retryable` whether the same request may succeed later, `retry_after` when (seconds).
+    whether the mesh was changed (also True where nobody can know, as an answer was lost), `retryable` whether the same
+    request may succeed later, `retry_after` when (seconds).
     """
 
     reason: ClassVar[str] = "INTERNAL"

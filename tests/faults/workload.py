@@ -114,7 +114,9 @@ class Workload:
         if said.stdout.strip() != word and not said.is_error:
             self.account.wrong.append(f"a cell printed {said.stdout!r}, not {word}")
         # A `seq` that a fault killed would leave the bare loop nothing to do, which is no error to a shell.
-        told = await box.run_shell_command(f"numbers=$(seq {self._lines}) && for i in $numbers; do echo {word}-$i; done")
+        told = await box.run_shell_command(
+            f"numbers=$(seq {self._lines}) && for i in $numbers; do echo {word}-$i; done"
+        )
         expected = "".join(f"{word}-{number}\n" for number in range(1, self._lines + 1))
         self.account.checked += not told.is_error
         if not told.is_error and _digest(told.stdout) != _digest(expected):

@@ -58,9 +58,7 @@ async def failing_service() -> AsyncGenerator[session_pb2_grpc.SessionServiceAsy
         yield session_pb2_grpc.SessionServiceStub(channel)
 
 
-async def ask(
-    stub: session_pb2_grpc.SessionServiceAsyncStub, session_id: str, timeout: float | None = None
-) -> None:
+async def ask(stub: session_pb2_grpc.SessionServiceAsyncStub, session_id: str, timeout: float | None = None) -> None:
     with translated():
         await stub.GetSession(session_pb2.GetSessionRequest(user_id="u", session_id=session_id), timeout=timeout)
 

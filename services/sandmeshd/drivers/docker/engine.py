@@ -14,15 +14,16 @@ from typing import Any, TypeVar, cast
 from aiodocker import Docker, DockerError
 from aiodocker.networks import DockerNetwork
 from aiodocker.volumes import DockerVolume
-from aiohttp import AddrInfoType, ClientError, TCPConnector
+from aiohttp import ClientError, TCPConnector
 
 from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable, SandboxStartFailed
 
 T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
 START = "install Docker (https://docs.docker.com/engine/install/) and start it, or set SANDMESH_DOCKER_URL"
-CLOSE_SECONDS = 1.0
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
+CLOSE_SECONDS = 1.0
+"""How long connections may take to close when a driver ends."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ async def _open_connector(tls: ssl.SSLContext | None) -> AsyncGenerator[TCPConne
         return
     made = list[socket.socket]()
 
-    def make(address: AddrInfoType) -> socket.socket:
+    def make(address: Any) -> socket.socket:
         made[:] = [one for one in made if one.fileno() >= 0]
         made.append(socket.socket(*address[:3]))
         return made[-1]
@@ -116,7 +117,7 @@ async def _open_connector(tls: ssl.SSLContext | None) -> AsyncGenerator[TCPConne
                 one.shutdown(socket.SHUT_RDWR)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while any(one.fileno() >= 0 for one in made):
+                while any(one.fileno() >= 0 for one in made):  # noqa: ASYNC110 - nothing tells
                     await asyncio.sleep(0.001)
 
 
