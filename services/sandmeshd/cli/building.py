@@ -35,7 +35,11 @@ def build(
         typer.Option("--bootstrap-base", help="Make the Debian base of images here, with mmdebstrap."),
     ] = False,
     platform: Annotated[
-        str, typer.Option(help="What an image is for, such as linux/arm64; by default this machine.", metavar="OS/ARCH")
+        str,
+        typer.Option(
+            help="What images are for: linux/amd64 or linux/arm64, with a tag that ends so; by default this machine.",
+            metavar="OS/ARCH",
+        ),
     ] = "",
     output: Answer = Shape.TEXT,
 ) -> None:

@@ -10,7 +10,9 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.cli.trying import try_out
 from sandmeshd.drivers.docker.building import MESH, ImageBuilder, Step, own_name
+from sandmeshd.drivers.docker.images import BASE
 from sandmeshd.drivers.docker.kinds import KINDS
+from sandmeshd.drivers.docker.platforms import check_platform
 from sandmeshd.drivers.interface import Driver
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driving import docker_settings, open_driver
@@ -23,19 +25,23 @@ async def make_images(settings: MeshSettings, image: str, bootstrap: bool, platf
     """Make the base of images, images for a platform, and that of the services; nothing where none is asked for.
 
     Raises:
-        InvalidArgument: The driver has no images.
+        InvalidArgument: The driver has no images, or there are none for the platform, or of the template.
         TemplateBuildFailed: A step failed; the facts have its last words.
     """
+    check_platform(platform)
+    if platform and image not in (BASE, MESH, "all") and not is_folder(image):
+        message = f"for a platform {BASE}, {MESH} or a folder is built, not {image!r}: templates share {BASE}"
+        raise InvalidArgument(message, {"field": "template"})
     if not bootstrap and not platform and image != MESH and not is_folder(image):
         return
     if settings.driver not in KINDS:
         raise InvalidArgument(f"the driver {settings.driver} has no images: say --driver docker")
     builder = ImageBuilder(docker_settings(settings))
     if bootstrap:
-        async for step in builder.bootstrap():
+        async for step in builder.bootstrap(platform):
             yield step
     if platform or image == MESH:
-        async for step in builder.build(MESH if image == MESH else "base", platform):
+        async for step in builder.build(MESH if image == MESH else BASE, platform):
             yield step
 
 
@@ -58,6 +64,10 @@ async def prepare(settings: MeshSettings, name: str, platform: str) -> AsyncIter
         TemplateNotFound: There is none of that name.
         TemplateBuildFailed: A package could not be installed, or an image does not do; the facts have its last words.
     """
+    if platform:
+        image = ImageBuilder(docker_settings(settings)).image_name(MESH if name == MESH else BASE, platform)
+        yield image, READY
+        return
     if name == MESH and settings.driver in KINDS:
         yield name, READY
         return
@@ -71,7 +81,7 @@ async def prepare(settings: MeshSettings, name: str, platform: str) -> AsyncIter
         for chosen in known if name == "all" else [name]:
             async for step in _prepared(driver, chosen):
                 yield chosen, step
-            if settings.driver in KINDS and not platform:
+            if settings.driver in KINDS:
                 async for tried in _tried(settings, info, book, chosen):
                     yield chosen, tried
             yield chosen, READY
@@ -102,14 +112,14 @@ async def build_folder(settings: MeshSettings, folder: Path, platform: str) -> A
         TemplateBuildFailed: A step failed, or the image does not do; the facts have its last words.
     """
     builder, name = ImageBuilder(docker_settings(settings)), own_name(folder)
-    shipped, image = open_book()["base"], builder.image_name(name)
+    shipped, image = open_book()[BASE], builder.image_name(name, platform)
     own = shipped.model_copy(update={"name": "own", "image": image, "image_is_shipped": False})
-    book = {"base": shipped, "own": own}
+    book = {BASE: shipped, "own": own}
     settings.paths.make()
     async with open_driver(settings, book, stands_by=False) as driver:
         if not platform:
-            async for step in _prepared(driver, "base"):
-                yield "base", step
+            async for step in _prepared(driver, BASE):
+                yield BASE, step
         async with aclosing(builder.build_folder(folder, platform)) as steps:
             async for step in steps:
                 yield image, step

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from sandmesh.errors import InvalidArgument
+from sandmesh.errors import InvalidArgument, TemplateBuildFailed
+from sandmeshd.cli.preparing import make_images
 from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
 from sandmeshd.drivers.docker.building import ImageBuilder, images_folder, own_name
 from sandmeshd.drivers.docker.host import proxy_arguments, write_secrets
 from sandmeshd.drivers.docker.settings import DockerSettings
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
+from sandmeshd.mesh import MeshSettings
 from sandmeshd.runtime.paths import MeshPaths
 
 INDEXES = PackageIndexes(pip="https://user:word@index.example/simple", pip_extra=("file:///opt/mine",))
@@ -45,6 +47,54 @@ def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:
     assert ImageBuilder(settings).image_name("base") == "team/base:1.2"
     there = settings.model_copy(update={"registry": "registry.example:5000"})
     assert ImageBuilder(there).image_name("base") == "registry.example:5000/team/base:1.2"
+    assert ImageBuilder(there).image_name("base", "linux/arm64") == "registry.example:5000/team/base:1.2-arm64"
+
+
+@pytest.mark.parametrize(
+    ("template", "platform", "told"),
+    [
+        ("base", "linux/riscv64", "linux/amd64 or linux/arm64"),
+        ("base", "arm64", "linux/amd64 or linux/arm64"),
+        ("filesystem", "linux/arm64", "templates share base"),
+    ],
+)
+async def test_what_is_built_for_no_platform_is_refused_before_anything_is_asked(
+    template: str, platform: str, told: str
+) -> None:
+    settings = MeshSettings(driver="docker", docker_url="unix:///nonexistent/engine")
+    with pytest.raises(InvalidArgument, match=told):
+        [step async for step in make_images(settings, template, True, platform)]
+
+
+async def test_a_platform_is_built_from_its_own_base_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$@" >> {log}\ncase "$*" in *inspect*-amd64) exit 1;; esac\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    builder = ImageBuilder(DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path)))
+    for platform in ("linux/arm64", "linux/amd64"):
+        assert [step async for step in builder.build("base", platform)]
+    arm, amd = [line for line in log.read_text().splitlines() if line.startswith("build ")]
+    assert "--build-arg DEBIAN=debian:bookworm-slim-arm64" in arm
+    assert "--tag sandmesh/base:latest-arm64 --platform linux/arm64" in arm
+    assert "DEBIAN=" not in amd
+    assert "--tag sandmesh/base:latest-amd64 --platform linux/amd64" in amd
+
+
+async def test_a_build_that_this_processor_cannot_run_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = tmp_path / "docker"
+    failing = "echo '#5 exec /bin/sh: exec format error'; exit 1"
+    docker.write_text(f'#!/bin/sh\ncase "$1" in build) {failing};; esac\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    builder = ImageBuilder(DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path)))
+    with pytest.raises(TemplateBuildFailed, match="qemu-user-static"):
+        [step async for step in builder.build("base", "linux/arm64")]
 
 
 def test_a_folder_names_its_image_where_one_may_have_that_name(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
 from sandmeshd.drivers.bubblewrap.commands import Command, running
 from sandmeshd.drivers.docker.context import fill_whole
 from sandmeshd.drivers.docker.host import CODENAME, debian_sources, proxy_arguments, write_secrets
+from sandmeshd.drivers.docker.platforms import ARCHITECTURES, EMULATE, is_foreign, named_for
 from sandmeshd.drivers.docker.settings import DockerSettings
 
 BASE = "debian:bookworm-slim"
@@ -48,10 +49,10 @@ class ImageBuilder:
     def __init__(self, settings: DockerSettings) -> None:
         self._settings = settings
 
-    def image_name(self, image: str) -> str:
-        """Give an image's full name."""
+    def image_name(self, image: str, platform: str = "") -> str:
+        """Give an image's full name; one for a platform has a tag of its own."""
         registry = f"{self._settings.registry}/" if self._settings.registry else ""
-        return f"{registry}{self._settings.namespace}/{image}:{self._settings.tag}"
+        return named_for(f"{registry}{self._settings.namespace}/{image}:{self._settings.tag}", platform)
 
     @cached_property
     def sources(self) -> str:
@@ -75,11 +76,13 @@ class ImageBuilder:
             )
             message = f"there is no Dockerfile of an image {image!r}, only of {', '.join(known)}: {fix}"
             raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
-        yield Step(f"building {self.image_name(image)}", 0)
+        yield Step(f"building {self.image_name(image, platform)}", 0)
         client = await self._client()
+        debian = named_for(BASE, platform)
+        made = {"DEBIAN": debian} if platform and await self._is_there(client, debian) else {}
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = await asyncio.to_thread(_fill, Path(folder, "context"), image)
-            release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__}
+            release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **made}
             told = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
             dockerfile = f"{images_folder()}/{image}/Dockerfile"
             async with aclosing(self._run([*client, *told, "--file", dockerfile, str(context)], image)) as steps:
@@ -94,35 +97,43 @@ class ImageBuilder:
             RuntimeUnavailable, TemplateBuildFailed: As `build`.
         """
         name = own_name(folder)
-        yield Step(f"building {self.image_name(name)}", 0)
+        yield Step(f"building {self.image_name(name, platform)}", 0)
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
-            base = _arguments({"BASE": self.image_name("base")})
+            base = _arguments({"BASE": self.image_name("base", platform)})
             told = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
             async with aclosing(self._run([*client, *told, str(folder)], name)) as steps:
                 async for step in steps:
                     yield step
 
-    async def bootstrap(self) -> AsyncGenerator[Step]:
+    async def bootstrap(self, platform: str = "") -> AsyncGenerator[Step]:
         """Make the Debian base with mmdebstrap, where no registry can be reached; one that is there is left alone.
+
+        One for a platform has a tag of its own, and is what `build` for that platform starts from.
 
         Raises:
             RuntimeUnavailable: mmdebstrap is not there, or this is not root.
             TemplateBuildFailed: It failed.
         """
-        client = await self._client()
-        async with running([*client, "image", "inspect", "--format", "{{.Id}}", BASE], env=self._environment()) as seen:
-            if await seen.succeeded():
-                return
+        client, base = await self._client(), named_for(BASE, platform)
+        if await self._is_there(client, base):
+            return
         if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
             fix = "apt-get install mmdebstrap, and run this as root"
             raise RuntimeUnavailable(f"the base image is made with mmdebstrap as root: {fix}", {"fix": fix})
         with tempfile.TemporaryDirectory(prefix="sandmesh-base-") as folder:
             tar = str(Path(folder, "base.tar"))
-            yield Step(f"making {BASE} with mmdebstrap", -1)
-            await self._finish(["mmdebstrap", *BOOTSTRAP, CODENAME, tar, *_mirror(Path(folder))], BASE)
-            yield Step(f"importing {BASE}", -1)
-            await self._finish([*client, "import", tar, BASE], BASE)
+            yield Step(f"making {base} with mmdebstrap", -1)
+            foreign = [f"--architectures={ARCHITECTURES[platform]}"] if platform else []
+            await self._finish(["mmdebstrap", *BOOTSTRAP, *foreign, CODENAME, tar, *_mirror(Path(folder))], base)
+            yield Step(f"importing {base}", -1)
+            told = ["--platform", platform] if platform else []
+            await self._finish([*client, "import", *told, tar, base], base)
+
+    async def _is_there(self, client: list[str], image: str) -> bool:
+        asked = [*client, "image", "inspect", "--format", "{{.Id}}", image]
+        async with running(asked, env=self._environment()) as seen:
+            return await seen.succeeded()
 
     async def _finish(self, arguments: list[str], image: str) -> None:
         async with running(arguments, env=self._environment()) as command:
@@ -140,7 +151,7 @@ class ImageBuilder:
                 raise _failed(command, image)
 
     def _options(self, image: str, platform: str) -> list[str]:
-        options = ["--progress", "plain", "--network", "host", "--tag", self.image_name(image)]
+        options = ["--progress", "plain", "--network", "host", "--tag", self.image_name(image, platform)]
         return [*options, "--platform", platform] if platform else options
 
     def _host(self, secrets: Path) -> list[str]:
@@ -242,5 +253,7 @@ def _fill(context: Path, image: str) -> Path:
 def _failed(command: Command, image: str) -> TemplateBuildFailed:
     lines = [line for line in command.detail.splitlines() if line.strip()] or ["no output"]
     fix = f"look at the last lines; where no registry can be reached for {BASE}: sandmesh build --bootstrap-base"
+    if is_foreign(command.detail):
+        fix = f"let this machine run programs of that platform ({EMULATE}), or build on one that is of it"
     facts = {"detail": "\n".join(lines), "fix": fix}
     return TemplateBuildFailed(f"the image {image} could not be built: {lines[-1][:300]}; {fix}", facts)
