@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from sandmesh.errors import InvalidArgument, TemplateBuildFailed
+from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.cli.preparing import make_images
 from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
 from sandmeshd.drivers.docker.building import ImageBuilder, images_folder, own_name
@@ -82,6 +82,22 @@ async def test_a_platform_is_built_from_its_own_base_where_there_is_one(
     assert "--tag sandmesh/base:latest-arm64 --platform linux/arm64" in arm
     assert "DEBIAN=" not in amd
     assert "--tag sandmesh/base:latest-amd64 --platform linux/amd64" in amd
+
+
+async def test_nothing_is_made_for_an_engine_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker, made = tmp_path / "docker", tmp_path / "made"
+    docker.write_text('#!/bin/sh\ncase "$1" in version) echo "cannot connect"; exit 1;; esac\n')
+    (tmp_path / "mmdebstrap").write_text(f"#!/bin/sh\ntouch {made}\n")
+    for program in ("docker", "mmdebstrap"):
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    builder = ImageBuilder(DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path)))
+    for steps in (builder.bootstrap(), builder.build("base")):
+        with pytest.raises(RuntimeUnavailable, match=r"cannot connect.*install Docker"):
+            [step async for step in steps]
+    assert not made.exists()
 
 
 async def test_a_build_that_this_processor_cannot_run_says_what_to_install(

@@ -20,6 +20,7 @@ from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFa
 from sandmeshd.drivers.bubblewrap.agent_tree import PARTS
 from sandmeshd.drivers.bubblewrap.commands import Command, running
 from sandmeshd.drivers.docker.context import fill_whole
+from sandmeshd.drivers.docker.engine import START
 from sandmeshd.drivers.docker.host import CODENAME, debian_sources, proxy_arguments, write_secrets
 from sandmeshd.drivers.docker.platforms import ARCHITECTURES, EMULATE, is_foreign, named_for
 from sandmeshd.drivers.docker.settings import DockerSettings
@@ -66,7 +67,7 @@ class ImageBuilder:
         """Build an image, saying how far it is; what is cached is not built again.
 
         Raises:
-            RuntimeUnavailable: No client that can build is installed.
+            RuntimeUnavailable: No client that can build is installed, or the engine does not answer.
             TemplateBuildFailed: There is no Dockerfile of it, or a step failed; `facts["detail"]` has its last lines.
         """
         known = sorted(path.name for path in images_folder().iterdir() if path.is_dir())
@@ -112,7 +113,7 @@ class ImageBuilder:
         One for a platform has a tag of its own, and is what `build` for that platform starts from.
 
         Raises:
-            RuntimeUnavailable: mmdebstrap is not there, or this is not root.
+            RuntimeUnavailable: mmdebstrap is not there, this is not root, or the engine does not answer.
             TemplateBuildFailed: It failed.
         """
         client, base = await self._client(), named_for(BASE, platform)
@@ -166,13 +167,21 @@ class ImageBuilder:
         return told
 
     async def _client(self) -> list[str]:
-        """Find a client that builds with BuildKit: one of 23 or newer needs its plug-in for that."""
+        """Find a client that builds with BuildKit, on an engine that answers: one of 23 or newer needs its plug-in."""
         for name in CLIENTS:
             path = shutil.which(name)
             if path is not None and await self._builds(path):
+                await self._ask(path)
                 return [path]
         fix = "install Docker's client with its plug-in buildx (https://docs.docker.com/engine/install/)"
         raise RuntimeUnavailable(f"images are built with the docker command, and none here can: {fix}", {"fix": fix})
+
+    async def _ask(self, path: str) -> None:
+        asked = [path, "version", "--format", "{{.Server.Version}}"]
+        async with running(asked, env=self._environment()) as answer:
+            if not await answer.succeeded():
+                said = (answer.detail.strip().splitlines() or ["it says nothing"])[-1]
+                raise RuntimeUnavailable(f"no image can be built: {said} ({START})", {"fix": START})
 
     async def _builds(self, path: str) -> bool:
         async with running([path, "buildx", "version"], env=self._environment()) as plugin:
