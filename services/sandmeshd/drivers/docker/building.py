@@ -22,7 +22,7 @@ from sandmeshd.drivers.bubblewrap.commands import Command, running
 from sandmeshd.drivers.docker.context import fill_whole
 from sandmeshd.drivers.docker.engine import START
 from sandmeshd.drivers.docker.host import CODENAME, debian_sources, proxy_arguments, write_secrets
-from sandmeshd.drivers.docker.platforms import ARCHITECTURES, EMULATE, is_foreign, named_for
+from sandmeshd.drivers.docker.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
 from sandmeshd.drivers.docker.settings import DockerSettings
 
 BASE = "debian:bookworm-slim"
@@ -128,8 +128,12 @@ class ImageBuilder:
             foreign = [f"--architectures={ARCHITECTURES[platform]}"] if platform else []
             await self._finish(["mmdebstrap", *BOOTSTRAP, *foreign, CODENAME, tar, *_mirror(Path(folder))], base)
             yield Step(f"importing {base}", -1)
-            told = ["--platform", platform] if platform else []
-            await self._finish([*client, "import", *told, tar, base], base)
+            if platform:
+                # An engine takes what it imports to be for its own platform.
+                image = await asyncio.to_thread(archive_image, Path(tar), base, platform)
+                await self._finish([*client, "load", "--quiet", "--input", str(image)], base)
+            else:
+                await self._finish([*client, "import", tar, base], base)
 
     async def _is_there(self, client: list[str], image: str) -> bool:
         asked = [*client, "image", "inspect", "--format", "{{.Id}}", image]
