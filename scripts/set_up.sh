@@ -1,10 +1,12 @@
 #!/bin/sh
 # Makes .venv with what `local` (the demo) or `dev` (the tests and checks) needs; does nothing where that is there.
+# With SANDMESH_DRIVER=docker or gvisor `local` has that driver's packages, too.
 # PYTHON chooses the interpreter. Everything stays in the clone, apart from pip's cache.
 set -eu
 cd "$(dirname "$0")/.."
 
 extra=$1
+case "$extra ${SANDMESH_DRIVER:-}" in "local docker" | "local gvisor") extra=local,docker ;; esac
 venv=.venv
 say() { echo "[set-up] $*"; }
 fail() { echo "[set-up] $*" >&2; exit 1; }
