@@ -50,7 +50,7 @@ _REFUSALS = frozenset(_BARE) - {
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 }
-_NEVER_CONNECTED = "failed to connect to all addresses"
+_NEVER_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
 """How gRPC begins what it says where no connection came about; what else is UNAVAILABLE may have been sent."""
 
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from sandmesh import errors
-from sandmesh._status import translated
+from sandmesh._status import from_rpc_error, translated
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import SandmeshError
@@ -126,6 +126,20 @@ async def test_a_request_whose_answer_is_lost_may_have_changed_something() -> No
         with pytest.raises(errors.MethodNotFound) as refused, translated():
             await stub.ListSessions(session_pb2.ListSessionsRequest(user_id="u"))
     assert [caught.value.changed for caught in (late, defect, refused)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("details", "changed"),
+    [
+        ("failed to connect to all addresses; last error: UNKNOWN: unix:/s: No such file or directory", False),
+        ("errors resolving nohost.invalid:1: [field:hostname lookup error:Domain name not found]", False),
+        ("Socket closed", True),
+    ],
+)
+def test_what_was_never_sent_has_changed_nothing(details: str, changed: bool) -> None:
+    empty = grpc.aio.Metadata()
+    failed = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, empty, empty, details)
+    assert from_rpc_error(failed).changed is changed
 
 
 async def test_a_connection_that_breaks_under_a_request_may_have_changed_something(tmp_path: Path) -> None:
