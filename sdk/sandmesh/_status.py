@@ -45,11 +45,15 @@ _BARE: dict[grpc.StatusCode, type[errors.SandmeshError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgument,
 }
 
-_REFUSALS = frozenset(_BARE) - {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-}
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.INVALID_ARGUMENT,
+    }
+)
+"""What is told before anything is done; of what was too large it may have been the answer."""
 _NEVER_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
 """How gRPC begins what it says where no connection came about; what else is UNAVAILABLE may have been sent."""
 

@@ -128,6 +128,12 @@ async def test_a_request_whose_answer_is_lost_may_have_changed_something() -> No
     assert [caught.value.changed for caught in (late, defect, refused)] == [True, True, False]
 
 
+def test_of_what_was_too_large_it_may_have_been_the_answer() -> None:
+    empty = grpc.aio.Metadata()
+    failed = grpc.aio.AioRpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, empty, empty, "Received message larger than max")
+    assert from_rpc_error(failed).changed
+
+
 @pytest.mark.parametrize(
     ("details", "changed"),
     [

@@ -11,7 +11,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,7 @@ import jwt
 from sandmesh.errors import InvalidArgument, Unauthenticated
 from sandmeshd.runtime.callers import Caller, acting_for, current_caller
 from sandmeshd.runtime.interception import Around, Context
+from sandmeshd.runtime.outgoing import telling
 
 KEY = "sandmesh-identity"
 LASTS_SECONDS = 30.0
@@ -105,36 +106,7 @@ def identity_required(identities: Identities) -> Around:
 
 def signing(identities: Identities) -> list[grpc.aio.ClientInterceptor]:
     """Give what signs the RPCs of a channel, each for the caller that the work at hand is for."""
-    return [_SignUnary(identities), _SignStream(identities)]
-
-
-class _Signing:
-    def __init__(self, identities: Identities) -> None:
-        self._identities = identities
-
-    def signed(self, details: Any) -> grpc.aio.ClientCallDetails:
-        name = details.method.decode() if isinstance(details.method, bytes) else str(details.method)
-        metadata = grpc.aio.Metadata(*(details.metadata or ()))
-        metadata.add(KEY, self._identities.sign(name, current_caller()))
-        return grpc.aio.ClientCallDetails(
-            cast("Any", details.method), details.timeout, metadata, details.credentials, details.wait_for_ready
-        )
-
-
-class _SignUnary(_Signing, grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(
-        self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
-    ) -> Any:
-        """Sign."""
-        return await continuation(self.signed(client_call_details), request)
-
-
-class _SignStream(_Signing, grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(
-        self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
-    ) -> Any:
-        """Sign."""
-        return await continuation(self.signed(client_call_details), request)
+    return telling(lambda method: (KEY, identities.sign(method, current_caller())))
 
 
 def read_secret(path: Path) -> str:

@@ -10,9 +10,8 @@ import functools
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import grpc
 import structlog
@@ -21,6 +20,7 @@ from google.protobuf import descriptor_pool
 from sandmesh.errors import SandmeshError
 from sandmeshd.runtime.interception import Around, Context
 from sandmeshd.runtime.metrics import RpcMetrics
+from sandmeshd.runtime.outgoing import telling
 
 HEADER = "x-request-id"
 
@@ -61,7 +61,7 @@ def _count(metrics: RpcMetrics, name: str, reason: str, seconds: float) -> None:
 
 @functools.cache
 def _streams(name: str) -> bool:
-    """Tell whether a method's answer is a stream: how long that is open says nothing of the method's speed."""
+    """Tell whether a method has a stream: how long that is open says nothing of the method's speed."""
     try:
         method = descriptor_pool.Default().FindMethodByName(name.replace("/", "."))
     except KeyError:
@@ -85,29 +85,9 @@ def _request_id(context: Context) -> str:
 
 def correlating() -> list[grpc.aio.ClientInterceptor]:
     """Give what sends the request's id on with a channel's RPCs whose request is one message."""
-    return [_CorrelateUnary(), _CorrelateStream()]
+    return telling(_correlation)
 
 
-class _CorrelateUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(
-        self, continuation: Callable[..., Any], client_call_details: grpc.aio.ClientCallDetails, request: Any
-    ) -> Any:
-        return await continuation(_correlated(client_call_details), request)
-
-
-class _CorrelateStream(grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(
-        self, continuation: Callable[..., Any], client_call_details: grpc.aio.ClientCallDetails, request: Any
-    ) -> Any:
-        return await continuation(_correlated(client_call_details), request)
-
-
-def _correlated(details: grpc.aio.ClientCallDetails) -> grpc.aio.ClientCallDetails:
+def _correlation(_: str) -> tuple[str, str] | None:
     found = structlog.contextvars.get_contextvars().get("request_id")
-    if not found:
-        return details
-    metadata = grpc.aio.Metadata(*(details.metadata or ()))
-    metadata.add(HEADER, str(found))
-    return grpc.aio.ClientCallDetails(
-        details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
-    )
+    return (HEADER, str(found)) if found else None

@@ -1,0 +1,47 @@
+"""What a service says of each RPC that it sends, as metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import grpc
+
+Told = Callable[[str], tuple[str, str] | None]
+"""Gives a key with its value for an RPC of a method, or nothing."""
+
+
+def telling(told: Told) -> list[grpc.aio.ClientInterceptor]:
+    """Give what adds metadata to a channel's RPCs whose request is one message."""
+    return [_Unary(told), _Stream(told)]
+
+
+class _Telling:
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def added(self, details: Any) -> grpc.aio.ClientCallDetails:
+        found = self._told(details.method.decode() if isinstance(details.method, bytes) else str(details.method))
+        if found is None:
+            return cast("grpc.aio.ClientCallDetails", details)
+        metadata = grpc.aio.Metadata(*(details.metadata or ()))
+        metadata.add(*found)
+        return grpc.aio.ClientCallDetails(
+            cast("Any", details.method), details.timeout, metadata, details.credentials, details.wait_for_ready
+        )
+
+
+class _Unary(_Telling, grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(
+        self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Add to the metadata."""
+        return await continuation(self.added(client_call_details), request)
+
+
+class _Stream(_Telling, grpc.aio.UnaryStreamClientInterceptor):
+    async def intercept_unary_stream(
+        self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
+    ) -> Any:
+        """Add to the metadata."""
+        return await continuation(self.added(client_call_details), request)
