@@ -11,8 +11,8 @@ from mcp import Client, StdioServerParameters
 from benchmarks.figures import Figure, spread, timed
 from benchmarks.meshes import RunningMesh
 from sandmesh import BaseSandboxAsync
-from sandmeshd.mcp_adapter import AdapterSettings, HttpSettings
-from sandmeshd.mcp_adapter.http import open_http_adapter
+from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp.http import open_http_adapter
 
 ROUNDS = 300
 CODE = {"code": "1+1"}

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.bubblewrap import demands as bubblewrap
-from sandmeshd.drivers.docker import demands as docker
-from sandmeshd.drivers.docker.kinds import DOCKER, FLAGS, KINDS
-from sandmeshd.drivers.docker.links import Link
+from sandmeshd.drivers.bubblewrap import requirements as bubblewrap
+from sandmeshd.drivers.engine import requirements as docker
+from sandmeshd.drivers.engine.links import Link
+from sandmeshd.drivers.engine.runtimes import DOCKER, FLAGS, KINDS
 
 HEAD = """# What each driver can enforce
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from sandmeshd.cli import service, user
-from sandmeshd.cli.endings import MEANINGS
+from sandmeshd.cli.terminal.exit_codes import MEANINGS
 
 HEAD = """# The commands
 

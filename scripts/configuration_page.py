@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
-from sandmeshd.cli.oldnames import ASKING_NOTHING, MEANINGS, REFUSED
+from sandmeshd.cli.config.legacy_names import ASKING_NOTHING, MEANINGS, REFUSED
 from sandmeshd.mesh import MeshSettings
 
 HEAD = """\

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from sandmesh.errors import TemplateBuildFailed
-from sandmeshd.drivers.docker.building import ImageBuilder, Step
-from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.engine.images.build import ImageBuilder, Step
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 START_SECONDS, END_SECONDS = 90.0, 30.0

@@ -65,9 +65,9 @@ def _faketime() -> str:
 
 
 def _control_groups() -> str:
-    from sandmeshd.drivers.bubblewrap.cgroup_v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
-    from sandmeshd.drivers.bubblewrap.cgroup_v2 import VersionTwo  # noqa: PLC0415
-    from sandmeshd.drivers.bubblewrap.cgroups import Groups  # noqa: PLC0415
+    from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups  # noqa: PLC0415
+    from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo  # noqa: PLC0415
     from sandmeshd.runtime.paths import MeshPaths  # noqa: PLC0415
 
     paths = MeshPaths("needs", Path("/nonexistent"), Path("/nonexistent"))

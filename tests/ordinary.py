@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.removal import remove_tree
+from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import default_state_directory
 
 ORDINARY_UID = 65433

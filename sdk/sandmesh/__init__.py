@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sandmesh import errors, tools
-    from sandmesh._registered import SandboxConfig
-    from sandmesh._version import __version__
-    from sandmesh.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
-    from sandmesh.dummy import DummySandbox
     from sandmesh.errors import SandmeshError
     from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Snapshot
-    from sandmesh.inside import sandbox_tool
-    from sandmesh.kernels import KernelAsync, KernelInfo, KernelsAsync
-    from sandmesh.mcp import McpServer, ToolsChanged
-    from sandmesh.processes import ProcessAsync, ProcessesAsync, ProcessInfo
-    from sandmesh.registry import SandboxRegistry, build_image_uri
     from sandmesh.results import ToolResult
-    from sandmesh.services import SandboxService
-    from sandmesh.sessions import SessionInfo
-    from sandmesh.sync import BaseSandbox, FilesystemSandbox, Sandbox
-    from sandmesh.sync_kernels import Kernel, Kernels
-    from sandmesh.sync_processes import Process, Processes
-    from sandmesh.toolkit import Toolkit, ToolkitAsync
+    from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+    from sandmesh.sandbox.dummy import DummySandbox
+    from sandmesh.sandbox.kernels import KernelAsync, KernelInfo, KernelsAsync
+    from sandmesh.sandbox.mcp import McpServer, ToolsChanged
+    from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
+    from sandmesh.sandbox.registered_classes import SandboxConfig
+    from sandmesh.sandbox.service import SandboxService
+    from sandmesh.sandbox.sessions import SessionInfo
+    from sandmesh.sandbox.sync import BaseSandbox, FilesystemSandbox, Sandbox
+    from sandmesh.sandbox.sync_kernels import Kernel, Kernels
+    from sandmesh.sandbox.sync_processes import Process, Processes
+    from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
+    from sandmesh.shared.version import __version__
+    from sandmesh.templates.registry import SandboxRegistry, build_image_uri
+    from sandmesh.templates.sandbox_tools import sandbox_tool
 
 __all__ = [
     "BaseSandbox",
@@ -81,22 +81,22 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ToolkitAsync": "toolkit",
-    "Toolkit": "toolkit",
-    "sandbox_tool": "inside",
-    "DummySandbox": "dummy",
-    "build_image_uri": "registry",
-    "SandboxConfig": "_registered",
-    "SandboxRegistry": "registry",
-    "__version__": "_version",
-    "BaseSandbox": "sync",
-    "FilesystemSandbox": "sync",
-    "Sandbox": "sync",
-    "BaseSandboxAsync": "boxes",
-    "FilesystemSandboxAsync": "boxes",
-    "SandboxAsync": "boxes",
-    "SandboxService": "services",
-    "SessionInfo": "sessions",
+    "ToolkitAsync": "sandbox.toolkit",
+    "Toolkit": "sandbox.toolkit",
+    "sandbox_tool": "templates.sandbox_tools",
+    "DummySandbox": "sandbox.dummy",
+    "build_image_uri": "templates.registry",
+    "SandboxConfig": "sandbox.registered_classes",
+    "SandboxRegistry": "templates.registry",
+    "__version__": "shared.version",
+    "BaseSandbox": "sandbox.sync",
+    "FilesystemSandbox": "sandbox.sync",
+    "Sandbox": "sandbox.sync",
+    "BaseSandboxAsync": "sandbox.boxes",
+    "FilesystemSandboxAsync": "sandbox.boxes",
+    "SandboxAsync": "sandbox.boxes",
+    "SandboxService": "sandbox.service",
+    "SessionInfo": "sandbox.sessions",
     "ToolResult": "results",
     "SandmeshError": "errors",
     "Limits": "inputs",
@@ -104,18 +104,18 @@ _HOMES = {
     "SandboxType": "inputs",
     "Snapshot": "inputs",
     "InputRequested": "events",
-    "Kernel": "sync_kernels",
-    "KernelAsync": "kernels",
-    "KernelInfo": "kernels",
-    "Kernels": "sync_kernels",
-    "KernelsAsync": "kernels",
-    "McpServer": "mcp",
-    "ToolsChanged": "mcp",
-    "Process": "sync_processes",
-    "ProcessAsync": "processes",
-    "ProcessInfo": "processes",
-    "Processes": "sync_processes",
-    "ProcessesAsync": "processes",
+    "Kernel": "sandbox.sync_kernels",
+    "KernelAsync": "sandbox.kernels",
+    "KernelInfo": "sandbox.kernels",
+    "Kernels": "sandbox.sync_kernels",
+    "KernelsAsync": "sandbox.kernels",
+    "McpServer": "sandbox.mcp",
+    "ToolsChanged": "sandbox.mcp",
+    "Process": "sandbox.sync_processes",
+    "ProcessAsync": "sandbox.processes",
+    "ProcessInfo": "sandbox.processes",
+    "Processes": "sandbox.sync_processes",
+    "ProcessesAsync": "sandbox.processes",
     "CallEvent": "events",
     "ContentBlock": "events",
     "Dropped": "events",

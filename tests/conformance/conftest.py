@@ -15,18 +15,18 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import TemplateBuildFailed
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.remote import RemoteDriver
+from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.bubblewrap.records import Folders
-from sandmeshd.drivers.bubblewrap.removal import remove_tree
 from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.conformance import Boundary, Subject
-from sandmeshd.drivers.interface import Driver
-from sandmeshd.drivers.remote import RemoteDriver
-from sandmeshd.drivers.servicer import DriverServicer
-from sandmeshd.runtime.channels import open_channel
+from sandmeshd.drivers.node.records import Folders
+from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
-from sandmeshd.runtime.registrations import driver_service
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.runtime.rpc.registrations import driver_service
+from sandmeshd.runtime.rpc.server import open_server
 from tests.engine import kept_data_root, slow_parts
 from tests.remote_engine import RemoteEngine, remote_engine
 

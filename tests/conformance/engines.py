@@ -8,17 +8,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.registry import find_driver
+from sandmeshd.drivers.api.remote import RemoteDriver
+from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.conformance import Boundary, Subject
-from sandmeshd.drivers.docker.posture import MESH, container_name
-from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.drivers.interface import Driver
-from sandmeshd.drivers.registry import find_driver
-from sandmeshd.drivers.remote import RemoteDriver
-from sandmeshd.drivers.servicer import DriverServicer
-from sandmeshd.runtime.channels import open_channel
+from sandmeshd.drivers.engine.posture import MESH, container_name
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
-from sandmeshd.runtime.registrations import driver_service
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.runtime.rpc.registrations import driver_service
+from sandmeshd.runtime.rpc.server import open_server
 from tests.conformance.conftest import below
 from tests.engine import ask
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
-from sandmeshd.drivers.docker.building import MESH
+from sandmeshd.drivers.engine.images.build import MESH
 from tests.engine import ask, build_image
 
 pytestmark = [pytest.mark.needs("root", "docker", "docker-compose"), pytest.mark.timeout(900)]

@@ -12,13 +12,13 @@ from scripts.capabilities_page import DRIVERS, EITHER
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.conformance.ending import watched
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import evaluate
-from sandmeshd.drivers.docker.app import open_driver
-from sandmeshd.drivers.docker.kinds import KindName
-from sandmeshd.drivers.docker.posture import MESH, container_name
-from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.conformance.sandbox_end import watched
+from sandmeshd.drivers.engine.app import open_driver
+from sandmeshd.drivers.engine.posture import MESH, container_name
+from sandmeshd.drivers.engine.runtimes import KindName
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import direct
 from tests.engine import Daemon, ask

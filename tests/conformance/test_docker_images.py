@@ -17,11 +17,11 @@ from aiodocker import Docker
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed, WrongState
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import evaluate, run
-from sandmeshd.drivers.docker.app import open_driver
-from sandmeshd.drivers.docker.building import BASE
-from sandmeshd.drivers.docker.settings import DockerSettings
-from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.engine.app import open_driver
+from sandmeshd.drivers.engine.images.build import BASE
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
 from tests.engine import ask

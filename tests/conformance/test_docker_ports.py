@@ -17,15 +17,15 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, SandboxLost, SandboxStartFailed
-from sandmeshd.drivers.agent_link import open_link
+from sandmeshd.agentlink.control_link import open_link
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.inside import run as run_inside
-from sandmeshd.drivers.docker.app import open_driver
-from sandmeshd.drivers.docker.links import Way
-from sandmeshd.drivers.docker.posture import MESH, container_name
-from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.engine.app import open_driver
+from sandmeshd.drivers.engine.links import Way
+from sandmeshd.drivers.engine.posture import MESH, container_name
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from tests.conformance.engines import leftovers
 from tests.engine import ask, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, isolation, lifecycle, networks
-from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, subject_of
 from tests.engine import ask, in_full

@@ -16,8 +16,8 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.conformance.inside import evaluate
-from sandmeshd.drivers.docker.app import open_driver
-from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.engine.app import open_driver
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(300)]

@@ -10,12 +10,12 @@ from aiodocker import Docker
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.bubblewrap.records import Folders, Record
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
-from sandmeshd.drivers.docker.posture import container_config, container_name
-from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.engine.posture import container_config, container_name
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.app import open_driver
+from sandmeshd.drivers.node.records import Folders, Record
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, leftovers, remote, subject_of
 from tests.engine import in_full

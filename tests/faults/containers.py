@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sandmeshd.drivers.bubblewrap import sweep_state
-from sandmeshd.drivers.docker.engine import open_engine
-from sandmeshd.drivers.docker.kinds import KindName
-from sandmeshd.drivers.docker.posture import MESH, NODE
+from sandmeshd.drivers.engine.engine import open_engine
+from sandmeshd.drivers.engine.posture import MESH, NODE
+from sandmeshd.drivers.engine.runtimes import KindName
 from sandmeshd.runtime.paths import MeshPaths
 from tests.engine import Daemon, ask
 from tests.faults.runtimes import Marked, folders_left

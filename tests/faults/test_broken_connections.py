@@ -16,8 +16,8 @@ import pytest
 
 from sandmesh import BaseSandboxAsync, Output, ProcessAsync
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.mesh import Mesh
-from sandmeshd.runtime.channels import open_channel
 from tests.mesh.conftest import run_mesh
 from tests.processes import files_below
 from tests.proxies import FaultProxy, Faults, broken, broken_socket

@@ -17,7 +17,7 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.errors import DeadlineExceeded, SandmeshError, StoreUnavailable
 from sandmeshd.runtime.paths import default_state_directory
 from sandmeshd.store import StoreSettings, open_store
-from sandmeshd.store.room import Room
+from sandmeshd.store.disk_space import Room
 from tests.faults.doctoring import Found, until_told, until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.runtimes import Runtime

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sandmesh import BaseSandboxAsync, ProcessAsync, errors
-from sandmeshd.drivers.docker.kinds import KindName
-from sandmeshd.drivers.docker.posture import container_name
+from sandmeshd.drivers.engine.posture import container_name
+from sandmeshd.drivers.engine.runtimes import KindName
 from tests.engine import Daemon, ask
 from tests.faults.containers import Docker
 from tests.faults.leftovers import wait_until_ended

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 import pytest
 
-from sandmeshd.drivers.docker.kinds import KindName
+from sandmeshd.drivers.engine.runtimes import KindName
 from tests.engine import Daemon, in_full
 from tests.faults.campaign import GRACE_SECONDS, LEAST_PART, Plan, run_round
 from tests.faults.containers import Docker

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 from tests.faults.programs import EmbeddedStore, ExternalStore, Program, StoreServer
 from tests.faults.runtimes import Bubblewrap, Runtime
 

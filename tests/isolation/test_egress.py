@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from tests.isolation.world import Box, World, new_paths, open_world
-from tests.unit.egress.harness import Names, host, serving
+from tests.unit.drivers.egress.harness import Names, host, serving
 
 CURL = "curl -sS -m 20 -w ' %{http_code}'"
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
 from tests.isolation.world import Box, World, new_paths, open_world
-from tests.unit.egress.harness import Names, serving
+from tests.unit.drivers.egress.harness import Names, serving
 
 
 def wheel(name: str, version: str, module: str = "") -> bytes:

@@ -14,13 +14,13 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import from_detail
-from sandmeshd.drivers.agent_link import open_link
+from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.bubblewrap.removal import remove_tree
 from sandmeshd.drivers.conformance.inside import Finished, run
-from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
-from tests.unit.egress.harness import Names
+from tests.unit.drivers.egress.harness import Names
 
 GRANTS = {"none": sandbox_pb2.NETWORK_MODE_NONE, "public": sandbox_pb2.NETWORK_MODE_PUBLIC}
 

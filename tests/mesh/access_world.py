@@ -18,7 +18,6 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 import sandmesh.api
-from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
@@ -27,7 +26,8 @@ from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import from_detail
-from sandmeshd.runtime.channels import open_channel
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.channels import open_channel
 
 from .conftest import run_mesh
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 
 SECONDS = 60
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 from sandmeshd.runtime.paths import default_state_directory
 
 MeshMaker = Callable[..., AbstractAsyncContextManager[Mesh]]

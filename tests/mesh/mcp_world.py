@@ -13,8 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from sandmesh import SandboxAsync, errors
-from sandmeshd.mcp_adapter import AdapterSettings, HttpSettings
-from sandmeshd.mcp_adapter.http import open_http_adapter
+from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
+from sandmeshd.facades.mcp.http import open_http_adapter
 
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -21,7 +21,7 @@ from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 
 
 @asynccontextmanager

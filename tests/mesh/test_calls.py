@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import grpc
 import pytest
 
-from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import CallNotFound, InvalidArgument, LeaseLost, SandboxLost, SandboxNotFound, TooLarge, WrongState
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.mesh import Mesh
-from sandmeshd.runtime.channels import open_channel
 from tests.mesh.test_metrics import scrape
 
 Answer = pb.RunCallResponse | pb.OpenCallResponse | pb.AttachCallResponse

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandmesh import BaseSandboxAsync
-from sandmesh._call_socket import CallSocket, connect
-from sandmesh._calls import Order
-from sandmesh._framing import Cutter, frame
-from sandmesh._multiplex import CallMux
-from sandmesh._running import run_call
+from sandmesh._calls.call import Order
+from sandmesh._calls.call_socket import CallSocket, connect
+from sandmesh._calls.multiplexer import CallMux
+from sandmesh._calls.runner import run_call
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.shared.framing import Cutter, frame
 from tests.mesh.conftest import run_mesh
 from tests.mesh.test_metrics import scrape
 

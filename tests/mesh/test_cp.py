@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh import BaseSandboxAsync, errors
-from sandmeshd.cli.files import read_places
+from sandmeshd.cli.sandboxes.files import read_places
 from sandmeshd.mesh import Mesh
 
 from .test_up import sandmesh

@@ -14,8 +14,8 @@ from google.protobuf.duration_pb2 import Duration
 from sandmesh import BaseSandboxAsync, ProcessAsync, SandboxService, errors
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.mesh import Mesh
-from sandmeshd.runtime.channels import open_channel
 from tests.processes import files_below
 
 

@@ -13,8 +13,8 @@ import pytest_asyncio
 from mcp import MCPError, types
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.mesh import Mesh
-from sandmeshd.runtime.channels import open_channel
 
 from .conftest import run_mesh
 from .mcp_world import connected, delete, ending, named, post, sandbox_of, serving, streaming, text_of

@@ -167,7 +167,7 @@ async def test_a_server_that_dies_says_so_and_starts_again_with_the_next_calls(b
 
 
 async def test_servers_start_again_when_the_program_that_speaks_mcp_is_killed(box: BaseSandboxAsync) -> None:
-    assert (await box.run_shell_command("pkill -9 -f mcphos[t]")).exit_code == 0
+    assert (await box.run_shell_command("pkill -9 -f mcp.clien[t]")).exit_code == 0
     async with asyncio.timeout(30):
         while (await found(box, "well")).state != "IDLE":
             pass

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, McpServer, Progress
-from sandmesh.processes import ProcessAsync
-from sandmeshd.drivers.birth import AGENT, MCP
+from sandmesh.sandbox.processes import ProcessAsync
+from sandmeshd.drivers.node.agent_config import AGENT, MCP
 from sandmeshd.mesh import Mesh
 from tests.ports import free_port
 

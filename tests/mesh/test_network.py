@@ -15,7 +15,7 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import MeshMaker
 from tests.mesh.test_metrics import scrape
-from tests.unit.egress.harness import host
+from tests.unit.drivers.egress.harness import host
 
 CURL = "curl -sS -m 20 --noproxy '' -w ' %{http_code}'"
 

@@ -25,9 +25,9 @@ from redis.asyncio import Redis
 from sandmesh import BaseSandboxAsync, SandboxService, errors
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
-from sandmeshd.cli.oldnames import ASKING_NOTHING
+from sandmeshd.cli.config.legacy_names import ASKING_NOTHING
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 from sandmeshd.store.client import prefix_of
 from sandmeshd.store.embedded import server_binary
 from tests.oss import Oss, oss_server
@@ -106,7 +106,7 @@ class Up:
 
     def workers(self) -> set[int]:
         """The processes that are its further gateways."""
-        return {pid for pid in children_of(self.process.pid) if "sandmeshd.cli.worker" in command_of(pid)}
+        return {pid for pid in children_of(self.process.pid) if "sandmeshd.cli.mesh.worker" in command_of(pid)}
 
 
 @asynccontextmanager

@@ -108,7 +108,7 @@ async def test_a_killed_program_takes_its_mesh_and_sandboxes_along(home: Home, n
 async def test_a_killed_mesh_takes_its_sandboxes_along_and_the_next_start_sweeps_its_state(home: Home) -> None:
     process, below = await start(home)
     try:
-        (mesh,) = [pid for pid in below if "sandmeshd.cli.private" in command_of(pid)]
+        (mesh,) = [pid for pid in below if "sandmeshd.cli.mesh.private" in command_of(pid)]
         os.kill(mesh, signal.SIGKILL)
         assert await gone(below, SECONDS) == set()
     finally:

@@ -11,12 +11,12 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from sandmesh import BaseSandboxAsync
-from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmesh.errors import Unauthenticated
-from sandmeshd.runtime.channels import open_channel
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.channels import open_channel
 
 from .access_world import World, begin, open_world
 from .test_apart import apart

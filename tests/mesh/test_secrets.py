@@ -18,7 +18,7 @@ from sandmesh import BaseSandboxAsync, SandboxService
 from sandmesh.errors import Unauthenticated
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 
 from .test_apart import service
 from .test_up import sandmesh

@@ -17,7 +17,7 @@ import pytest
 from sandmesh import SandboxService, errors
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.sweeping import remove
+from sandmeshd.mesh.sweep import remove
 
 VISIT = """
 import asyncio, sys

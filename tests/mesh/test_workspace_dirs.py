@@ -12,7 +12,7 @@ import pytest
 
 from sandmesh import BaseSandbox, BaseSandboxAsync
 from sandmesh.errors import CapabilityMissing, WorkspaceDirRefused
-from sandmeshd.drivers.bubblewrap.removal import remove_tree
+from sandmeshd.drivers.node.removal import remove_tree
 from tests.mesh.commands import running_mesh
 from tests.mesh.conftest import MeshMaker
 

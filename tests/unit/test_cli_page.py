@@ -8,7 +8,7 @@ import typer
 from scripts.cli_page import walk
 
 from sandmeshd.cli import service, user
-from sandmeshd.cli.endings import MEANINGS
+from sandmeshd.cli.terminal.exit_codes import MEANINGS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
 SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])

@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from sandmesh import errors
-from sandmesh._status import from_rpc_error, translated
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import SandmeshError
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmesh.shared.wire_errors import from_rpc_error, translated
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.runtime.rpc.server import Registration, open_server
 
 SERVICE = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
 REASONS = [value.name.removeprefix("ERROR_REASON_") for value in errors_pb2.ErrorReason.DESCRIPTOR.values[1:]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scripts.metrics_table import rows
 
-from sandmeshd.runtime.ids import IDS
+from sandmeshd.runtime.rpc.request_ids import IDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text()
 

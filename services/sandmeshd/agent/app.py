@@ -16,23 +16,23 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandmesh.api.agent.v1 import agent_pb2
-from sandmeshd.agent.birth import describe
-from sandmeshd.agent.calls import Keeping
-from sandmeshd.agent.cells import Cells
-from sandmeshd.agent.early import Early
-from sandmeshd.agent.egress import Egress
-from sandmeshd.agent.engine import Engine, Held, Identity, Tools
-from sandmeshd.agent.inside import syscalls
-from sandmeshd.agent.kernels import open_jupyter, open_kernel
-from sandmeshd.agent.kernelset import Kernels
-from sandmeshd.agent.late import Late
-from sandmeshd.agent.link import serve_links
-from sandmeshd.agent.memory import Memory
-from sandmeshd.agent.practice import Practice
-from sandmeshd.agent.processes import Limits, Processes
-from sandmeshd.agent.programs import Programs
-from sandmeshd.agent.shell import Shell
-from sandmeshd.agent.spill import Disk
+from sandmeshd.agent.calls.call_table import Keeping
+from sandmeshd.agent.calls.dispatcher import Engine, Held, Identity, Tools
+from sandmeshd.agent.calls.spill import Disk
+from sandmeshd.agent.link.link import serve_links
+from sandmeshd.agent.network.egress import Egress
+from sandmeshd.agent.processes.memory import Memory
+from sandmeshd.agent.processes.namespaces import describe
+from sandmeshd.agent.processes.programs import Programs
+from sandmeshd.agent.processes.spawner import Limits, Processes
+from sandmeshd.agent.python.cells import Cells
+from sandmeshd.agent.python.kernel_table import Kernels
+from sandmeshd.agent.python.kernels import open_jupyter, open_kernel
+from sandmeshd.agent.startup.deferred import Late
+from sandmeshd.agent.startup.warmup import Practice
+from sandmeshd.agent.tools.early import Early
+from sandmeshd.agent.tools.shell import Shell
+from sandmeshd.agent.userland import syscalls
 
 VERSION: Final = "0.1.0.dev0"
 _PROCESSES: Final = 512
@@ -48,12 +48,12 @@ _STEPS: Final = (
     "pydantic.types",
     "pydantic.main",
     "pydantic.dataclasses",
-    "sandmesh.tools",
-    "sandmeshd.agent.files",
-    "sandmeshd.agent.mcp.servers",
-    "sandmeshd.agent.handlers",
-    "sandmeshd.agent.fs.archives",
-    "sandmeshd.agent.fs.service",
+    "sandmesh._tools",
+    "sandmeshd.agent.tools.files",
+    "sandmeshd.agent.mcp.manager.servers",
+    "sandmeshd.agent.tools.handlers",
+    "sandmeshd.agent.files.archives",
+    "sandmeshd.agent.files.service",
 )
 """What the tools import, in parts of about 10 ms."""
 _HANDSHAKE_SECONDS: Final = 10.0
@@ -168,16 +168,18 @@ def _tools(
             await one.close()
 
     def make(*, whole: bool = False) -> Any:
-        handlers = import_module("sandmeshd.agent.handlers")
-        confine = import_module("sandmeshd.agent.confine")
+        handlers = import_module("sandmeshd.agent.tools.handlers")
+        confine = import_module("sandmeshd.agent.files.confinement")
         workspace = confine.Workspace(config.workspace, config.granted_paths)
-        files = import_module("sandmeshd.agent.fs.service").FileService(workspace, config.max_file_bytes, config.home)
-        ports = import_module("sandmeshd.agent.exposing").Exposures()
-        own = import_module("sandmeshd.agent.own_tools").OwnTools(
+        files = import_module("sandmeshd.agent.files.service").FileService(
+            workspace, config.max_file_bytes, config.home
+        )
+        ports = import_module("sandmeshd.agent.network.exposed_ports").Exposures()
+        own = import_module("sandmeshd.agent.tools.template_tools").OwnTools(
             config.own_tools, lambda: kernels.make("python", config.workspace)
         )
         services = {**files.services(), **ports.services(), **own.services()}
-        opened.extend([import_module("sandmeshd.agent.mcp.servers").make_servers(processes, config), own])
+        opened.extend([import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config), own])
         runners = handlers.Runners(kernels, shell, opened[0])
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services, whole=whole)
         # What was imported stays; collections need not look at it again.
@@ -188,7 +190,7 @@ def _tools(
         return toolbox
 
     stack.push_async_callback(close)
-    if "sandmeshd.agent.handlers" in sys.modules:
+    if "sandmeshd.agent.tools.handlers" in sys.modules:
         give = cache(partial(make, whole=True))
         # One that waits in a pool has its tools before its first call.
         asyncio.get_running_loop().call_later(_IDLE_SECONDS, give)
@@ -225,7 +227,7 @@ async def _listen(stack: AsyncExitStack, config: agent_pb2.AgentConfig, links: C
     elif parts.scheme == "tcp":
         server = await loop.create_server(links, parts.hostname, parts.port or 0)
     elif parts.scheme == "tls":
-        tls = import_module("sandmeshd.agent.tls").take_identity(config.tls_file)
+        tls = import_module("sandmeshd.agent.link.tls").take_identity(config.tls_file)
         server = await loop.create_server(
             links, parts.hostname, parts.port or 0, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
         )

@@ -1,7 +1,7 @@
 """PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--door-fds P,Q]`.
 
 With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, in whose place the others are, it is
-PID 1 of a container: see sandmeshd.agent.container. With `--shut-in UID,PORT` that uid has none of its network.
+PID 1 of a container: see sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has none of its network.
 
 It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
 """
@@ -15,8 +15,8 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from sandmeshd.agent.birth import fork_zygote
-from sandmeshd.agent.inside import syscalls
+from sandmeshd.agent.processes.namespaces import fork_zygote
+from sandmeshd.agent.userland import syscalls
 
 TYPE_CHECKING = False  # as in syscalls
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def main() -> None:
     if "--zygote-fd" in options:
         _do_without_ssl()
         _do_without_slow_protobuf()
-        import_module("sandmeshd.agent.zygote").run(int(options["--zygote-fd"]))
+        import_module("sandmeshd.agent.boot.zygote").run(int(options["--zygote-fd"]))
     told = False
     if "--container" in options:
-        enter = import_module("sandmeshd.agent.container").enter
+        enter = import_module("sandmeshd.agent.boot.container").enter
         options, control, told = enter(options["--container"], options.get("--shut-in", ""))
     else:
         control = fork_zygote([int(fd) for fd in options.get("--door-fds", "").split(",") if fd])
@@ -42,7 +42,7 @@ def main() -> None:
         _do_without_ssl()
     _do_without_slow_protobuf()
     gc.disable()
-    serving = import_module("sandmeshd.agent.serving")
+    serving = import_module("sandmeshd.agent.boot.service")
     gc.enable()
     memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
     given = serving.Given(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)

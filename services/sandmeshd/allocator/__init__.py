@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandmeshd.allocator.app import open_allocator
-from sandmeshd.allocator.nodes import DriverClient
+from sandmeshd.allocator.nodes.nodes import DriverClient
 from sandmeshd.allocator.servicer import SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 

@@ -10,26 +10,26 @@ import structlog
 
 from sandmesh.errors import Recovering, StoreUnavailable
 from sandmeshd.allocator.background import Background
-from sandmeshd.allocator.claims import Claims
-from sandmeshd.allocator.deletions import Deletions
-from sandmeshd.allocator.emptying import Emptying
-from sandmeshd.allocator.health import Health
-from sandmeshd.allocator.journal import Journal
-from sandmeshd.allocator.logs import Logs
-from sandmeshd.allocator.metering import MeteredLedger, MeteredUpkeep
-from sandmeshd.allocator.nodes import DriverClient, Nodes
-from sandmeshd.allocator.pausing import Pausing
-from sandmeshd.allocator.pools import Pools
-from sandmeshd.allocator.pulse import Pulse
-from sandmeshd.allocator.reconcile import Reconciler
-from sandmeshd.allocator.recovery import Recovery
+from sandmeshd.allocator.claims.claims import Claims
+from sandmeshd.allocator.claims.pools import Pools
+from sandmeshd.allocator.claims.starts import Starts
+from sandmeshd.allocator.metered_ledger import MeteredLedger, MeteredUpkeep
+from sandmeshd.allocator.nodes.logs import Logs
+from sandmeshd.allocator.nodes.nodes import DriverClient, Nodes
+from sandmeshd.allocator.nodes.pause import Pausing
+from sandmeshd.allocator.nodes.snapshots import Snapshotting
+from sandmeshd.allocator.records.journal import Journal
 from sandmeshd.allocator.servicer import SandboxServicer, Work
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.snapshots import Snapshotting
-from sandmeshd.allocator.starts import Starts
-from sandmeshd.allocator.sweeping import Sweeping
-from sandmeshd.allocator.upkeep import Upkeep
-from sandmeshd.allocator.watch import Watch
+from sandmeshd.allocator.upkeep.deletions import Deletions
+from sandmeshd.allocator.upkeep.drain import Emptying
+from sandmeshd.allocator.upkeep.health import Health
+from sandmeshd.allocator.upkeep.reconcile import Reconciler
+from sandmeshd.allocator.upkeep.recovery import Recovery
+from sandmeshd.allocator.upkeep.store_health import Pulse
+from sandmeshd.allocator.upkeep.sweep import Sweeping
+from sandmeshd.allocator.upkeep.upkeep import Upkeep
+from sandmeshd.allocator.upkeep.watch import Watch
 from sandmeshd.runtime.metrics import AllocatorMetrics, Observed
 from sandmeshd.store import Store
 

@@ -13,21 +13,21 @@ from google.protobuf.duration_pb2 import Duration
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
-from sandmeshd.allocator.claims import Claims
-from sandmeshd.allocator.emptying import Emptying
-from sandmeshd.allocator.health import Health
-from sandmeshd.allocator.journal import Journal
-from sandmeshd.allocator.ledger import Ledger
-from sandmeshd.allocator.logs import Logs
-from sandmeshd.allocator.nodes import Nodes
-from sandmeshd.allocator.ownership import check_owned, check_owned_or_gone, not_found
-from sandmeshd.allocator.pausing import Pausing
-from sandmeshd.allocator.pooled import Pooled
-from sandmeshd.allocator.records import Record, timestamp
+from sandmeshd.allocator.claims.claims import Claims
+from sandmeshd.allocator.claims.pooled import Pooled
+from sandmeshd.allocator.nodes.logs import Logs
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.nodes.pause import Pausing
+from sandmeshd.allocator.nodes.snapshots import Snapshotting
+from sandmeshd.allocator.records.journal import Journal
+from sandmeshd.allocator.records.ledger import Ledger
+from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, not_found
+from sandmeshd.allocator.records.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.snapshots import Snapshotting
-from sandmeshd.allocator.sweeping import Sweeping
-from sandmeshd.runtime.callers import current_caller
+from sandmeshd.allocator.upkeep.drain import Emptying
+from sandmeshd.allocator.upkeep.health import Health
+from sandmeshd.allocator.upkeep.sweep import Sweeping
+from sandmeshd.auth.principal import current_caller
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.runtime.callers import ANONYMOUS, acting_user, session_key, user_key
+from sandmeshd.auth.principal import ANONYMOUS, acting_user, session_key, user_key
 
 _LONGEST = 255
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from google.protobuf.duration_pb2 import Duration
 
-from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxNotFound
+from sandmesh.shared.wire_errors import translated
 from sandmeshd.broker.identity import Identity
 
 _HELD = {

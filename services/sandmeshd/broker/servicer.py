@@ -13,12 +13,12 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError, SessionNotFound
-from sandmeshd.broker.connecting import Connecting
+from sandmeshd.auth.principal import acting_user, user_key
+from sandmeshd.broker.connect import Connecting
 from sandmeshd.broker.identity import Identity, identity
 from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
 from sandmeshd.broker.settings import BrokerSettings
-from sandmeshd.runtime.callers import acting_user, user_key
 
 log = structlog.get_logger()
 

@@ -15,16 +15,16 @@ import typer
 from pydantic import SecretStr, ValidationError
 
 from sandmesh.errors import InvalidArgument, MeshUnavailable, RuntimeUnavailable
-from sandmeshd.cli.finding import find_address
-from sandmeshd.cli.grouping import grouped
-from sandmeshd.cli.lifetime import run_to_end, run_until_told
-from sandmeshd.cli.making import Making
-from sandmeshd.cli.options import Timeout, limits, pairs
-from sandmeshd.cli.where import Where, own_user
+from sandmeshd.cli.run.spec import Making
+from sandmeshd.cli.terminal.lifetime import run_to_end, run_until_told
+from sandmeshd.cli.terminal.mesh_option import Where, own_user
+from sandmeshd.cli.terminal.mesh_selection import find_address
+from sandmeshd.cli.terminal.option_groups import grouped
+from sandmeshd.cli.terminal.options import Timeout, limits, pairs
 from sandmeshd.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
-    from sandmeshd.mcp_adapter import AdapterSettings, HttpSettings
+    from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
 
 INSTALL = 'pip install "sandmesh[mcp]"'
 
@@ -67,7 +67,7 @@ def mcp(where: Where, making: Making, offering: Offering, timeout: Timeout = 300
     """
     settings = adapter_settings(where, making, offering, timeout)
     # Its libraries take a second to import, which other commands need not wait for.
-    from sandmeshd.mcp_adapter.stdio import serve_stdio  # noqa: PLC0415
+    from sandmeshd.facades.mcp.stdio import serve_stdio  # noqa: PLC0415
 
     run_to_end(serve_stdio(settings))
 
@@ -103,7 +103,7 @@ class Doors:
 
     def settings(self) -> HttpSettings:
         """Give it as settings."""
-        from sandmeshd.mcp_adapter import HttpSettings  # noqa: PLC0415 - not where no adapter runs
+        from sandmeshd.facades.mcp import HttpSettings  # noqa: PLC0415 - not where no adapter runs
 
         return HttpSettings(
             listen=tuple(self.listen or ("127.0.0.1:8580",)),
@@ -138,7 +138,7 @@ def serve(where: Where, making: Making, offering: Offering, doors: Doors, timeou
 
 
 async def _served(adapter: AdapterSettings, http: HttpSettings) -> None:
-    from sandmeshd.mcp_adapter.http import open_http_adapter  # noqa: PLC0415 - as above
+    from sandmeshd.facades.mcp.http import open_http_adapter  # noqa: PLC0415 - as above
 
     async with open_http_adapter(adapter, http) as urls:
         typer.echo("serving at " + " ".join(urls))
@@ -155,7 +155,7 @@ def adapter_settings(where: Where, making: Making, offering: Offering, timeout: 
     configure_logging(offering.log_level)
     if find_spec("mcp") is None:
         raise RuntimeUnavailable(f"the MCP adapter is not installed: {INSTALL}", {"fix": INSTALL})
-    from sandmeshd.mcp_adapter import AdapterSettings  # noqa: PLC0415 - as above
+    from sandmeshd.facades.mcp import AdapterSettings  # noqa: PLC0415 - as above
 
     with _explained():
         return AdapterSettings(

@@ -18,37 +18,38 @@ import typer
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import open_allocator
+from sandmeshd.auth.channels import open_channel, open_channels
+from sandmeshd.auth.service_identity import identity_required, read_secret
+from sandmeshd.auth.servicer import TokenServicer
+from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.cli import agent, mcp
-from sandmeshd.cli.endings import finish
-from sandmeshd.cli.environment import read_settings
-from sandmeshd.cli.grouping import grouped
-from sandmeshd.cli.lifetime import run_until_told
-from sandmeshd.cli.options import Extensions, Templates
-from sandmeshd.drivers.remote import RemoteDriver
-from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.cli.config.environment import read_settings
+from sandmeshd.cli.terminal.exit_codes import finish
+from sandmeshd.cli.terminal.lifetime import run_until_told
+from sandmeshd.cli.terminal.option_groups import grouped
+from sandmeshd.cli.terminal.options import Extensions, Templates
+from sandmeshd.drivers.api.remote import RemoteDriver
+from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
-from sandmeshd.gateway.http import Wanted
-from sandmeshd.gateway.http.metrics import metrics_page
-from sandmeshd.gateway.http.serving import open_http
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities, store_settings
-from sandmeshd.mesh.driving import open_driver
-from sandmeshd.mesh.keeping import keeping
+from sandmeshd.mesh.driver import open_driver
+from sandmeshd.mesh.storage import keeping
 from sandmeshd.runtime.addresses import check_private
-from sandmeshd.runtime.channels import open_channel, open_channels
 from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.runtime.heap import keep_freed_memory
-from sandmeshd.runtime.identity import identity_required, read_secret
+from sandmeshd.runtime.http import Wanted
+from sandmeshd.runtime.http.metrics import metrics_page
+from sandmeshd.runtime.http.server import open_http
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.metrics import Observed
-from sandmeshd.runtime.observing import observed
-from sandmeshd.runtime.registrations import driver_service, sandbox_service, session_service, token_service
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.runtime.rpc.observation import observed
+from sandmeshd.runtime.rpc.registrations import driver_service, sandbox_service, session_service, token_service
+from sandmeshd.runtime.rpc.server import Registration, open_server
 from sandmeshd.store import open_store
 from sandmeshd.templates import open_book
-from sandmeshd.tokens import TokenRecords, TokenServicer
 
 app = typer.Typer(
     help="One service of a mesh. Each runs until SIGINT or SIGTERM and prints its address when it serves.",

@@ -6,28 +6,18 @@ from typing import NoReturn
 
 import typer
 
-from sandmeshd.cli import (
-    about,
-    building,
-    certificates,
-    configuring,
-    doctor,
-    events,
-    files,
-    fleet,
-    launching,
-    logs,
-    mcp,
-    ports,
-    running,
-    servers,
-    snapshots,
-    storing,
-    sweep,
-    tokens,
-    up,
-)
-from sandmeshd.cli.endings import finish
+from sandmeshd.cli import mcp
+from sandmeshd.cli import version as about
+from sandmeshd.cli.config import command as configuring
+from sandmeshd.cli.doctor import doctor
+from sandmeshd.cli.images import build as building
+from sandmeshd.cli.mesh import certificates, up
+from sandmeshd.cli.run import commands as running
+from sandmeshd.cli.run import run as launching
+from sandmeshd.cli.sandboxes import events, files, fleet, logs, ports, snapshots, sweep, tokens
+from sandmeshd.cli.sandboxes import tools as servers
+from sandmeshd.cli.storage import command as storing
+from sandmeshd.cli.terminal.exit_codes import finish
 
 app = typer.Typer(
     help="Isolated computers on demand. `sandmesh up` runs a mesh on this machine.",

@@ -10,13 +10,13 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import PermissionDenied, Unauthenticated
+from sandmeshd.auth.principal import ADMIN, Caller, acting_for
+from sandmeshd.auth.service_identity import OPEN_METHODS
+from sandmeshd.auth.token_cache import Grant, KnownTokens
 from sandmeshd.gateway.addresses import token_required
 from sandmeshd.gateway.forward import is_public
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.gateway.tokens import Grant, KnownTokens
-from sandmeshd.runtime.callers import ADMIN, Caller, acting_for
-from sandmeshd.runtime.identity import OPEN_METHODS
-from sandmeshd.runtime.interception import Around, Context
+from sandmeshd.runtime.rpc.interceptors import Around, Context
 
 _TO_USERS = (options_pb2.ACCESS_OWNER, options_pb2.ACCESS_ANYONE)
 _UNLIMITED = Grant(ADMIN)

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import structlog
 
-from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.errors import SandmeshError
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.principal import SERVICE, acting_for
 from sandmeshd.gateway.routes import Routes
-from sandmeshd.runtime.callers import SERVICE, acting_for
 
 log = structlog.get_logger()
 

@@ -15,23 +15,23 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
+from sandmeshd.auth.token_cache import KnownTokens
 from sandmeshd.gateway.access import admitted, closed_to_users
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
-from sandmeshd.gateway.asks import open_ask_sockets
+from sandmeshd.gateway.ask_socket import open_ask_sockets
+from sandmeshd.gateway.call_socket import open_call_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
-from sandmeshd.gateway.http import Certificate, HttpDoor, Wanted, open_door
-from sandmeshd.gateway.http.metrics import metrics_page
 from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.gateway.socket import open_call_sockets
-from sandmeshd.gateway.tokens import KnownTokens
+from sandmeshd.runtime.http import Certificate, HttpDoor, Wanted, open_door
+from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.metrics import GatewayMetrics, Observed
-from sandmeshd.runtime.observing import observed
-from sandmeshd.runtime.serving import Registration, open_server
-from sandmeshd.runtime.tls import ServerTls
+from sandmeshd.runtime.rpc.observation import observed
+from sandmeshd.runtime.rpc.server import Registration, open_server
+from sandmeshd.runtime.rpc.tls import ServerTls
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import grpc
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
+from sandmeshd.auth.principal import current_caller
 from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.callers import current_caller
 
 # The first listing waits for the MCP servers of the sandbox's template, which may be downloaded.
 _LIST_SECONDS = 150.0

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import MethodNotFound
-from sandmeshd.runtime.serving import Registration
+from sandmeshd.runtime.rpc.server import Registration
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Heed = Callable[[bytes], None]

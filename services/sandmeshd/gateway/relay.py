@@ -10,7 +10,7 @@ import structlog
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState
-from sandmeshd.gateway.link import AgentLink
+from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.gateway.meter import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
 from sandmeshd.gateway.wire import fence, refusal, wrap

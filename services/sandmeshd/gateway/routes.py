@@ -16,13 +16,13 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
-from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
-from sandmeshd.gateway.link import AgentLink, connect
-from sandmeshd.runtime.agent_addresses import read_address
-from sandmeshd.runtime.callers import SERVICE, Caller, acting_for
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.agentlink.addresses import read_address
+from sandmeshd.agentlink.link import AgentLink, connect
+from sandmeshd.auth.principal import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
 log = structlog.get_logger()

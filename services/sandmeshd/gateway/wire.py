@@ -7,10 +7,10 @@ https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
-from sandmesh._bulk import field, tag, varint
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import SandmeshError, to_detail
+from sandmesh.shared.bulk_frames import field, tag, varint
 
 _BATCH_TAG = b"\x0a"
 _CALL = tag(agent_pb2.ToAgent.DESCRIPTOR, "call")

@@ -14,31 +14,32 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import CapabilityMissing, InvalidArgument
 from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.auth.service_identity import Identities, identity_required, kept_secret
+from sandmeshd.auth.servicer import TokenServicer
+from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
-from sandmeshd.drivers.interface import Driver
-from sandmeshd.drivers.servicer import DriverServicer
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpDoor, check_settings, open_gateway
-from sandmeshd.mesh.driving import open_driver
-from sandmeshd.mesh.ending import Ending
-from sandmeshd.mesh.keeping import keeping
+from sandmeshd.mesh.driver import open_driver
 from sandmeshd.mesh.settings import MeshSettings
-from sandmeshd.mesh.sweeping import remove, sweep_private
-from sandmeshd.runtime.identity import Identities, identity_required, kept_secret
-from sandmeshd.runtime.local import local_channel
+from sandmeshd.mesh.shutdown import Ending
+from sandmeshd.mesh.storage import keeping
+from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
-from sandmeshd.runtime.registrations import (
+from sandmeshd.runtime.rpc.local_channel import local_channel
+from sandmeshd.runtime.rpc.registrations import (
     driver_service,
     sandbox_service,
     session_service,
     template_service,
     token_service,
 )
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.runtime.rpc.server import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
 from sandmeshd.templates import TemplateBook, open_book
 from sandmeshd.templates.servicer import TemplateServicer
-from sandmeshd.tokens import TokenRecords, TokenServicer
 
 log = structlog.get_logger()
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ByteSize, Field, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sandmeshd.drivers.docker.links import PORTS, LinkChoice, check_address, check_ports
+from sandmeshd.auth.service_identity import SHORTEST
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
+from sandmeshd.drivers.engine.links import PORTS, LinkChoice, check_address, check_ports
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
-from sandmeshd.mesh.keeping import read_storage
-from sandmeshd.runtime.identity import SHORTEST
+from sandmeshd.mesh.storage import read_storage
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.storage import StorageSettings
 

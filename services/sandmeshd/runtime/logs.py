@@ -13,7 +13,7 @@ from typing import Literal, TextIO, cast
 import structlog
 from structlog.typing import Processor
 
-from sandmeshd.runtime.enduring import EnduringStream
+from sandmeshd.runtime.lossy_log import EnduringStream
 from sandmeshd.runtime.redaction import without_secrets
 
 Form = Literal["auto", "json", "text"]

@@ -14,8 +14,8 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandmesh._paths import default_runtime_directory, default_state_directory, gateway_socket, mesh_runtime
 from sandmesh.errors import RuntimeUnavailable
+from sandmesh.shared.paths import default_runtime_directory, default_state_directory, gateway_socket, mesh_runtime
 
 __all__ = ["LOCAL_NODE", "MeshPaths", "default_runtime_directory", "default_state_directory", "make_private"]
 

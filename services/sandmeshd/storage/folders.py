@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from sandmesh._directories import Landing, packed
-from sandmesh._sources import pieces
+from sandmesh._files.directories import Landing, packed
+from sandmesh._files.sources import pieces
 from sandmesh.errors import InvalidArgument, NotFound
-from sandmeshd.runtime.callers import session_key, workspace_key
+from sandmeshd.auth.principal import session_key, workspace_key
 from sandmeshd.storage.app import open_storage
 from sandmeshd.storage.settings import StorageSettings
 from sandmeshd.storage.snapshots import Saved, Snapshots

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from sandmesh.errors import LeaseLost, TooLarge, WorkspaceNotReady
-from sandmeshd.storage.cutting import cut
+from sandmeshd.storage.chunks import cut
 from sandmeshd.storage.objects import Objects
 
 FORMAT: Final = 1

@@ -15,8 +15,8 @@ from redis.backoff import ExponentialBackoff
 from sandmesh.errors import StoreUnavailable
 from sandmeshd.store.client import Store, prefix_of
 from sandmeshd.store.embedded import EmbeddedServer, open_embedded
+from sandmeshd.store.fast_connection import prompt
 from sandmeshd.store.notices import Notices
-from sandmeshd.store.prompt import prompt
 from sandmeshd.store.settings import StoreSettings
 
 _READY_POLL_SECONDS = 0.005

@@ -16,9 +16,9 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from sandmesh.errors import Recovering, StoreUnavailable
+from sandmeshd.store.disk_space import Room
+from sandmeshd.store.fast_connection import Prompt
 from sandmeshd.store.notices import Notices
-from sandmeshd.store.prompt import Prompt
-from sandmeshd.store.room import Room
 from sandmeshd.store.scripts_source import load_scripts
 
 log = structlog.get_logger()

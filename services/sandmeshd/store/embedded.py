@@ -22,8 +22,8 @@ import structlog
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.runtime.paths import make_private
-from sandmeshd.store import supervise
-from sandmeshd.store.room import Room
+from sandmeshd.store import supervisor as supervise
+from sandmeshd.store.disk_space import Room
 
 log = structlog.get_logger()
 

@@ -6,7 +6,7 @@ module that registers classes), from a YAML or TOML file, or over RegisterTempla
 """
 
 from sandmeshd.templates.book import TemplateBook, open_book
-from sandmeshd.templates.loading import load_templates
+from sandmeshd.templates.loader import load_templates
 from sandmeshd.templates.model import OwnTool, PythonEnvironment, Template, TemplateLimits
 
 __all__ = ["OwnTool", "PythonEnvironment", "Template", "TemplateBook", "TemplateLimits", "load_templates", "open_book"]

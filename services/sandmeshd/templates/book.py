@@ -8,7 +8,7 @@ from pathlib import Path
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import AlreadyExists
 from sandmeshd.templates.defined import make_template
-from sandmeshd.templates.loading import load_templates
+from sandmeshd.templates.loader import load_templates
 from sandmeshd.templates.model import Template
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.mcp.config import read_shipped
+from sandmeshd.agent.mcp.manager.config import read_shipped
 from sandmeshd.templates.model import OwnTool, Template, TemplateLimits
 
 LEVELS = ("low", "medium", "high")

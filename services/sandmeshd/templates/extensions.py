@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from sandmesh._registered import registered
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError
+from sandmesh.sandbox.registered_classes import registered
 
 GROUP = "sandmesh.extensions"
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import yaml
 
-from sandmesh._templates import Stated, write_definition
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
+from sandmesh.templates.definitions import Stated, write_definition
 
 KNOWN = tuple(Stated.__annotations__)
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandmeshd.drivers.birth import HOME
-from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
 from sandmeshd.drivers.bubblewrap.app import open_view
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_files
-from sandmeshd.drivers.bubblewrap.seccomp import Filters, build_filters
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.agent_bundle import AgentTree
+from sandmeshd.drivers.node.agent_config import HOME
+from sandmeshd.drivers.node.seccomp import Filters, build_filters
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.templates import load_templates
 

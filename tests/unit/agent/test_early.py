@@ -10,10 +10,10 @@ import pytest
 
 from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.tools import RunIpythonCell, RunShellCommand
-from sandmeshd.agent.call import Call, Outcome
-from sandmeshd.agent.early import Early
-from sandmeshd.agent.late import Late
-from sandmeshd.agent.toolbox import Toolbox
+from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.toolbox import Toolbox
+from sandmeshd.agent.startup.deferred import Late
+from sandmeshd.agent.tools.early import Early
 
 PLAIN = (
     *(b'{"NAME": "1+1"}', '{"NAME": "print(\u00e9)", "timeout": null}'.encode(), b'{"timeout": 3, "NAME": "a\\nb"}'),

@@ -9,7 +9,7 @@ from contextlib import suppress
 import uvloop
 
 from sandmesh.api.agent.v1 import agent_pb2 as pb
-from sandmeshd.agent.egress import Egress
+from sandmeshd.agent.network.egress import Egress
 
 
 class Link:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandmeshd.agent.keys import Keys, kernel_makes_signals
+from sandmeshd.agent.calls.terminal_keys import Keys, kernel_makes_signals
 
 ON_TERMINAL = """
 import fcntl, signal, subprocess, sys, termios, time

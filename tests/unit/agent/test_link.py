@@ -16,13 +16,13 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.tools import RunShellCommand
-from sandmeshd.agent.answers import ToolFailure
-from sandmeshd.agent.call import CHUNK, SMALLEST_READ, Call, Outcome, Patience
-from sandmeshd.agent.calls import Keeping
-from sandmeshd.agent.engine import Engine, Held, Identity
-from sandmeshd.agent.link import serve_links
-from sandmeshd.agent.spill import Disk
-from sandmeshd.agent.toolbox import Toolbox
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome, Patience
+from sandmeshd.agent.calls.call_table import Keeping
+from sandmeshd.agent.calls.dispatcher import Engine, Held, Identity
+from sandmeshd.agent.calls.spill import Disk
+from sandmeshd.agent.calls.toolbox import Toolbox
+from sandmeshd.agent.link.link import serve_links
 
 from .client import LENGTH, SANDBOX, TOKEN, Channel, Client, connect, hello
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.log import (
+from sandmeshd.agent.calls.event_log import (
     DEFAULT_WINDOW,
     EVENT_COST,
     LARGEST_WINDOW,
@@ -18,7 +18,7 @@ from sandmeshd.agent.log import (
     Place,
     hold_window,
 )
-from sandmeshd.agent.wire import frame_of
+from sandmeshd.agent.calls.wire import frame_of
 
 
 def write(log: EventLog, size: int) -> None:

@@ -13,8 +13,8 @@ import pytest
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import ToolNotFound
-from sandmeshd.agent.mcphost import wire
-from sandmeshd.drivers.birth import AGENT, MCP
+from sandmeshd.agent.mcp.client import wire
+from sandmeshd.drivers.node.agent_config import AGENT, MCP
 
 from .client import Client
 from .sandbox import Ground, talking

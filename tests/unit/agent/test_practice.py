@@ -19,18 +19,18 @@ import pytest
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallNotFound
 from sandmesh.tools import RunIpythonCell
-from sandmeshd.agent.birth import control_sockets
-from sandmeshd.agent.call import Call, Outcome, Patience
-from sandmeshd.agent.cells import Cells, Code, MakeKernel
-from sandmeshd.agent.early import EarlyCell
-from sandmeshd.agent.engine import Engine, Identity
-from sandmeshd.agent.kernels import open_kernel
-from sandmeshd.agent.link import serve_links
-from sandmeshd.agent.log import Place
-from sandmeshd.agent.memory import Memory
-from sandmeshd.agent.practice import Practice
-from sandmeshd.agent.processes import Limits, Processes
-from sandmeshd.agent.toolbox import Toolbox
+from sandmeshd.agent.calls.call import Call, Outcome, Patience
+from sandmeshd.agent.calls.dispatcher import Engine, Identity
+from sandmeshd.agent.calls.event_log import Place
+from sandmeshd.agent.calls.toolbox import Toolbox
+from sandmeshd.agent.link.link import serve_links
+from sandmeshd.agent.processes.memory import Memory
+from sandmeshd.agent.processes.namespaces import control_sockets
+from sandmeshd.agent.processes.spawner import Limits, Processes
+from sandmeshd.agent.python.cells import Cells, Code, MakeKernel
+from sandmeshd.agent.python.kernels import open_kernel
+from sandmeshd.agent.startup.warmup import Practice
+from sandmeshd.agent.tools.early import EarlyCell
 
 from .client import SANDBOX, TOKEN, Client, connect
 from .sandbox import Ground, children
@@ -101,7 +101,7 @@ class WatchedCells(Cells):
 def zygote(ground: Ground, tmp_path: Path) -> Generator[tuple[int, socket.socket]]:
     """Give a zygote's pid, and the agent's end of its control socket."""
     ours, theirs = control_sockets()
-    program = ground.agent / "sandmeshd" / "agent" / "inside" / "__main__.py"
+    program = ground.agent / "sandmeshd" / "agent" / "userland" / "__main__.py"
     python = [str(ground.environment / "bin" / "python"), "-I", str(program), "zygote", str(theirs.fileno())]
     process = subprocess.Popen(python, pass_fds=[theirs.fileno()], env={"HOME": str(tmp_path)}, cwd=tmp_path)
     theirs.close()

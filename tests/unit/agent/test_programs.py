@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.birth import control_sockets
-from sandmeshd.agent.call import Call, Patience
-from sandmeshd.agent.log import Place
-from sandmeshd.agent.processes import Limits, Processes
-from sandmeshd.agent.programs import Program, Programs
+from sandmeshd.agent.calls.call import Call, Patience
+from sandmeshd.agent.calls.event_log import Place
+from sandmeshd.agent.processes.namespaces import control_sockets
+from sandmeshd.agent.processes.programs import Program, Programs
+from sandmeshd.agent.processes.spawner import Limits, Processes
 
 TURNS = 20
 """Of the loop: more than what is there to be read waits."""

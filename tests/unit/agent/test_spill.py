@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.call import Patience
-from sandmeshd.agent.log import SMALLEST_WINDOW, EventLog, Place
-from sandmeshd.agent.spill import MOST_PIECES, Disk, Extent, Spill
+from sandmeshd.agent.calls.call import Patience
+from sandmeshd.agent.calls.event_log import SMALLEST_WINDOW, EventLog, Place
+from sandmeshd.agent.calls.spill import MOST_PIECES, Disk, Extent, Spill
 
 from .client import connect
 from .test_link import LEASE, MakeWorld, make_world, start

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sandmeshd.agent.birth import control_sockets
+from sandmeshd.agent.processes.namespaces import control_sockets
 
 from .sandbox import Ground
 
@@ -61,7 +61,7 @@ def zygote_at(ground: Ground, home: Path, *limited: str) -> Generator[Asking]:
     """Give a zygote with a home, `limited` by what comes before its command."""
     ours, theirs = control_sockets()
     ours.settimeout(60)
-    program = ground.agent / "sandmeshd" / "agent" / "inside" / "__main__.py"
+    program = ground.agent / "sandmeshd" / "agent" / "userland" / "__main__.py"
     python = [str(ground.environment / "bin" / "python"), "-I", str(program), "zygote", str(theirs.fileno())]
     process = subprocess.Popen([*limited, *python], pass_fds=[theirs.fileno()], env={"HOME": str(home)}, cwd=home)
     theirs.close()

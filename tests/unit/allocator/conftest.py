@@ -13,14 +13,14 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from pydantic import SecretStr
 
-from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import Recovering
+from sandmesh.shared.wire_errors import translated
 from sandmeshd.allocator import AllocatorSettings, open_allocator
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.registrations import sandbox_service
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.runtime.rpc.registrations import sandbox_service
+from sandmeshd.runtime.rpc.server import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime
 from tests.unit.store.servers import external_server

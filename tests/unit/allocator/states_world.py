@@ -7,9 +7,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sandmeshd.allocator.ledger import Claim, Ledger, NodeWant, Want
-from sandmeshd.allocator.records import Record
-from sandmeshd.allocator.upkeep import Upkeep
+from sandmeshd.allocator.records.ledger import Claim, Ledger, NodeWant, Want
+from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import Store
 from tests.unit.allocator.invariants import Caps
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.wire_errors import translated
 from tests.unit.allocator.conftest import Allocator, Mesh
 from tests.unit.store.waiting import commands
 

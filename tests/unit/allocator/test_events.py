@@ -8,7 +8,7 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import CapabilityMissing, InvalidArgument, LeaseLost, WrongState
-from sandmeshd.allocator.journal import Journal
+from sandmeshd.allocator.records.journal import Journal
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
 from tests.unit.store.waiting import until

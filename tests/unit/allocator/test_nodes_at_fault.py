@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.allocator.breaker import Breaker
+from sandmeshd.allocator.nodes.circuit_breaker import Breaker
 from tests.unit.allocator.conftest import Allocator, Mesh
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime, start_failure
 from tests.unit.store.waiting import commands, until

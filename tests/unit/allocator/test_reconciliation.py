@@ -12,8 +12,8 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, StoreUnavailable
-from sandmeshd.allocator.ledger import Claim, Ledger, NodeWant, Want
-from sandmeshd.allocator.spec import normalized, spec_key
+from sandmeshd.allocator.records.ledger import Claim, Ledger, NodeWant, Want
+from sandmeshd.allocator.records.spec import normalized, spec_key
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
 from tests.unit.store.waiting import commands, until

@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandboxStartFailed
-from sandmeshd.allocator.ledger import Claim, Ledger
-from sandmeshd.allocator.records import Record
+from sandmeshd.allocator.records.ledger import Claim, Ledger
+from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep import Upkeep
+from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import StoreSettings, open_store
 from tests.unit.allocator.invariants import Caps, check, dump
 from tests.unit.allocator.states_world import CAPS, NODES, Allocator, World, want

@@ -6,10 +6,10 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, Recovering, StoreUnavailable
-from sandmeshd.allocator.ledger import Claim, Ledger
-from sandmeshd.allocator.patience import patiently
+from sandmeshd.allocator.records.ledger import Claim, Ledger
+from sandmeshd.allocator.records.retry import patiently
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep import Upkeep
+from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import Store
 from tests.unit.allocator.states_world import NODES, want
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sandmesh._status import translated
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
+from sandmesh.shared.wire_errors import translated
 from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.broker import BrokerSettings, open_broker
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.registrations import sandbox_service, session_service
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.runtime.rpc.registrations import sandbox_service, session_service
+from sandmeshd.runtime.rpc.server import open_server
 from sandmeshd.store import Store, StoreSettings, open_store
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime
 from tests.unit.store.waiting import until

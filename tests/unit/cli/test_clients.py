@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.cli.clients import read_clients
-from sandmeshd.cli.environment import read_settings
+from sandmeshd.cli.config.environment import read_settings
+from sandmeshd.cli.config.host_clients import read_clients
 
 
 def test_a_users_configuration_goes_before_the_machines_and_the_environment_before_both(tmp_path: Path) -> None:

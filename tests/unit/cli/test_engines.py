@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.cli.engines import look_at_engine
-from sandmeshd.cli.findings import Finding, Health
+from sandmeshd.cli.doctor.engines import look_at_engine
+from sandmeshd.cli.doctor.findings import Finding, Health
 from sandmeshd.mesh import MeshSettings
 
 WHOLE = ["--network=none", "--host-uds=create", "--host-fifo=open"]

@@ -10,11 +10,11 @@ from scripts.configuration_page import default, kind
 from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.cli.environment import COMMAND_LINE, read_notes, read_settings, read_with_sources
-from sandmeshd.cli.oldnames import ASKING_NOTHING, MEANINGS, REFUSED, RULES
+from sandmeshd.cli.config.environment import COMMAND_LINE, read_notes, read_settings, read_with_sources
+from sandmeshd.cli.config.legacy_names import ASKING_NOTHING, MEANINGS, REFUSED, RULES
 from sandmeshd.cli.user import app
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.driving import driver_settings
+from sandmeshd.mesh.driver import driver_settings
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 HINT = "python scripts/configuration_page.py > docs/configuration.md"

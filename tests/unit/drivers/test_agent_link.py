@@ -16,9 +16,9 @@ import pytest
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
-from sandmeshd.drivers.agent_link import PROTOCOL, open_link
-from sandmeshd.drivers.docker.identity import new_identity
-from sandmeshd.runtime.agent_addresses import tls_endpoint
+from sandmeshd.agentlink.addresses import tls_endpoint
+from sandmeshd.agentlink.control_link import PROTOCOL, open_link
+from sandmeshd.drivers.engine.identity import new_identity
 
 
 def _greet(listener: socket.socket, context: ssl.SSLContext, over: threading.Event, *, hangs_up: bool) -> None:

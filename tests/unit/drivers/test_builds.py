@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.drivers.bubblewrap.builds import building, is_being_built, is_complete
+from sandmeshd.drivers.node.builds import building, is_being_built, is_complete
 
 BUILDER = """
 import asyncio, sys
 from pathlib import Path
-from sandmeshd.drivers.bubblewrap.builds import building
+from sandmeshd.drivers.node.builds import building
 async def main():
     async with building(Path(sys.argv[1])) as fresh:
         (fresh / "half").write_text("half")

@@ -14,14 +14,14 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InternalError
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
-from sandmeshd.drivers.bubblewrap.cgroup_files import Mount, number
-from sandmeshd.drivers.bubblewrap.cgroup_v1 import VersionOne, quota_and_period
-from sandmeshd.drivers.bubblewrap.cgroup_v2 import VersionTwo
-from sandmeshd.drivers.bubblewrap.cgroups import AGENT, USER, Group, Groups, Wanted, remove_groups
-from sandmeshd.drivers.bubblewrap.records import Folder, Folders
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import AGENT, USER, Group, Groups, Wanted, remove_groups
+from sandmeshd.drivers.bubblewrap.cgroups.files import Mount, number
+from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne, quota_and_period
+from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
 from sandmeshd.drivers.conformance.inside import run, run_cell
-from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.node.records import Folder, Folders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.processes import command_of
 
@@ -220,7 +220,7 @@ import resource, sys
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
-from sandmeshd.drivers.bubblewrap.demands import check
+from sandmeshd.drivers.bubblewrap.requirements import check
 resource.setrlimit(resource.RLIMIT_NPROC, (3000, 3000))
 for pids in (3000, 3001):
     limits = sandbox_pb2.Limits(pids=pids)

@@ -14,11 +14,11 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandboxStartFailed, WrongState
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
-from sandmeshd.drivers.bubblewrap.builds import MARK
-from sandmeshd.drivers.bubblewrap.processes import find
-from sandmeshd.drivers.bubblewrap.records import Folder, Folders, Record, read_record
 from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.node.agent_bundle import AgentTree
+from sandmeshd.drivers.node.builds import MARK
+from sandmeshd.drivers.node.processes import find
+from sandmeshd.drivers.node.records import Folder, Folders, Record, read_record
 from sandmeshd.runtime.paths import MeshPaths
 
 from .conftest import request_of

@@ -14,9 +14,9 @@ import pytest
 
 from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.app import open_view
-from sandmeshd.drivers.bubblewrap.builds import is_complete
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.builds import is_complete
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import PythonEnvironment, load_templates
 

@@ -19,15 +19,15 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.agent_link import open_link
+from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
-from sandmeshd.drivers.bubblewrap.forking import Birth
-from sandmeshd.drivers.bubblewrap.processes import readable
-from sandmeshd.drivers.bubblewrap.records import Folders
-from sandmeshd.drivers.bubblewrap.starting import open_pipe
+from sandmeshd.drivers.bubblewrap.exec_start import open_pipe
+from sandmeshd.drivers.bubblewrap.fork_start import Birth
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
-from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.node.processes import readable
+from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 
 from .conftest import request_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.drivers.bubblewrap.granting import show_granted
+from sandmeshd.drivers.bubblewrap.host_files import show_granted
 
 
 def test_what_is_there_is_shown_read_only() -> None:

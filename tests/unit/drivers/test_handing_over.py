@@ -8,12 +8,12 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.drivers.agent_link import installing_token
+from sandmeshd.agentlink.control_link import installing_token
+from sandmeshd.agentlink.warm_links import Kept, Waiting
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
-from sandmeshd.drivers.bubblewrap.processes import end
-from sandmeshd.drivers.bubblewrap.records import Folders, Record, hand_over, read_record
 from sandmeshd.drivers.conformance.inside import run
-from sandmeshd.drivers.waiting import Kept, Waiting
+from sandmeshd.drivers.node.processes import end
+from sandmeshd.drivers.node.records import Folders, Record, hand_over, read_record
 from sandmeshd.runtime.paths import MeshPaths
 
 from .conftest import request_of

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.api.registry import find_driver, known_drivers
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.identity import BECOME
-from sandmeshd.drivers.bubblewrap.interpreter import VERSION, choose_interpreter
-from sandmeshd.drivers.bubblewrap.probing import unavailable
-from sandmeshd.drivers.bubblewrap.reach import can_read, open_to_all
-from sandmeshd.drivers.registry import find_driver, known_drivers
+from sandmeshd.drivers.bubblewrap.probe import unavailable
+from sandmeshd.drivers.node.interpreter import VERSION, choose_interpreter
+from sandmeshd.drivers.node.readability import can_read, open_to_all
 from sandmeshd.runtime.paths import MeshPaths
 
 WITHOUT_NAMESPACES = """

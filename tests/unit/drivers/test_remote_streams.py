@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import cast
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.interface import Driver
-from sandmeshd.drivers.remote import RemoteDriver
-from sandmeshd.drivers.servicer import DriverServicer
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.iteration import ended
-from sandmeshd.runtime.registrations import driver_service
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.remote import RemoteDriver
+from sandmeshd.drivers.api.servicer import DriverServicer
+from sandmeshd.runtime.rpc.iteration import ended
+from sandmeshd.runtime.rpc.registrations import driver_service
+from sandmeshd.runtime.rpc.server import open_server
 
 
 class Watched:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from sandmeshd.drivers.bubblewrap.seccomp import Filters, build_filters
+from sandmeshd.drivers.node.seccomp import Filters, build_filters
 
 # Loads a filter from standard input into itself and says with which errno each call ends.
 PROGRAM = """

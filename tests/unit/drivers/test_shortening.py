@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.records import Folders
-from sandmeshd.drivers.bubblewrap.shortening import shorten
+from sandmeshd.drivers.bubblewrap.log_trim import shorten
+from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 
 

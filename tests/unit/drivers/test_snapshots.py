@@ -14,7 +14,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, InvalidArgument, SnapshotDamaged, SnapshotNotFound, TooLarge
-from sandmeshd.drivers.snapshots.kept import Kept
+from sandmeshd.drivers.snapshots.archive import Kept
 
 LIMIT = 4 << 20
 DATA = bytes(range(256)) * 9000
@@ -23,7 +23,7 @@ PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.snapshots.kept import Kept
+from sandmeshd.drivers.snapshots.archive import Kept
 
 async def stream():
     yield b"x" * (2 << 20)

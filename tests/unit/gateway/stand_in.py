@@ -16,8 +16,8 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError
-from sandmeshd.runtime.interception import Context
-from sandmeshd.runtime.serving import Registration
+from sandmeshd.runtime.rpc.interceptors import Context
+from sandmeshd.runtime.rpc.server import Registration
 
 Resolved = sandbox_pb2.ResolveSandboxResponse
 TOKEN = secrets.token_hex(8)

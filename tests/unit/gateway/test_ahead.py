@@ -9,15 +9,15 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sandmesh._status import translated
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import SandboxLost
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.interception import Context
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.runtime.rpc.interceptors import Context
+from sandmeshd.runtime.rpc.server import Registration, open_server
 
 from .stand_in import Allocator, Peer, agent, result
 

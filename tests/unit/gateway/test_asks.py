@@ -11,8 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sandmesh._asking import AskSocket, connect
-from sandmesh._framing import LARGEST, frame
+from sandmesh._client.ask_socket import AskSocket, connect
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
@@ -28,11 +27,12 @@ from sandmesh.errors import (
     SandboxNotFound,
     Unauthenticated,
 )
+from sandmesh.shared.framing import LARGEST, frame
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.gateway.asks import open_ask_sockets
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.interception import Around, Context
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.gateway.ask_socket import open_ask_sockets
+from sandmeshd.runtime.rpc.interceptors import Around, Context
+from sandmeshd.runtime.rpc.server import Registration, open_server
 
 from .stand_in import Allocator
 

@@ -11,7 +11,6 @@ import grpc
 import pytest
 from pydantic import SecretStr
 
-from sandmesh._status import from_rpc_error, translated
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.errors.v1 import errors_pb2
@@ -24,9 +23,10 @@ from sandmesh.errors import (
     SandboxNotFound,
     Unauthenticated,
 )
+from sandmesh.shared.wire_errors import from_rpc_error, translated
+from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.runtime.rpc.server import open_server
 
 from .stand_in import Allocator, Peer, Script, agent, output, result
 

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from sandmesh._bulk import write_input
-from sandmesh._call_socket import connect
-from sandmesh._framing import LARGEST, frame
+from sandmesh._calls.call_socket import connect
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import Unauthenticated
+from sandmesh.shared.bulk_frames import write_input
+from sandmesh.shared.framing import LARGEST, frame
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway import GatewaySettings, open_gateway
+from sandmeshd.gateway.call_socket import open_call_sockets
 from sandmeshd.gateway.calls import Client, Put
 from sandmeshd.gateway.routes import Routes
-from sandmeshd.gateway.socket import open_call_sockets
-from sandmeshd.runtime.callers import ADMIN
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.interception import Around, Context
-from sandmeshd.runtime.serving import open_server
+from sandmeshd.runtime.rpc.interceptors import Around, Context
+from sandmeshd.runtime.rpc.server import open_server
 
 from .stand_in import Allocator, Peer, Script, agent, output, result
 

@@ -12,11 +12,11 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
-from sandmeshd.agent.tls import take_identity
-from sandmeshd.drivers.agent_link import open_link
-from sandmeshd.drivers.docker.identity import Identity, new_identity
-from sandmeshd.gateway.link import AgentLink, connect
-from sandmeshd.runtime.agent_addresses import read_address, tls_endpoint
+from sandmeshd.agent.link.tls import take_identity
+from sandmeshd.agentlink.addresses import read_address, tls_endpoint
+from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.link import AgentLink, connect
+from sandmeshd.drivers.engine.identity import Identity, new_identity
 
 TOKEN = "what only the agent may hear"  # noqa: S105 - of a test
 

@@ -11,16 +11,16 @@ import grpc
 import jwt
 import pytest
 
-from sandmesh._status import translated
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, Unauthenticated
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.auth.principal import SERVICE, Caller, acting_for, current_caller
+from sandmeshd.auth.service_identity import KEY, Identities, identity_required, kept_secret, read_secret
 from sandmeshd.runtime.addresses import check_private
-from sandmeshd.runtime.callers import SERVICE, Caller, acting_for, current_caller
-from sandmeshd.runtime.channels import open_channel
-from sandmeshd.runtime.identity import KEY, Identities, identity_required, kept_secret, read_secret
-from sandmeshd.runtime.interception import Context
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.runtime.rpc.interceptors import Context
+from sandmeshd.runtime.rpc.server import Registration, open_server
 
 SECRET, OTHER = "s" * 32, "o" * 32
 METHOD = "/sandmesh.api.session.v1.SessionService/GetSession"

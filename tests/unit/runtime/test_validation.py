@@ -7,7 +7,7 @@ import pytest
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import InvalidArgument
-from sandmeshd.runtime.validation import require
+from sandmeshd.runtime.rpc.validation import require
 
 
 def test_a_request_with_all_it_must_have_passes() -> None:

@@ -15,7 +15,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError, SessionNotFound, ToolNotFound, to_detail
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.runtime.rpc.server import Registration, open_server
 
 Tool = Callable[["Served"], Awaitable[None]]
 Outbox = asyncio.Queue[pb.MultiplexResponse | None]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandmesh._addresses import Target, answers, configured, parse
-from sandmesh._paths import gateway_socket
+from sandmesh._client.addresses import Target, answers, configured, parse
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.paths import gateway_socket
 from sandmeshd.runtime.paths import MeshPaths
 
 

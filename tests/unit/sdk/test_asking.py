@@ -11,17 +11,17 @@ from typing import Any
 import grpc
 import pytest
 
-from sandmesh._addresses import parse
-from sandmesh._asking import LARGEST_REQUEST
-from sandmesh._mesh import Connection
+from sandmesh._client.addresses import parse
+from sandmesh._client.ask_socket import LARGEST_REQUEST
+from sandmesh._client.connection import Connection
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxResponse as Got
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.gateway.asks import open_ask_sockets
-from sandmeshd.gateway.beside import SocketContext
-from sandmeshd.runtime.interception import Context
-from sandmeshd.runtime.serving import Registration, open_server
+from sandmeshd.gateway.ask_socket import open_ask_sockets
+from sandmeshd.gateway.local_sockets import SocketContext
+from sandmeshd.runtime.rpc.interceptors import Context
+from sandmeshd.runtime.rpc.server import Registration, open_server
 
 
 class Gateway:

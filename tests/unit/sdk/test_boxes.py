@@ -9,8 +9,8 @@ import pytest
 
 from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, Limits, NetworkGrant, SandboxAsync, SandboxType
 from sandmesh import errors as e
-from sandmesh._mesh import acquire, release
-from sandmesh._process import process
+from sandmesh._client.connection import acquire, release
+from sandmesh._client.process_state import process
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandmesh._bulk import read_input, write_input
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.shared.bulk_frames import read_input, write_input
 
 INPUTS = st.builds(pb.Input, sequence=st.integers(0, 2**64 - 1), data=st.binary(max_size=300), end=st.booleans())
 

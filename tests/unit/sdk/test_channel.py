@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from sandmesh._channel import back_off
+from sandmesh.shared.backoff import back_off
 
 
 def test_waits_grow_to_their_bound_and_leave_the_programs_random_numbers_alone() -> None:

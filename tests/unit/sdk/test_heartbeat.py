@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from sandmesh import _heartbeat
-from sandmesh._heartbeat import WatchedStream
+from sandmesh._client import heartbeat as _heartbeat
+from sandmesh._client.heartbeat import WatchedStream
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandmesh._hosts import normal_host, plain_host, read_host
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.hosts import normal_host, plain_host, read_host
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,6 @@ def test_importing_the_package_loads_no_grpc_and_no_pydantic(statement: str) -> 
 
 def test_the_whole_sdk_loads_nothing_of_a_mesh() -> None:
     loaded = loaded_by("from sandmesh import *")
-    assert "sandmesh.services" in loaded
+    assert "sandmesh.sandbox.service" in loaded
     unwanted = {"sandmeshd", "redis", "rich", "typer", "IPython", "structlog", "uvloop", "pydantic_settings"}
     assert not loaded & unwanted

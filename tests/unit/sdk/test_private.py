@@ -15,8 +15,8 @@ import pytest
 
 from sandmesh import BaseSandbox
 from sandmesh import errors as e
-from sandmesh._private import GROUP, PrivateMesh, find_program
-from sandmesh._progress import ProgressLine
+from sandmesh._client.private_mesh import GROUP, PrivateMesh, find_program
+from sandmesh._client.progress import ProgressLine
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULE = "tests.unit.sdk.private_program"
@@ -54,8 +54,8 @@ def test_a_private_mesh_serves_and_ends_when_its_owner_lets_go(capfd: pytest.Cap
 
 PROGRAM = """
 import os, sys, time
-from sandmesh._private import PrivateMesh
-from sandmesh._process import process
+from sandmesh._client.private_mesh import PrivateMesh
+from sandmesh._client.process_state import process
 mesh = process().private_mesh(lambda: PrivateMesh("tests.unit.sdk.private_program"))
 mesh.address(30)
 child = os.fork()

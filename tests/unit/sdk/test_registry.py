@@ -20,7 +20,7 @@ from sandmesh import (
     errors,
     sandbox_tool,
 )
-from sandmesh._registered import registered
+from sandmesh.sandbox.registered_classes import registered
 from sandmeshd.templates import TemplateBook, open_book
 
 OUTSIDE = 3

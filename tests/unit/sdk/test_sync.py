@@ -25,8 +25,8 @@ from sandmesh import (
     tools,
 )
 from sandmesh import errors as e
-from sandmesh._portal import Portal
-from sandmesh._process import process
+from sandmesh._client.portal import Portal
+from sandmesh._client.process_state import process
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 from .conftest import World

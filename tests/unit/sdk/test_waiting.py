@@ -7,9 +7,10 @@ import logging
 
 import pytest
 
-from sandmesh import BaseSandboxAsync, _waiting
+from sandmesh import BaseSandboxAsync
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetMeshHealthResponse, Preparation
 from sandmesh.errors import PermissionDenied
+from sandmesh.sandbox import create_progress as _waiting
 
 from .conftest import World
 

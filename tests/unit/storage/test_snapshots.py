@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandmesh._tar import pack
 from sandmesh.errors import InvalidArgument, LeaseLost, StorageUnavailable, TooLarge, WorkspaceNotReady
+from sandmesh.shared.tar import pack
 from sandmeshd.storage import Saved, Snapshots, StorageSettings, open_storage
-from sandmeshd.storage.cutting import LARGEST, cut
+from sandmeshd.storage.chunks import LARGEST, cut
 from tests.oss import oss_server
 
 from .conftest import LIMIT, oss_settings

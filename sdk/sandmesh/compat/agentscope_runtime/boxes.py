@@ -7,7 +7,7 @@ from typing import Any
 
 import sandmesh
 from sandmesh import ToolResult
-from sandmesh.tools.filesystem import Edit
+from sandmesh._tools.filesystem import Edit
 
 
 class _AsyncNames(sandmesh.SandboxAsync):

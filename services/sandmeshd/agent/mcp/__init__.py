@@ -1,5 +1,5 @@
 """MCP servers of the sandbox: what is configured, what runs, whose tools there are.
 
-The servers and the program that speaks the protocol with them (sandmeshd.agent.mcphost) are user code's; nothing here
-loads that program's libraries.
+The servers and the program that speaks the protocol with them (sandmeshd.agent.mcp.client) are user code's; nothing
+here loads that program's libraries.
 """

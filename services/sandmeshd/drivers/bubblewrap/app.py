@@ -6,32 +6,33 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap.arguments import View
-from sandmeshd.drivers.bubblewrap.cgroup_v1 import VersionOne
-from sandmeshd.drivers.bubblewrap.cgroup_v2 import VersionTwo
-from sandmeshd.drivers.bubblewrap.cgroups import Groups, remove_groups
-from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups, remove_groups
+from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne
+from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
+from sandmeshd.drivers.bubblewrap.exec_start import Starter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
-from sandmeshd.drivers.bubblewrap.forking import ForkStarter
-from sandmeshd.drivers.bubblewrap.granting import show_granted
+from sandmeshd.drivers.bubblewrap.fork_start import ForkStarter
+from sandmeshd.drivers.bubblewrap.host_files import show_granted
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
-from sandmeshd.drivers.bubblewrap.interpreter import choose_interpreter
-from sandmeshd.drivers.bubblewrap.probing import Probe
-from sandmeshd.drivers.bubblewrap.processes import end
-from sandmeshd.drivers.bubblewrap.records import Folder, Folders
-from sandmeshd.drivers.bubblewrap.seccomp import build_filters
+from sandmeshd.drivers.bubblewrap.log_trim import keep_logs_short
+from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.shortening import keep_logs_short
-from sandmeshd.drivers.bubblewrap.starting import Starter
+from sandmeshd.drivers.bubblewrap.start_modes import Ways
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
 from sandmeshd.drivers.bubblewrap.system import show_system
-from sandmeshd.drivers.bubblewrap.ways import Ways
 from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
-from sandmeshd.drivers.egress import Resolver, open_egress
-from sandmeshd.drivers.interface import Driver
+from sandmeshd.drivers.decorators.egress_guard import open_egress
+from sandmeshd.drivers.egress import Resolver
+from sandmeshd.drivers.node.agent_bundle import AgentTree
+from sandmeshd.drivers.node.deletion import discard, finish_removals
+from sandmeshd.drivers.node.interpreter import choose_interpreter
+from sandmeshd.drivers.node.processes import end
+from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
 

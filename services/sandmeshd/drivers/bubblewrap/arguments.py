@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandmeshd.drivers.birth import AGENT, ENVIRONMENT, HOME, MCP, USER, USER_ID, WORKSPACE
-from sandmeshd.drivers.bubblewrap.interpreter import Interpreter
+from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, MCP, USER, USER_ID, WORKSPACE
+from sandmeshd.drivers.node.interpreter import Interpreter
 
 NAMESPACES = (
     *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"),

@@ -19,24 +19,24 @@ from sandmesh.errors import (
     SandboxNotFound,
     SandboxStartFailed,
 )
-from sandmeshd.drivers.bubblewrap.cgroups import remove_groups
-from sandmeshd.drivers.bubblewrap.configuring import agent_config, new_record
-from sandmeshd.drivers.bubblewrap.deletion import discard, finish_removals
-from sandmeshd.drivers.bubblewrap.demands import NAME, capabilities, check, wanted
-from sandmeshd.drivers.bubblewrap.forking import shared_variables
-from sandmeshd.drivers.bubblewrap.keyed_locks import KeyedLocks
-from sandmeshd.drivers.bubblewrap.probing import Probe
-from sandmeshd.drivers.bubblewrap.processes import end, find, to_the_end
-from sandmeshd.drivers.bubblewrap.records import Folder, Folders, hand_over, observe, read_record
-from sandmeshd.drivers.bubblewrap.room import lacks_room
+from sandmeshd.agentlink.warm_links import Waiting
+from sandmeshd.drivers.bubblewrap.agent_config import agent_config, new_record
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import remove_groups
+from sandmeshd.drivers.bubblewrap.exec_start import Plan
+from sandmeshd.drivers.bubblewrap.fork_start import shared_variables
+from sandmeshd.drivers.bubblewrap.probe import Probe
+from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, wanted
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.starting import Plan
+from sandmeshd.drivers.bubblewrap.start_modes import Ways
 from sandmeshd.drivers.bubblewrap.supplies import Supplies
-from sandmeshd.drivers.bubblewrap.tracking import Tracker
-from sandmeshd.drivers.bubblewrap.ways import Ways
+from sandmeshd.drivers.bubblewrap.tracker import Tracker
+from sandmeshd.drivers.node.deletion import discard, finish_removals
+from sandmeshd.drivers.node.disk_space import lacks_room
+from sandmeshd.drivers.node.host_directories import opened
+from sandmeshd.drivers.node.keyed_locks import KeyedLocks
+from sandmeshd.drivers.node.processes import end, find, to_the_end
+from sandmeshd.drivers.node.records import Folder, Folders, hand_over, observe, read_record
 from sandmeshd.drivers.snapshots import Snapshots
-from sandmeshd.drivers.waiting import Waiting
-from sandmeshd.drivers.workspaces import opened
 from sandmeshd.runtime.full_disk import full_disk_told
 
 TAIL_BYTES = 64 * 1024

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.birth import ENVIRONMENT
 from sandmeshd.drivers.bubblewrap.arguments import View, warm_up_arguments
-from sandmeshd.drivers.bubblewrap.builds import building, is_being_built
-from sandmeshd.drivers.bubblewrap.commands import Command, running
-from sandmeshd.drivers.bubblewrap.interpreter import VERSION
-from sandmeshd.drivers.bubblewrap.reach import open_to_all
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.agent_config import ENVIRONMENT
+from sandmeshd.drivers.node.builds import building, is_being_built
+from sandmeshd.drivers.node.commands import Command, running
+from sandmeshd.drivers.node.interpreter import VERSION
+from sandmeshd.drivers.node.readability import open_to_all
 from sandmeshd.templates import PythonEnvironment
 
 BUILDER = "1"

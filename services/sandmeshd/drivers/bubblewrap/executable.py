@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.bubblewrap.builds import building
-from sandmeshd.drivers.bubblewrap.reach import can_read, open_to_all
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.builds import building
+from sandmeshd.drivers.node.readability import can_read, open_to_all
 
 FIX = "pip install 'sandmesh[local]', or install the system's package bubblewrap"
 

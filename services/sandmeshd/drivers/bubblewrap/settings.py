@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 
 from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.drivers.node.host_directories import Rules
 from sandmeshd.drivers.snapshots import DEFAULT_BYTES
-from sandmeshd.drivers.workspaces import Rules
 from sandmeshd.runtime.paths import MeshPaths
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]

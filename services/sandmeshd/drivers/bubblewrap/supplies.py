@@ -9,14 +9,14 @@ from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import WrongState
-from sandmeshd.drivers.bubblewrap.agent_tree import AgentTree
+from sandmeshd.drivers.api.requirements import in_memory
+from sandmeshd.drivers.api.templates import template_info, template_of
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
-from sandmeshd.drivers.bubblewrap.builds import is_complete
-from sandmeshd.drivers.bubblewrap.demands import able, check_template
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
-from sandmeshd.drivers.bubblewrap.records import Folder
-from sandmeshd.drivers.demands import in_memory
-from sandmeshd.drivers.offered import template_info, template_of
+from sandmeshd.drivers.bubblewrap.requirements import able, check_template
+from sandmeshd.drivers.node.agent_bundle import AgentTree
+from sandmeshd.drivers.node.builds import is_complete
+from sandmeshd.drivers.node.records import Folder
 from sandmeshd.templates import Template
 
 

@@ -6,9 +6,9 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-from sandmeshd.drivers.birth import HOME, USER, USER_ID
-from sandmeshd.drivers.bubblewrap.builds import building
-from sandmeshd.drivers.bubblewrap.reach import open_to_all
+from sandmeshd.drivers.node.agent_config import HOME, USER, USER_ID
+from sandmeshd.drivers.node.builds import building
+from sandmeshd.drivers.node.readability import open_to_all
 
 MADE = {
     "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import structlog
 
-from sandmeshd.drivers.birth import ENVIRONMENT, HOME
 from sandmeshd.drivers.bubblewrap.arguments import (
     FOLDERS_OF_ALL,
     IN_MEMORY,
@@ -23,9 +22,10 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     View,
     zygote_arguments,
 )
-from sandmeshd.drivers.bubblewrap.processes import readable, reap
+from sandmeshd.drivers.bubblewrap.exec_start import memory_file, parsed
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.starting import memory_file, parsed
+from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
+from sandmeshd.drivers.node.processes import readable, reap
 
 END_SECONDS = 2.0
 TAIL_BYTES = 2048

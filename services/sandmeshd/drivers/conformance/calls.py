@@ -11,8 +11,8 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import from_detail
-from sandmeshd.drivers.agent_link import AgentLink, open_link
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal
+from sandmeshd.agentlink.control_link import AgentLink, open_link
+from sandmeshd.drivers.conformance.expectations import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import PATIENCE_SECONDS, call, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
 

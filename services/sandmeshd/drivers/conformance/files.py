@@ -9,8 +9,8 @@ import os
 import time
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.conformance.carrying import Carried, carry
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal
+from sandmeshd.drivers.conformance.expectations import expect, expect_equal
+from sandmeshd.drivers.conformance.input_calls import Carried, carry
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.subject import Subject
 

@@ -12,7 +12,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import from_detail
-from sandmeshd.drivers.agent_link import open_link
+from sandmeshd.agentlink.control_link import open_link
 
 PATIENCE_SECONDS = 60.0
 

@@ -6,11 +6,11 @@ import asyncio
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.drivers.conformance.ending import end_of, kill_init
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.conformance.expectations import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import run, run_cell
+from sandmeshd.drivers.conformance.sandbox_end import end_of, kill_init
 from sandmeshd.drivers.conformance.subject import Subject, new_id
-from sandmeshd.drivers.interface import Driver
 
 # Far more than a deletion takes, also on a node that is busy with much else.
 DELETION_SECONDS = 60.0

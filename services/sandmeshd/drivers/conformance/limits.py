@@ -11,10 +11,10 @@ from pathlib import Path
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.conformance.expectations import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
-from sandmeshd.drivers.interface import Driver
 
 NAMES = {"memory": "memory_bytes", "cpu": "cpu_millis", "pids": "pids", "file": "file_bytes", "disk": "disk_bytes"}
 """The fields of Limits, by the names that capabilities report."""

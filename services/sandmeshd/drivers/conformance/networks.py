@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument, SandboxNotFound
-from sandmeshd.drivers.conformance.ending import watched
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.conformance.expectations import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import evaluate
+from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.conformance.subject import Subject
-from sandmeshd.drivers.interface import Driver
 
 PATIENCE_SECONDS = 30.0
 NONE, PUBLIC, HOSTS = (

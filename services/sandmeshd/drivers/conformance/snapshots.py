@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandboxNotFound, SnapshotNotFound
-from sandmeshd.drivers.conformance.expecting import expect, expect_equal, expect_error
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.conformance.expectations import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.subject import Subject, new_id
-from sandmeshd.drivers.interface import Driver
 
 _FILL = (
     "mkdir -p a/b ~/.config && head -c 3000000 /dev/urandom > a/b/random && printf secret > ~/.config/token"

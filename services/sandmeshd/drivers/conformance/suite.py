@@ -9,11 +9,15 @@ from sandmeshd.drivers.conformance import (
     lifecycle,
     limits,
     networks,
-    pausing,
     refusals,
     snapshots,
-    watching,
     workspaces,
+)
+from sandmeshd.drivers.conformance import (
+    pause as pausing,
+)
+from sandmeshd.drivers.conformance import (
+    watch as watching,
 )
 from sandmeshd.drivers.conformance.subject import Requirement
 

@@ -6,8 +6,7 @@ and a connection to those very addresses.
 """
 
 from sandmeshd.drivers.egress.grants import MODES, default_grant, describe, effective_grant
-from sandmeshd.drivers.egress.guarded import open_egress
-from sandmeshd.drivers.egress.resolving import Resolver
+from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings, PackageIndexes
 from sandmeshd.drivers.egress.variables import egress_port, egress_variables
 
@@ -21,5 +20,4 @@ __all__ = [
     "effective_grant",
     "egress_port",
     "egress_variables",
-    "open_egress",
 ]

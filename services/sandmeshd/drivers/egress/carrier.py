@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch
-from sandmeshd.drivers.agent_link import AgentLink, held_link
+from sandmeshd.agentlink.control_link import AgentLink, held_link
 from sandmeshd.drivers.egress.streams import Overrun, Stream
 
 MOST_STREAMS = 512

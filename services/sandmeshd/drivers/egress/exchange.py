@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import h11
 
-from sandmeshd.drivers.egress.clearing import Clearing, Unreachable
-from sandmeshd.drivers.egress.forwarding import Forward
+from sandmeshd.drivers.egress.dialer import Clearing, Unreachable
+from sandmeshd.drivers.egress.http_forward import Forward
 from sandmeshd.drivers.egress.policy import Refused
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream

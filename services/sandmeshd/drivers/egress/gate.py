@@ -12,13 +12,13 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.egress.carrier import Carrier
-from sandmeshd.drivers.egress.clearing import Clearing, Ways
+from sandmeshd.drivers.egress.dialer import Clearing, Ways
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import is_open, policy_of
 from sandmeshd.drivers.egress.outlets import Outlet, outlet_of
 from sandmeshd.drivers.egress.packages import warn_of_directories
 from sandmeshd.drivers.egress.reports import Reports, Told
-from sandmeshd.drivers.egress.resolving import Resolver, SystemResolver
+from sandmeshd.drivers.egress.resolver import Resolver, SystemResolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandmesh._hosts import PACKAGES
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.shared.hosts import PACKAGES
 from sandmeshd.drivers.egress.packages import package_hosts
 from sandmeshd.drivers.egress.policy import Policy, read_hosts
 from sandmeshd.drivers.egress.settings import EgressSettings

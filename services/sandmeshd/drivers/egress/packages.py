@@ -6,7 +6,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import structlog
 
-from sandmesh._hosts import NamedHost, plain_host
+from sandmesh.shared.hosts import NamedHost, plain_host
 from sandmeshd.drivers.egress.settings import PackageIndexes
 
 log = structlog.get_logger()

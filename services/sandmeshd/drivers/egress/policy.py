@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sandmesh._hosts import WEB_PORTS, NamedHost, is_address, read_host
+from sandmesh.shared.hosts import WEB_PORTS, NamedHost, is_address, read_host
 from sandmeshd.drivers.egress.addresses import is_never_reached, kind_of
 
 

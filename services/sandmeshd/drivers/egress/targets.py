@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandmesh._hosts import plain_host
+from sandmesh.shared.hosts import plain_host
 from sandmeshd.drivers.egress.policy import Refused, Target
 
 _SHOWN = 255

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-from sandmeshd.drivers.docker import app as docker
-from sandmeshd.drivers.docker.engine import open_engine
-from sandmeshd.drivers.docker.reaching import check_url, tls_context
-from sandmeshd.drivers.docker.settings import DockerSettings
+from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.egress import Resolver
+from sandmeshd.drivers.engine import app as docker
+from sandmeshd.drivers.engine.engine import open_engine
+from sandmeshd.drivers.engine.reach import check_url, tls_context
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.runtime import check_runtime
-from sandmeshd.drivers.interface import Driver
 from sandmeshd.templates import Template
 
 

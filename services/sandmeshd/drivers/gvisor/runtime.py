@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.docker.kinds import GVISOR
+from sandmeshd.drivers.engine.runtimes import GVISOR
 
 LOOPBACK = ("network", ("none",))
 """What gives sandboxes a loopback and nothing else, whatever the engine makes of their network."""

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
-from sandmeshd.gateway.http import HttpDoor
 from sandmeshd.gateway.ports.servicer import PortServicer
 from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.serving import Registration
+from sandmeshd.runtime.http import HttpDoor
+from sandmeshd.runtime.rpc.server import Registration
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -9,11 +9,11 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.gateway.ports.asking import Refused
+from sandmeshd.auth.principal import ADMIN
+from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.gateway.ports.tokens import Target
 from sandmeshd.gateway.ports.tunnel import Holding, Tunnel
 from sandmeshd.gateway.routes import Routes
-from sandmeshd.runtime.callers import ADMIN
 
 MOST_CONNECTIONS: Final = 512
 MOST_PER_PORT: Final = 100

@@ -8,7 +8,7 @@ from html import escape
 from aiohttp import web
 
 from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError
-from sandmeshd.gateway.ports.asking import Refused
+from sandmeshd.gateway.ports.agent_call import Refused
 
 _PAGE = """<!doctype html><meta charset=utf-8><meta name=robots content=noindex><title>{title}</title>
 <body style="font:16px/1.5 sans-serif;max-width:40em;margin:4em auto;padding:0 1em"><h1>{title}</h1><p>{text}</p>

@@ -10,12 +10,12 @@ import grpc
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.api.port.v1 import port_pb2_grpc
 from sandmesh.errors import CapabilityMissing, InvalidArgument, TooLarge
-from sandmeshd.gateway.http import HttpDoor
-from sandmeshd.gateway.ports.asking import Refused, ask, start_frame
+from sandmeshd.auth.principal import current_caller
+from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.callers import current_caller
+from sandmeshd.runtime.http import HttpDoor
 
 DEFAULT_SECONDS = 3600.0
 LONGEST_SECONDS = 30 * 86400.0

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, from_detail
-from sandmeshd.gateway.ports.asking import read_batch, refusal, start_frame
+from sandmeshd.gateway.ports.agent_call import read_batch, refusal, start_frame
 from sandmeshd.gateway.ports.tokens import Target
 from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.routes import OwnedRoutes

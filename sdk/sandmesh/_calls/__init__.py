@@ -1,0 +1,1 @@
+"""Calls: their events, their results, and the stream that carries them."""

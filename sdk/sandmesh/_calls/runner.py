@@ -1,0 +1,248 @@
+"""Runs a call to its result, or gives its events as they happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+
+from sandmesh._calls.assembly import Assembly
+from sandmesh._calls.call import GRACE_SECONDS, Call, Order
+from sandmesh._calls.multiplexer import CallMux
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import DeadlineExceeded, SandmeshError, WrongState
+from sandmesh.events import CallEvent, EventReader, Result
+from sandmesh.results import ToolResult
+
+# A timer that never comes; loops refuse infinity.
+NO_LIMIT_SECONDS = 10.0 * 365 * 86400
+
+
+def overdue(order: Order) -> DeadlineExceeded:
+    """Give the error of a call whose time passed without a word."""
+    message = (
+        f"{order.tool} gave no result within {order.timeout:g} s and the mesh said nothing more; "
+        "it was told to cancel the call"
+    )
+    return DeadlineExceeded(message, {"sandbox_id": order.sandbox_id}, changed=True)
+
+
+def patience(order: Order) -> float:
+    """Give for how many seconds a call is waited for."""
+    return order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
+
+
+class Collector:
+    """Collects a call whole and acknowledges as it comes."""
+
+    def __init__(self, mux: CallMux) -> None:
+        self.done: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        self._mux = mux
+        self._assembly: Assembly | None = None
+
+    def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
+        """Collect events; the result ends the collection."""
+        assembly = self._assembly
+        if assembly is None:
+            assembly = self._assembly = Assembly(call.order.tool, call.call_id)
+        self._mux.acknowledge(call, call.last, size)
+        for event in events:
+            if event.HasField("result"):
+                if not self.done.done():
+                    self.done.set_result(assembly.finish(event.result))
+                return
+            assembly.add(event)
+
+    def on_input_taken(self, call: Call) -> None:
+        """Do nothing: no input was sent."""
+
+    def on_error(self, error: SandmeshError) -> None:
+        """End the collection."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+class HeardCollector(Collector):
+    """Collects a call whole and tells of its events as they come, in the loop and in their order."""
+
+    def __init__(self, mux: CallMux, hear: Callable[[CallEvent], None]) -> None:
+        super().__init__(mux)
+        self._hear = hear
+        self._reader = EventReader()
+
+    def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
+        """Tell of events and collect them."""
+        for event in events:
+            read = self._reader.read(event)
+            if read is not None:
+                # What the listener does wrong must not reach the stream that all calls share.
+                self._mux.loop.call_soon(self._hear, read)
+        super().on_events(call, events, size)
+
+
+async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
+    """Run a call and give its result.
+
+    Raises:
+        SandmeshError: The mesh refused it or could not go on with it.
+        DeadlineExceeded: There was no result in its time, nor an answer a little later.
+    """
+    collector = collector or Collector(mux)
+    call = mux.begin(order, collector)
+    late = mux.loop.call_later(patience(order), lambda: collector.on_error(overdue(order)))
+    try:
+        return await collector.done
+    finally:
+        late.cancel()
+        mux.abandon(call)
+
+
+class _Buffer:
+    """Holds the events that came until they are taken; what is not taken is not acknowledged and so holds back more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ready: deque[tuple[CallEvent, int, int]] = deque()
+        self.error: SandmeshError | None = None
+        self.ended = False
+        self._loop = loop
+        self._reader = EventReader()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
+        share = size // len(events) + 1
+        for event in events:
+            read = self._reader.read(event)
+            if read is not None:
+                self.ready.append((read, event.sequence, share))
+        self.ended = self.ended or isinstance(self.ready[-1][0], Result)
+        self._tell()
+
+    def on_input_taken(self, call: Call) -> None:
+        """Do nothing: no input was sent."""
+
+    def on_error(self, error: SandmeshError) -> None:
+        if not self.ended:
+            self.error, self.ended = error, True
+            self._tell()
+
+    async def wait(self) -> None:
+        while not self.ready and not self.ended:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def _tell(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class EventStream(AsyncIterator[CallEvent]):
+    """The events of one call as they happen; the call starts when the first is asked for.
+
+    Who iterates slowly slows the call: output that was not taken holds back more once a window (1 MiB) is full.
+    Leaving the iteration, `aclose()` or the end of an `async with` block cancels a call that still runs.
+    """
+
+    def __init__(self, open_mux: Callable[[], CallMux], order: Order) -> None:
+        self._open_mux = open_mux
+        self._order = order
+        self._mux: CallMux | None = None
+        self._call: Call | None = None
+        self._buffer: _Buffer | None = None
+        self._late: asyncio.TimerHandle | None = None
+
+    async def __anext__(self) -> CallEvent:
+        """Wait for the next event.
+
+        Raises:
+            SandmeshError: The mesh refused the call or could not go on with it.
+        """
+        buffer = await self._wait()
+        if not buffer.ready:
+            self._end(buffer)
+            raise StopAsyncIteration
+        event, sequence, size = buffer.ready.popleft()
+        self._acknowledge(sequence, size)
+        return event
+
+    async def take(self) -> list[CallEvent]:
+        """Wait for events and give those there are; an empty list is the end.
+
+        Raises:
+            SandmeshError: The mesh refused the call or could not go on with it.
+        """
+        buffer = await self._wait()
+        if not buffer.ready:
+            self._end(buffer)
+            return []
+        taken = list(buffer.ready)
+        buffer.ready.clear()
+        self._acknowledge(taken[-1][1], sum(size for _, _, size in taken))
+        return [event for event, _, _ in taken]
+
+    async def answer(self, line: str) -> None:
+        """Give a line of input to code that asked for one.
+
+        Raises:
+            WrongState: The call was not started, or takes no input.
+        """
+        if self._mux is None or self._call is None or not self._order.takes_input:
+            raise WrongState("no call that takes input runs here", {"state": "NO_INPUT"})
+        self._mux.send_line(self._call, line)
+
+    async def aclose(self) -> None:
+        """Cancel the call if it still runs, and end the iteration."""
+        self.drop()
+
+    def drop(self) -> None:
+        """Do what `aclose` does, in the loop, without waiting."""
+        if self._buffer is None:
+            self._buffer = _Buffer(asyncio.get_running_loop())
+        self._buffer.ready.clear()
+        self._buffer.ended = True
+        if self._late is not None:
+            self._late.cancel()
+        if self._mux is not None and self._call is not None:
+            self._mux.abandon(self._call)
+
+    async def __aenter__(self) -> EventStream:
+        """Give itself."""
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Cancel the call if it still runs."""
+        self.drop()
+
+    def __del__(self) -> None:
+        """Cancel a call that nobody will hear of."""
+        mux, call = self._mux, self._call
+        if mux is not None and call is not None and self._buffer is not None and not self._buffer.ended:
+            with suppress(RuntimeError):  # its loop is closed, and with it the call's stream
+                mux.loop.call_soon_threadsafe(mux.abandon, call)
+
+    async def _wait(self) -> _Buffer:
+        if self._buffer is None:
+            self._mux = mux = self._open_mux()
+            self._buffer = buffer = _Buffer(mux.loop)
+            self._call = mux.begin(self._order, buffer)
+            order = self._order
+            self._late = mux.loop.call_later(patience(order), lambda: buffer.on_error(overdue(order)))
+        try:
+            await self._buffer.wait()
+        except asyncio.CancelledError:
+            self.drop()
+            raise
+        return self._buffer
+
+    def _end(self, buffer: _Buffer) -> None:
+        error, buffer.error = buffer.error, None
+        self.drop()
+        if error is not None:
+            raise error
+
+    def _acknowledge(self, sequence: int, size: int) -> None:
+        if self._mux is not None and self._call is not None:
+            self._mux.acknowledge(self._call, sequence, size)

@@ -1,0 +1,272 @@
+"""Turns what users write into the mesh's messages, and its records into plain JSON. Nothing else converts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import MessageToDict
+
+from sandmesh.api.call.v1 import call_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import InvalidArgument
+from sandmesh.inputs import Limits, NetworkGrant, Options, Snapshot
+from sandmesh.shared.hosts import PACKAGES, normal_host
+
+T = TypeVar("T")
+
+_MODES = {
+    "none": sandbox_pb2.NETWORK_MODE_NONE,
+    "public": sandbox_pb2.NETWORK_MODE_PUBLIC,
+    "hosts": sandbox_pb2.NETWORK_MODE_HOSTS,
+}
+_KNOWN = frozenset(Options.__annotations__)
+
+
+def _refuse(what: str, needs: str, value: object) -> InvalidArgument:
+    return InvalidArgument(f"{what} {needs}, not {value!r}", {"argument": what})
+
+
+def check_options(options: Options) -> None:
+    """Refuse keywords that no constructor has, as Python does.
+
+    Raises:
+        TypeError: There is one.
+    """
+    for name in options:
+        if name not in _KNOWN:
+            raise TypeError(f"unexpected keyword argument {name!r}: there are {', '.join(sorted(_KNOWN))}")
+
+
+def read_seconds(what: str, value: object) -> float:
+    """Read a time span in seconds.
+
+    Raises:
+        InvalidArgument: It is no number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise _refuse(what, "is a number of seconds above 0", value)
+    return float(value)
+
+
+def read_name(what: str, value: object) -> str:
+    """Read a name of 1 to 255 characters.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= 255:
+        raise _refuse(what, "is a text of 1 to 255 characters", value)
+    return str(value)
+
+
+def write_ttl(ttl: float | None, what: str = "ttl") -> Duration | None:
+    """Write a time to live, or another span of seconds."""
+    if ttl is None:
+        return None
+    written = Duration()
+    written.FromNanoseconds(int(read_seconds(what, ttl) * 1e9))
+    return written
+
+
+def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
+    """Write what a sandbox is to be.
+
+    Raises:
+        InvalidArgument: A value does not fit; the message names it.
+    """
+    return sandbox_pb2.SandboxSpec(
+        template=read_name("template", options.get("template") or template),
+        environment=_read_texts("env", options.get("env"), _check_variable),
+        labels=_read_texts("labels", options.get("labels"), _check_label),
+        limits=_write_limits(options.get("limits")),
+        network=_write_network(options.get("network")),
+        workspace_dir=_write_path("workspace_dir", options.get("workspace_dir")),
+        snapshot_id=_write_snapshot(options.get("snapshot")),
+    )
+
+
+def _write_path(what: str, given: object) -> str:
+    if given is None:
+        return ""
+    if not isinstance(given, str | Path) or not str(given):
+        raise _refuse(what, "is the path of a directory", given)
+    return str(Path.cwd() / given)
+
+
+def _write_snapshot(given: object) -> str:
+    if given is None:
+        return ""
+    return read_name("snapshot", given.snapshot_id if isinstance(given, Snapshot) else given)
+
+
+def _read_texts(what: str, given: object, check: Callable[[str, str], str]) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise _refuse(what, "is a mapping of texts to texts", given)
+    texts = cast("Mapping[object, object]", given)
+    for key, value in texts.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise _refuse(what, "is a mapping of texts to texts", {key: value})
+        problem = check(key, value)
+        if problem:
+            raise InvalidArgument(f"{what}: {problem}", {"argument": what})
+    return cast("dict[str, str]", dict(texts))
+
+
+def _check_variable(name: str, value: str) -> str:
+    if not name or "=" in name or "\0" in name + value:
+        return f"{name!r} cannot be an environment variable: a name has no '=' and neither has a zero byte"
+    return ""
+
+
+def _check_label(key: str, value: str) -> str:
+    if not 0 < len(key) <= 63 or len(value) > 255:
+        return f"{key!r}: keys have 1 to 63 characters and values at most 255"
+    return ""
+
+
+def _from_mapping(what: str, kind: type[T], given: object) -> T:
+    if isinstance(given, kind):
+        return given
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # both kinds are dataclasses
+    if not isinstance(given, Mapping):
+        raise _refuse(what, f"is {kind.__name__} or a mapping of {', '.join(known)}", given)
+    stated = cast("Mapping[str, Any]", given)
+    for name in stated:
+        if name not in known:
+            raise _refuse(what, f"has {', '.join(known)}", name)
+    try:
+        return kind(**stated)
+    except TypeError as error:
+        raise InvalidArgument(f"{what}: {error}", {"argument": what}) from None
+
+
+def _write_limits(given: object) -> sandbox_pb2.Limits | None:
+    if given is None:
+        return None
+    limits = _from_mapping("limits", Limits, given)
+    return sandbox_pb2.Limits(
+        memory_bytes=_read_size("limits.memory", limits.memory),
+        cpu_millis=max(1, round(_read_number("limits.cpus", limits.cpus, 2**22) * 1000))
+        if limits.cpus is not None
+        else 0,
+        pids=_read_whole("limits.pids", limits.pids),
+        file_bytes=_read_size("limits.file_size", limits.file_size),
+        disk_bytes=_read_size("limits.disk", limits.disk),
+    )
+
+
+def _read_size(what: str, given: int | str | None) -> int:
+    if isinstance(given, str):
+        from pydantic import ByteSize, TypeAdapter, ValidationError  # noqa: PLC0415 - slow, and few state a size
+
+        try:
+            given = int(TypeAdapter(ByteSize).validate_python(given))
+        except ValidationError:
+            raise _refuse(what, 'is a number of bytes or a text like "512MiB" or "1.5 GB"', given) from None
+    return _read_whole(what, given, 2**63)
+
+
+def _read_whole(what: str, given: int | None, end: int = 2**32) -> int:
+    if given is None:
+        return 0
+    if not isinstance(given, int):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(what, "is a whole number", given)
+    return int(_read_number(what, given, end))
+
+
+def _read_number(what: str, given: float, end: int) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(what, "is a number above 0", given)
+    if not 0 < given < end:
+        raise _refuse(what, f"is above 0 and below {end}", given)
+    return given
+
+
+def _write_network(given: object) -> sandbox_pb2.NetworkGrant | None:
+    if given is None:
+        return None
+    grant = _from_mapping("network", NetworkGrant, _read_words(given))
+    if grant.mode not in _MODES:
+        raise _refuse("network", 'is "none", "public", "packages", a list of hosts or NetworkGrant', grant.mode)
+    if (grant.mode == "hosts" and not grant.hosts) or (grant.mode == "none" and grant.hosts):
+        raise _refuse("network", 'has hosts where the mode is "hosts", and none where it is "none"', grant)
+    hosts = [normal_host(read_name("network.hosts", host)) for host in grant.hosts]
+    return sandbox_pb2.NetworkGrant(mode=_MODES[grant.mode], hosts=hosts)
+
+
+def _read_words(given: object) -> object:
+    if isinstance(given, str):
+        return NetworkGrant("hosts", (given,)) if given == PACKAGES else NetworkGrant(given)  # type: ignore[arg-type]  # what is no mode is refused later
+    if not isinstance(given, Sequence):
+        return given
+    words = tuple(cast("Sequence[str]", given))
+    rest = tuple(word for word in words if word not in {"none", "public"})
+    if len(words) == 1 and not rest:
+        return NetworkGrant(words[0])  # type: ignore[arg-type]  # it is one of the two
+    if "none" in words:
+        raise _refuse("network", 'is "none" alone, or what may be reached', words)
+    return NetworkGrant("public" if "public" in words else "hosts", rest)
+
+
+def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:
+    """Write a call's arguments as JSON.
+
+    Raises:
+        InvalidArgument: They are no mapping, or hold what JSON cannot.
+    """
+    if arguments is None:
+        return b""
+    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(f"arguments of {tool}", "are a mapping of names to values", arguments)
+    try:
+        return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"the arguments of {tool} cannot be JSON: {error}", {"tool": tool}) from None
+
+
+def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
+    """Give a sandbox's record as plain JSON."""
+    plain: dict[str, Any] = MessageToDict(record, preserving_proto_field_name=True)
+    plain["state"] = read_state(record)
+    plain["sandbox_type"] = record.spec.template
+    network: dict[str, Any] | None = plain.get("spec", {}).get("network")
+    if network and "mode" in network:
+        network["mode"] = network["mode"].removeprefix("NETWORK_MODE_").lower()
+    return plain
+
+
+def read_event(event: sandbox_pb2.SandboxEvent) -> dict[str, str]:
+    """Give something that happened to a sandbox as plain JSON."""
+    return dict(MessageToDict(event, preserving_proto_field_name=True))
+
+
+def read_state(record: sandbox_pb2.Sandbox) -> str:
+    """Give the name of a sandbox's state."""
+    return sandbox_pb2.SandboxState.Name(record.state).removeprefix("SANDBOX_STATE_")
+
+
+def read_tools(response: call_pb2.ListToolsResponse) -> dict[str, Any]:
+    """Give tools by group and name, each with the schema that models are shown as a function."""
+    groups: dict[str, Any] = {}
+    for tool in response.tools:
+        schema = {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": json.loads(tool.input_schema_json or b"{}"),
+        }
+        entry: dict[str, Any] = {"name": tool.name, "json_schema": {"type": "function", "function": schema}}
+        if tool.title:
+            entry["title"] = tool.title
+        for key, told in (("annotations", tool.annotations_json), ("output_schema", tool.output_schema_json)):
+            if told:
+                entry[key] = json.loads(told)
+        groups.setdefault(tool.group, {})[tool.name] = entry
+    return groups

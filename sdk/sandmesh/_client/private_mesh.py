@@ -1,0 +1,175 @@
+"""A mesh of this process alone: a child process that ends when the pipe which only this process holds closes.
+
+So it ends with this process however that ends, without signal handlers or atexit. The program that serves it is found
+by entry point and never imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import IO, Any
+
+from sandmesh._client.progress import ProgressLine
+from sandmesh.errors import CLASSES, DeadlineExceeded, MeshUnavailable, RuntimeUnavailable, SandmeshError
+
+GROUP = "sandmesh.private_mesh"
+INSTALL = 'pip install "sandmesh[local]"'
+LAST_WORDS = 4_000
+
+
+def find_program(entries: Iterable[EntryPoint] | None = None) -> str:
+    """Give the module that serves a private mesh.
+
+    Raises:
+        RuntimeUnavailable: None is installed; the message says what to install.
+    """
+    for entry in entry_points(group=GROUP) if entries is None else entries:
+        if _importable(entry.value):
+            return entry.value
+    raise _not_installed()
+
+
+def _importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+class PrivateMesh:
+    """The child process and what it said."""
+
+    def __init__(self, module: str) -> None:
+        self._lock = threading.Lock()
+        self._address: str | None = None
+        self._failed = False
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        owner, self._owner = os.pipe()
+        self._ready, ready = os.pipe()
+        try:
+            self._child = _spawn(module, owner, ready, self._log)
+        except BaseException:
+            self.disown()
+            raise
+        finally:
+            os.close(owner)
+            os.close(ready)
+        # Its frame keeps the child referenced and reaps it, so that nothing is left to do at exit.
+        self._words = ""
+        self._waiter = threading.Thread(target=self._reap, name="sandmesh-private", daemon=True)
+        self._waiter.start()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the child has ended, or is told to because it failed."""
+        return self._failed or self._child.poll() is not None
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._child.pid
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for its end, and say whether it came."""
+        self._waiter.join(seconds)
+        return not self._waiter.is_alive()
+
+    def disown(self) -> None:
+        """Close this process's ends of the pipes: no other holder is left, or none but the process that forked it."""
+        for descriptor in (self._owner, self._ready):
+            os.close(descriptor)
+
+    def address(self, patience: float) -> str:
+        """Wait until the mesh listens and give its address.
+
+        A first start builds what sandboxes are made of, so `patience` (seconds) bounds its silence, not the whole.
+
+        Raises:
+            SandmeshError: What the mesh says it cannot do.
+            MeshUnavailable: It ended without a word.
+            DeadlineExceeded: It was silent for too long.
+        """
+        with self._lock:
+            if self._address is None:
+                try:
+                    self._address = self._wait(patience)
+                except BaseException:
+                    self._failed = True
+                    self.disown()
+                    raise
+            return self._address
+
+    def _wait(self, patience: float) -> str:
+        with ProgressLine(sys.stderr) as progress:
+            for line in _lines(self._ready, patience):
+                said: dict[str, Any] = json.loads(line)
+                if "progress" in said:
+                    progress.show(str(said["progress"]["message"]), float(said["progress"].get("fraction", -1)))
+                elif "error" in said:
+                    raise _read_error(said["error"])
+                else:
+                    return str(said["address"])
+        words = self._last_words()
+        if "ModuleNotFoundError" in words:
+            raise _not_installed(words.splitlines()[-1])
+        last = words.rpartition("\n")[2]
+        raise MeshUnavailable(f"the private mesh ended before it was ready: {last}", {"detail": words})
+
+    def _reap(self) -> None:
+        code = self._child.wait()
+        with self._log:
+            size = self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, size - LAST_WORDS))
+            self._words = self._log.read().decode(errors="backslashreplace").strip() or f"exit code {code}"
+
+    def _last_words(self) -> str:
+        self._waiter.join()
+        return self._words
+
+
+def _spawn(module: str, owner: int, ready: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", module, "--owner-fd", str(owner), "--ready-fd", str(ready)]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=(owner, ready),
+        start_new_session=True,  # a terminal's Ctrl-C is the program's, not the mesh's
+    )
+
+
+def _lines(descriptor: int, patience: float) -> Iterator[bytes]:
+    buffer = b""
+    deadline = time.monotonic() + patience
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while True:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise DeadlineExceeded(f"the private mesh said nothing for {patience:g} s", changed=False)
+            data = os.read(descriptor, 65536)
+            if not data:
+                return
+            *lines, buffer = (buffer + data).split(b"\n")
+            deadline = time.monotonic() + patience
+            yield from lines
+
+
+def _not_installed(detail: str = "") -> RuntimeUnavailable:
+    message = f"no mesh address was given and this machine has no mesh of its own: {INSTALL}, or pass base_url="
+    return RuntimeUnavailable(message, {"fix": INSTALL, "detail": detail})
+
+
+def _read_error(said: dict[str, Any]) -> SandmeshError:
+    facts = {str(key): str(value) for key, value in said.get("metadata", {}).items()}
+    return CLASSES.get(str(said.get("reason")), SandmeshError)(str(said.get("message", "")), facts)

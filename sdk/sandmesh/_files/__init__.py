@@ -1,0 +1,1 @@
+"""The files of a sandbox as programs read and write them."""

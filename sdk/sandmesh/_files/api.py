@@ -1,0 +1,210 @@
+"""`box.fs`: the files of a sandbox, for programs with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast, overload
+
+from sandmesh._calls.call import Order
+from sandmesh._calls.short_call import SMALL
+from sandmesh._client.connection import Connection
+from sandmesh._files.calls import FileCalls, check_range, counted
+from sandmesh._files.directories import download, upload
+from sandmesh._files.sources import known_size, pieces
+from sandmesh.errors import InvalidArgument
+from sandmesh.files import ByteStream, ChangeStream, FileChange, FileData, FileInfo, FilePath, Progressed, read_info
+from sandmesh.shared.atomic_file import landed
+
+Changes: TypeAlias = list[FileChange]
+
+AT_ONCE = 8
+"""How many files `write_many` writes at a time; each large one has a stream of its own."""
+
+
+class FilesAsync:
+    """The files of a sandbox's workspace and of what its template grants beside.
+
+    Paths are relative to the workspace, or absolute below it or a granted directory; what leads out, by `..` or a link,
+    is a PermissionError. What the sandbox's system refuses is the OSError that `open` would raise.
+    """
+
+    def __init__(self, order: Callable[[str, bytes], Order], connect: Callable[[], Connection]) -> None:
+        self._calls = FileCalls(order, connect)
+
+    @overload
+    async def read(
+        self, path: FilePath, fmt: Literal["text"] = "text", *, offset: int = 0, length: int | None = None
+    ) -> str: ...
+    @overload
+    async def read(
+        self, path: FilePath, fmt: Literal["bytes"], *, offset: int = 0, length: int | None = None
+    ) -> bytes: ...
+    @overload
+    async def read(
+        self, path: FilePath, fmt: Literal["stream"], *, offset: int = 0, length: int | None = None
+    ) -> ByteStream: ...
+    async def read(
+        self, path: FilePath, fmt: str = "text", *, offset: int = 0, length: int | None = None
+    ) -> str | bytes | ByteStream:
+        """Read a file, or `length` bytes of it from `offset`: as UTF-8 text, as bytes, or as a stream of bytes.
+
+        Raises:
+            OSError: It cannot be read.
+            UnicodeDecodeError: It is no UTF-8 text; read it as bytes.
+        """
+        if fmt not in ("text", "bytes", "stream"):
+            raise InvalidArgument(f'fmt is "text", "bytes" or "stream", not {fmt!r}')
+        if fmt == "stream":
+            return await self._calls.open(path, offset, length)
+        data = await self._read(path, offset, length)
+        return data.decode() if fmt == "text" else data
+
+    async def _read(self, path: FilePath, offset: int, length: int | None) -> bytes:
+        check_range(offset, length)
+        small = await self._calls.read_small(path, offset, length) if length != 0 else None
+        if small is not None:
+            return small
+        async with await self._calls.open(path, offset, length) as stream:
+            return b"".join([chunk async for chunk in stream])
+
+    async def write(
+        self,
+        path: FilePath,
+        data: FileData,
+        *,
+        mode: int | None = None,
+        make_parents: bool = True,
+        replace: bool = True,
+    ) -> FileInfo:
+        """Write a file whole: whoever reads it sees what was there before or all of `data`, never a part.
+
+        `data` is str, bytes, a file object or an iterable of bytes, sync or async. The mode of a file that is replaced
+        stays unless one is given.
+
+        Raises:
+            OSError: It cannot be written; what was there stays.
+        """
+        size = known_size(data)
+        stated = {"mode": mode, "size": size}
+        arguments: dict[str, Any] = {"path": path, "make_parents": make_parents, "replace": replace}
+        arguments |= {name: value for name, value in stated.items() if value is not None}
+        if isinstance(data, str | bytes | bytearray | memoryview) and size is not None and size <= SMALL:
+            whole = data.encode() if isinstance(data, str) else bytes(data)
+            return read_info(await self._calls.put("fs.write", arguments, whole))
+        return read_info(await self._calls.send("fs.write", arguments, pieces(data)))
+
+    async def write_many(
+        self, files: Mapping[str, FileData] | Mapping[bytes, FileData] | Iterable[tuple[FilePath, FileData]]
+    ) -> list[FileInfo]:
+        """Write several files, up to AT_ONCE at a time, each as `write` does: whole or not at all, alone.
+
+        What is known of each comes in the order of the files. The first that cannot be written ends it: those that were
+        written by then stay. A path that is given twice has the content of either.
+        """
+        items = cast("Mapping[FilePath, FileData]", files).items() if isinstance(files, Mapping) else files
+        numbered, found = enumerate(items), dict[int, FileInfo]()
+
+        async def write_next() -> None:
+            for number, (path, data) in numbered:
+                found[number] = await self.write(path, data)
+
+        writing = [asyncio.create_task(write_next()) for _ in range(AT_ONCE)]
+        try:
+            await asyncio.gather(*writing)
+        finally:
+            for task in writing:
+                task.cancel()
+            await asyncio.wait(writing)
+        return [found[number] for number in sorted(found)]
+
+    async def list(self, path: FilePath = ".", depth: int = 1) -> list[FileInfo]:
+        """List what is below a directory by name, down to `depth` levels (1 to 200); links are not followed."""
+        data = await self._calls.output("fs.list", {"path": path, "depth": depth})
+        return [read_info(json.loads(line)) for line in data.splitlines()]
+
+    async def exists(self, path: FilePath) -> bool:
+        """Say whether something is there; a link to nothing is not."""
+        try:
+            await self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def stat(self, path: FilePath, *, follow: bool = True) -> FileInfo:
+        """Give what the system knows of a file; of a link itself with `follow=False`."""
+        return read_info(await self._calls.ask("fs.stat", {"path": path, "follow": follow}))
+
+    async def remove(self, path: FilePath, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Remove a file, a link itself or an empty directory; with `recursive` a directory and all below it."""
+        await self._calls.ask("fs.remove", {"path": path, "recursive": recursive, "missing_ok": missing_ok})
+
+    async def move(self, source: FilePath, destination: FilePath, *, replace: bool = False) -> None:
+        """Rename a file, directory or link; an existing destination is a FileExistsError unless `replace`."""
+        await self._calls.ask("fs.move", {"source": source, "destination": destination, "replace": replace})
+
+    async def mkdir(self, path: FilePath, *, parents: bool = True, mode: int | None = None) -> None:
+        """Make a directory with those above it; one that exists is fine. `parents=False` makes one new directory."""
+        stated = {} if mode is None else {"mode": mode}
+        await self._calls.ask("fs.mkdir", {"path": path, "parents": parents, **stated})
+
+    async def write_from_path(self, local: FilePath, path: FilePath, *, progress: Progressed | None = None) -> FileInfo:
+        """Copy a file of this machine into the sandbox, with its permission bits; `progress` hears (bytes, of all)."""
+        name = os.fsdecode(local)
+        file = await asyncio.to_thread(Path(name).open, "rb")
+        with file:
+            found = os.fstat(file.fileno())
+            arguments = {"path": path, "size": found.st_size, "mode": found.st_mode & 0o777}
+            source = counted(pieces(file), progress, found.st_size)
+            return read_info(await self._calls.send("fs.write", arguments, source))
+
+    async def download_to(self, path: FilePath, local: FilePath, *, progress: Progressed | None = None) -> FileInfo:
+        """Copy a file of the sandbox to this machine, with its permission bits: there whole or not at all.
+
+        Raises:
+            OSError: It cannot be read, or not be written here.
+        """
+        stream = await self._calls.open(path, 0, None)
+        async with stream:
+            with landed(os.fsdecode(local), stream.info.mode & 0o777) as file:
+                async for chunk in counted(stream, progress, stream.info.size):
+                    file.write(chunk)
+        return stream.info
+
+    async def upload_dir(self, local: FilePath, path: FilePath = ".", *, progress: Progressed | None = None) -> None:
+        """Copy a directory of this machine into the sandbox, with all below it; modes, times and links stay.
+
+        A directory that is not there yet appears whole or not at all; into one that is, the entries go when all have
+        arrived. Sockets, FIFOs and devices are left out.
+
+        Raises:
+            OSError: It cannot be read or written, or a link in it leads out of it; nothing is kept.
+        """
+        await upload(self._calls, os.fsdecode(local), path, progress)
+
+    async def download_dir(self, path: FilePath, local: FilePath, *, progress: Progressed | None = None) -> None:
+        """Copy a directory of the sandbox to this machine, as `upload_dir` does the other way.
+
+        Raises:
+            OSError: It cannot be read or written, or a link in it leads out of it; nothing is kept.
+        """
+        await download(self._calls, path, os.fsdecode(local), progress)
+
+    async def watch(self, path: FilePath = ".", *, recursive: bool = False) -> ChangeStream:
+        """Follow the changes of a file, or of a directory's entries and with `recursive` of all below it, from now on.
+
+        Raises:
+            OSError: It is not there.
+        """
+        batches = self._changes({"path": path, "recursive": recursive})
+        await anext(batches)  # empty: it watches now
+        return ChangeStream(batches)
+
+    async def _changes(self, arguments: Mapping[str, Any]) -> AsyncGenerator[Changes]:
+        async with aclosing(self._calls.follow("fs.watch", arguments)) as batches:
+            async for batch in batches:
+                yield [FileChange(told["kind"], told["path"], told["directory"]) for told in batch]

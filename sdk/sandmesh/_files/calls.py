@@ -1,0 +1,166 @@
+"""How calls on files are carried: quick ones on the shared stream, bulk on streams of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+from sandmesh._calls.call import Order
+from sandmesh._calls.runner import EventStream
+from sandmesh._calls.short_call import SMALL, run_quick
+from sandmesh._client.connection import Connection
+from sandmesh._files.os_errors import check_result, is_interrupted
+from sandmesh._files.transfer import open_transfer
+from sandmesh.errors import InvalidArgument
+from sandmesh.events import Output, Result, Started, read_result
+from sandmesh.files import ByteStream, FilePath, Progressed, read_info
+
+# How often a download that got nothing further is begun again.
+ATTEMPTS = 3
+
+
+class FileCalls:
+    """Calls on the files of one sandbox."""
+
+    def __init__(self, order: Callable[[str, bytes], Order], connect: Callable[[], Connection]) -> None:
+        self._make_order = order
+        self._connect = connect
+
+    async def open(self, path: FilePath, offset: int = 0, length: int | None = None) -> ByteStream:
+        """Open a file for reading.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        check_range(offset, length)
+        told: dict[str, Any] = {}
+        chunks = self._resumed(path, offset, length, told)
+        try:
+            await anext(chunks)  # what is known of the file comes first
+        except BaseException:
+            await chunks.aclose()
+            raise
+        return ByteStream(read_info(told), chunks)
+
+    async def _resumed(
+        self, path: FilePath, offset: int, length: int | None, told: dict[str, Any]
+    ) -> AsyncGenerator[bytes]:
+        """Give a file's bytes, after an interruption from where they ended; first an empty chunk, once it is open."""
+        at, attempts = offset, 0
+        while True:
+            arguments = {"path": path, "offset": at, "version": told.get("version", "")}
+            if length is not None:
+                arguments["length"] = length - (at - offset)
+            before = at
+            async with open_transfer(self._connect(), self._order("fs.read", arguments)) as transfer:
+                async with aclosing(transfer.chunks()) as chunks:
+                    async for chunk in chunks:
+                        if not told:
+                            told.update(transfer.facts)
+                            yield b""
+                        at += len(chunk)
+                        yield chunk
+                result = read_result(transfer.finished())
+            attempts = 0 if at > before else attempts + 1
+            if is_interrupted(result) and told and attempts < ATTEMPTS:
+                continue
+            check_result(result)
+            if not told:
+                told.update(transfer.facts)
+                yield b""
+            return
+
+    async def send(self, tool: str, arguments: Mapping[str, Any], source: AsyncIterator[bytes]) -> dict[str, Any]:
+        """Run a call with bulk input, and give its facts."""
+        async with open_transfer(self._connect(), self._order(tool, arguments), source) as transfer:
+            async for _ in transfer.chunks():
+                pass
+            transfer.check_input()
+            return check_result(read_result(transfer.finished()))
+
+    async def ask(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a quick call, and give its facts."""
+        return await self.put(tool, arguments, None)
+
+    async def put(self, tool: str, arguments: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
+        """Run a quick call with at most SMALL bytes of input, and give its facts."""
+        quick = await run_quick(self._connect().mux, self._order(tool, arguments), data)
+        return check_result(read_result(quick.done.result()))
+
+    async def read_small(self, path: FilePath, offset: int, length: int | None) -> bytes | None:
+        """Read a file at once, None where that would be more than SMALL bytes.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        arguments = {"path": path, "offset": offset, "length": min(length or SMALL, SMALL)}
+        quick = await run_quick(self._connect().mux, self._order("fs.read", arguments))
+        check_result(read_result(quick.done.result()))
+        wanted = quick.facts["size"] - offset
+        return bytes(quick.data) if len(quick.data) >= min(wanted, wanted if length is None else length) else None
+
+    async def receive(self, tool: str, arguments: Mapping[str, Any]) -> AsyncGenerator[bytes]:
+        """Run a call with bulk output, and give what it writes."""
+        async with open_transfer(self._connect(), self._order(tool, arguments)) as transfer:
+            async with aclosing(transfer.chunks()) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            check_result(read_result(transfer.finished()))
+
+    async def follow(self, tool: str, arguments: Mapping[str, Any]) -> AsyncGenerator[list[dict[str, Any]]]:
+        """Run a call without an end of its own, and give its lines of JSON as they come; first an empty list."""
+        order = replace(self._order(tool, arguments), timeout=0.0)
+        async with EventStream(lambda: self._connect().mux, order) as events:
+            rest = b""
+            async for event in events:
+                if isinstance(event, Started):
+                    yield []
+                elif isinstance(event, Output):
+                    whole, _, rest = (rest + event.data).rpartition(b"\n")
+                    yield [json.loads(line) for line in whole.splitlines()]
+                elif isinstance(event, Result):
+                    check_result(event)
+
+    async def output(self, tool: str, arguments: Mapping[str, Any]) -> bytes:
+        """Run a call on the shared stream, and give all that it writes."""
+        data = bytearray()
+        async with EventStream(lambda: self._connect().mux, self._order(tool, arguments)) as events:
+            async for event in events:
+                if isinstance(event, Output):
+                    data += event.data
+                elif isinstance(event, Result):
+                    check_result(event)
+        return bytes(data)
+
+    def _order(self, tool: str, arguments: Mapping[str, Any]) -> Order:
+        plain = {name: _plain(value) for name, value in arguments.items()}
+        # Bytes of names that are not UTF-8 travel as \udcXX, which only the ASCII form of JSON can hold.
+        return self._make_order(tool, json.dumps(plain).encode())
+
+
+def check_range(offset: int, length: int | None) -> None:
+    """Refuse what is no part of a file.
+
+    Raises:
+        InvalidArgument: One is below 0.
+    """
+    if offset < 0 or (length is not None and length < 0):
+        raise InvalidArgument("offset and length are 0 or more")
+
+
+def _plain(value: Any) -> Any:
+    return os.fsdecode(cast("FilePath", value)) if isinstance(value, bytes | os.PathLike) else value
+
+
+async def counted(chunks: AsyncIterator[bytes], progress: Progressed | None, total: int) -> AsyncIterator[bytes]:
+    """Give chunks on, and tell how many bytes that makes."""
+    done = 0
+    async for chunk in chunks:
+        yield chunk
+        done += len(chunk)
+        if progress is not None:
+            progress(done, total)

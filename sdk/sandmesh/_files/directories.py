@@ -1,0 +1,96 @@
+"""Copying directories between this machine and a sandbox, as tar streams."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import IO
+
+from sandmesh._files.calls import FileCalls, counted
+from sandmesh._files.sources import pieces
+from sandmesh.files import FilePath, Progressed
+from sandmesh.shared.tar import pack, take_whole, unpack
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+async def upload(calls: FileCalls, local: str, path: FilePath, progress: Progressed | None) -> None:
+    """Copy a directory of this machine into a sandbox."""
+    os.close(os.open(local, _DIRECTORY))  # what is no directory is refused before a call begins
+    await calls.send("fs.unpack", {"path": path}, counted(pieces(packed(local)), progress, 0))
+
+
+def packed(local: str, *, any_modes: bool = False) -> Iterator[bytes]:
+    """Give a directory as a tar stream; with `any_modes` also what its owner may not read."""
+    # A thread may be in here when the transfer has ended: the descriptor is its own.
+    fd = os.open(local, _DIRECTORY)
+    try:
+        yield from pack(fd, any_modes=any_modes)
+    finally:
+        os.close(fd)
+
+
+async def download(calls: FileCalls, path: FilePath, local: str, progress: Progressed | None) -> None:
+    """Copy a directory of a sandbox to this machine."""
+    async with aclosing(calls.receive("fs.pack", {"path": path})) as received:
+        await Landing(local).take(counted(received, progress, 0))
+
+
+class Landing:
+    """A directory that a thread makes of a tar stream, which comes to it through a pipe.
+
+    With `any_links` symbolic links may lead anywhere; none is ever followed.
+    """
+
+    def __init__(self, local: str, *, any_links: bool = False) -> None:
+        self._target = Path(local).absolute()
+        self._any_links = any_links
+        self._whole = False
+
+    async def take(self, chunks: AsyncIterator[bytes]) -> None:
+        """Make it.
+
+        Raises:
+            OSError: The stream holds what leads out, or the system does not let it be; nothing is kept.
+        """
+        reader, writer = os.pipe()
+        unpacking = asyncio.create_task(asyncio.to_thread(self._unpack, reader))
+        try:
+            await self._feed(chunks, writer)
+        except ConnectionError:
+            # The thread reads no more, and says why.
+            await asyncio.shield(unpacking)
+        except BaseException:
+            await asyncio.wait([unpacking])
+            raise
+        await asyncio.shield(unpacking)
+
+    async def _feed(self, chunks: AsyncIterator[bytes], writer: int) -> None:
+        loop = asyncio.get_running_loop()
+        pipe_end = os.fdopen(writer, "wb", buffering=0)
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe_end)
+        pipe = asyncio.StreamWriter(transport, protocol, None, loop)
+        try:
+            async for chunk in chunks:
+                pipe.write(chunk)
+                await pipe.drain()
+            self._whole = True
+        finally:
+            pipe.close()
+
+    def _unpack(self, reader: int) -> None:
+        with os.fdopen(reader, "rb") as source:
+            parent = os.open(self._target.parent, _DIRECTORY)
+            try:
+                take_whole(parent, self._target.name or ".", lambda fd: self._fill(source, fd))
+            finally:
+                os.close(parent)
+
+    def _fill(self, source: IO[bytes], fd: int) -> None:
+        unpack(source, fd, any_links=self._any_links)
+        if not self._whole:
+            raise OSError(errno.ECANCELED, "the transfer was cut off; nothing of it is kept", str(self._target))

@@ -1,0 +1,34 @@
+"""Tools that every Python template has: code and commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from sandmesh._tools.declaration import Tool, tool
+
+Timeout = Annotated[float | None, Field(gt=0, description="Seconds until it is stopped; none: no limit of its own.")]
+
+
+@tool("generic")
+class RunIpythonCell(Tool):
+    """Run Python code in the sandbox's kernel and return what it printed, displayed and raised.
+
+    Variables and imports stay for the next cell. IPython's magics and top-level await work.
+    """
+
+    code: Annotated[str, Field(min_length=1, description="Python code; its last expression's value is shown.")]
+    timeout: Timeout = None
+
+
+@tool("generic")
+class RunShellCommand(Tool):
+    """Run a command line with the sandbox's shell and return its output and exit code."""
+
+    command: Annotated[str, Field(min_length=1, pattern=r"\S", description="The command line, for /bin/bash -c.")]
+    timeout: Timeout = None
+    cwd: Annotated[str | None, Field(description="Where it runs; relative to the workspace, which is the default.")] = (
+        None
+    )
+    env: Annotated[dict[str, str] | None, Field(description="Variables on top of the sandbox's environment.")] = None

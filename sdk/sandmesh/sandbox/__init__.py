@@ -1,0 +1,1 @@
+"""Sandboxes and what they have: kernels, processes, ports, snapshots, MCP servers and sessions."""

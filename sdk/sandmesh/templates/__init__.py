@@ -1,0 +1,1 @@
+"""Templates that a program registers."""

@@ -1,0 +1,131 @@
+"""Writes definitions of templates: what is registered in Python, and what files state."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Required, TypedDict, cast
+
+from sandmesh._client.messages import read_name, write_spec, write_ttl
+from sandmesh.api.template.v1 import template_pb2 as pb
+from sandmesh.errors import InvalidArgument
+from sandmesh.inputs import NetworkInput
+
+LEVELS = ("low", "medium", "high")
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+# As Docker and Kubernetes write sizes; both count in 1024s.
+_SHORT_SIZE = re.compile(r"\s*([0-9.]+)\s*([kmgtKMGT])i?\s*")
+_SAME = {"cpu": "cpus", "memory": "memory", "mem_limit": "memory", "pids_limit": "pids"}
+
+
+class Stated(TypedDict, total=False):
+    """What a template may state; each is enforced, or its sandboxes are refused."""
+
+    name: Required[str]
+    description: str
+    extends: str
+    image: str
+    limits: Mapping[str, Any] | None
+    security_level: str
+    timeout: float | None
+    environment: Mapping[str, str] | None
+    network: NetworkInput | None
+    runtime_config: Mapping[str, Any] | None
+    mcp_config: Mapping[str, Any] | None
+
+
+def write_definition(stated: Stated, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
+    """Write a definition.
+
+    Raises:
+        InvalidArgument: A value does not fit; the message names it.
+    """
+    name = check_type(stated.get("name"))
+    limits, rest = _split(stated.get("limits"), stated.get("runtime_config"))
+    spec = write_spec(
+        name, {"limits": limits or None, "network": stated.get("network"), "env": stated.get("environment")}
+    )
+    return pb.TemplateDefinition(
+        name=name,
+        description=_text("description", stated.get("description", "")),
+        extends=_text("extends", stated.get("extends", "")),
+        image=_text("image", stated.get("image", "")),
+        limits=spec.limits if limits else None,
+        security_level=_level(stated.get("security_level", "medium")),
+        call_timeout=write_ttl(stated.get("timeout"), "timeout"),
+        environment=spec.environment,
+        network=spec.network if spec.HasField("network") else None,
+        runtime_config=rest,
+        tools=tools,
+        mcp_config_json=_servers(stated.get("mcp_config")),
+    )
+
+
+def check_type(name: object) -> str:
+    """Check the name of a type of sandboxes.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        rule = "a letter, then letters in lower case, digits, _ and -, at most 63 in all"
+        raise InvalidArgument(f"a sandbox's type is {rule}, not {name!r}", {"argument": "sandbox_type"})
+    return str(name)
+
+
+def _level(level: object) -> str:
+    if level not in LEVELS:
+        message = f"security_level is one of {', '.join(LEVELS)}, not {level!r}"
+        raise InvalidArgument(message, {"argument": "security_level"})
+    return str(level)
+
+
+def _text(what: str, value: object) -> str:
+    return read_name(what, value) if value else ""
+
+
+def _split(limits: object, runtime_config: object) -> tuple[dict[str, Any], dict[str, str]]:
+    """Give all limits under their own names, and what one runtime alone understands as JSON."""
+    found: dict[str, Any] = {}
+    rest: dict[str, str] = {}
+    for name, value in _mapping("resource_limits", limits).items():
+        found[_SAME.get(name, name)] = _amount(name, value)
+    for name, value in _mapping("runtime_config", runtime_config).items():
+        if name == "nano_cpus":
+            found.setdefault("cpus", float(value) / 1e9)
+        elif name in _SAME:
+            found.setdefault(_SAME[name], _amount(name, value))
+        else:
+            rest[name] = _json(f"runtime_config[{name!r}]", value)
+    return {name: value for name, value in found.items() if value is not None}, rest
+
+
+def _mapping(what: str, given: object) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"{what} is a mapping of names to values, not {given!r}", {"argument": what})
+    return dict(cast("Mapping[str, Any]", given))
+
+
+def _amount(name: str, value: object) -> object:
+    if name in ("cpu", "cpus") and isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            raise InvalidArgument(f"{name} is a number of cores, not {value!r}", {"argument": name}) from None
+    short = _SHORT_SIZE.fullmatch(value) if isinstance(value, str) else None
+    return f"{short[1]}{short[2].upper()}iB" if short else value
+
+
+def _servers(config: object) -> bytes:
+    return _json("mcp_config", _mapping("mcp_config", config)).encode() if config is not None else b""
+
+
+def _json(what: str, value: object) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{what} cannot be JSON: {error}") from None

@@ -1,0 +1,196 @@
+"""Classes of sandboxes of a user's own: what a class is registered with makes the template of its sandboxes."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from sandmesh.errors import InvalidArgument
+from sandmesh.inputs import SandboxType
+from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh.sandbox.dummy import DummySandbox
+from sandmesh.sandbox.registered_classes import SandboxConfig, registered
+from sandmesh.sandbox.sync import BaseSandbox, FilesystemSandbox, Sandbox
+from sandmesh.templates.definitions import check_type, write_definition
+from sandmesh.templates.sandbox_tools import InsideTool
+
+C = TypeVar("C", bound=type[Sandbox] | type[SandboxAsync])
+
+IMAGE_VARIABLES = ("SANDMESH_IMAGE_REGISTRY", "SANDMESH_IMAGE_NAMESPACE", "SANDMESH_IMAGE_TAG")
+
+
+def build_image_uri(
+    image_name: str,
+    tag: str | None = None,
+    registry: str | None = None,
+    namespace: str | None = None,
+    arm64_compatible: bool = True,
+) -> str:
+    """Give an image's whole name: `registry/namespace/name:tag`.
+
+    What is not stated comes from SANDMESH_IMAGE_REGISTRY, SANDMESH_IMAGE_NAMESPACE and SANDMESH_IMAGE_TAG, else it is
+    no registry, "sandmesh" and "latest". An image that is not `arm64_compatible` has a tag of its own on such machines.
+
+    Raises:
+        InvalidArgument: There is no name.
+    """
+    if not image_name.strip():
+        raise InvalidArgument("an image has a name", {"argument": "image_name"})
+    stated = [os.environ.get(variable, "") for variable in IMAGE_VARIABLES]
+    where = (stated[0] if registry is None else registry).strip().strip("/")
+    space = (stated[1] or "sandmesh") if namespace is None else namespace
+    chosen = tag or stated[2] or "latest"
+    if not arm64_compatible and platform.machine().lower() in ("aarch64", "arm64"):
+        chosen += "-arm64"
+    return "/".join(part for part in (where, space.strip("/"), f"{image_name}:{chosen}") if part)
+
+
+class Registration(TypedDict, total=False):
+    """What a class is registered with beside its image and type; each is enforced, or its sandboxes are refused."""
+
+    resource_limits: Mapping[str, Any] | None
+    """As a sandbox's limits ("memory", "cpu", "pids", "file_size", "disk"): the most that one may have."""
+
+    security_level: str
+    """"low", "medium" (the default) or "high": no network but what its template names."""
+
+    timeout: float | None
+    """Seconds that a call of a tool may run, 60 by default; None: no bound."""
+
+    description: str
+    """What its sandboxes are good for."""
+
+    environment: Mapping[str, str] | None
+    """Environment variables of user code."""
+
+    runtime_config: Mapping[str, Any] | None
+    """Settings of one runtime alone, by its own names."""
+
+    mcp_config: Mapping[str, Any] | None
+    """MCP servers that its sandboxes have from the start, as `add_mcp_servers` takes them; they start when needed."""
+
+
+class SandboxRegistry:
+    """The classes of sandboxes of this program, by type.
+
+        @SandboxRegistry.register("runtime-sandbox-base", sandbox_type="reports", resource_limits={"memory": "1g"})
+        class ReportSandbox(BaseSandbox): ...
+
+    A private mesh, and any mesh of which this program is an administrator, is told of a class before its first
+    sandbox is made; other meshes are started with it (`sandmesh up --extension FILE`).
+    """
+
+    @staticmethod
+    def register(image_name: str, sandbox_type: str | SandboxType, **options: Unpack[Registration]) -> Callable[[C], C]:
+        """Register the class that follows. The image need not exist yet.
+
+        Raises:
+            InvalidArgument: A value does not fit, or the class is none of a sandbox.
+            AlreadyExists: The type is another class's.
+        """
+        for name in options:
+            if name not in Registration.__annotations__:
+                raise TypeError(f"register() has no {name!r}, but {', '.join(Registration.__annotations__)}")
+        kind = check_type(str(sandbox_type) if isinstance(sandbox_type, SandboxType) else sandbox_type)
+        config = SandboxConfig(
+            image_name=image_name,
+            sandbox_type=_member(kind),
+            resource_limits=dict(options.get("resource_limits") or {}),
+            security_level=options.get("security_level", "medium"),
+            timeout=options.get("timeout", 60),
+            description=options.get("description", ""),
+            environment=dict(options.get("environment") or {}),
+            runtime_config=dict(options.get("runtime_config") or {}),
+            mcp_config=options.get("mcp_config"),
+        )
+        return lambda made: _register(made, config)
+
+    @staticmethod
+    def get_config(target_class: type) -> SandboxConfig | None:
+        """Give what a class was registered with, None where it was not."""
+        return registered().configs.get(target_class)
+
+    @staticmethod
+    def get_image(target_class: type) -> str | None:
+        """Give the image that a class was registered with."""
+        config = registered().configs.get(target_class)
+        return None if config is None else config.image_name
+
+    @staticmethod
+    def get_classes_by_type(sandbox_type: str | SandboxType) -> type | None:
+        """Give the class of a type: the one that blocks, else the async one."""
+        name = str(sandbox_type)
+        return registered().class_of(name) or registered().class_of(name, is_async=True)
+
+    @staticmethod
+    def list_all_sandboxes() -> dict[type, SandboxConfig]:
+        """Give every class with what it was registered with, the shipped ones too."""
+        return dict(registered().configs)
+
+    @staticmethod
+    def get_config_by_type(sandbox_type: str | SandboxType) -> SandboxConfig | None:
+        """Give what the class of a type was registered with."""
+        found = SandboxRegistry.get_classes_by_type(sandbox_type)
+        return None if found is None else registered().configs.get(found)
+
+    @staticmethod
+    def get_image_by_type(sandbox_type: str | SandboxType) -> str | None:
+        """Give the image that the class of a type was registered with."""
+        config = SandboxRegistry.get_config_by_type(sandbox_type)
+        return None if config is None else config.image_name
+
+
+def _member(kind: str) -> SandboxType:
+    known = SandboxType.known(kind)
+    return known if isinstance(known, SandboxType) else SandboxType.add_member(kind.upper().replace("-", "_"), kind)
+
+
+def _register(made: C, config: SandboxConfig) -> C:
+    if not isinstance(made, type) or not issubclass(made, Sandbox | SandboxAsync):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise InvalidArgument(f"what is registered is a class derived from Sandbox, not {made!r}")
+    tools = [found for found in _attributes(made).values() if isinstance(found, InsideTool)]
+    definition = write_definition(
+        {
+            "name": str(config.sandbox_type),
+            "description": config.description,
+            "extends": _shipped_above(made),
+            "image": config.image_name,
+            "limits": config.resource_limits,
+            "security_level": config.security_level,
+            "timeout": config.timeout,
+            "environment": config.environment,
+            "runtime_config": config.runtime_config,
+            "mcp_config": config.mcp_config,
+        },
+        [tool.definition() for tool in tools],
+    )
+    registered().add(made, config, definition)
+    return made
+
+
+def _attributes(made: type) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for one in reversed(made.__mro__):
+        found.update(vars(one))
+    return found
+
+
+def _shipped_above(made: type) -> str:
+    return "filesystem" if issubclass(made, FilesystemSandbox | FilesystemSandboxAsync) else ""
+
+
+def _register_shipped() -> None:
+    shipped: dict[str, tuple[type, ...]] = {
+        "base": (BaseSandbox, BaseSandboxAsync),
+        "filesystem": (FilesystemSandbox, FilesystemSandboxAsync),
+        "dummy": (DummySandbox,),
+    }
+    for kind, classes in shipped.items():
+        image = "" if kind == "dummy" else build_image_uri(f"runtime-sandbox-{kind}")
+        for made in classes:
+            registered().add(made, SandboxConfig(image, SandboxType(kind), timeout=None), None)
+
+
+_register_shipped()

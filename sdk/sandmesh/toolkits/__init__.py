@@ -1,0 +1,1 @@
+"""Tools as functions: a sandbox's, an MCP server's and the program's own."""

@@ -1,0 +1,125 @@
+"""What calls on files take. Paths are relative to the workspace, or absolute below it or a granted directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from sandmeshd.agent.files.arguments import Arguments
+
+
+@dataclass(frozen=True)
+class Read(Arguments):
+    """Bytes of a regular file from an offset; `version` refuses a file that is not the one of before."""
+
+    tool: ClassVar[str] = "fs.read"
+    path: str
+    offset: int = 0
+    length: int | None = None
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Write(Arguments):
+    """The call's input as a file, in its place only when the input ended well."""
+
+    tool: ClassVar[str] = "fs.write"
+    path: str
+    size: int | None = None
+    mode: int | None = None
+    make_parents: bool = True
+    replace: bool = True
+
+
+@dataclass(frozen=True)
+class Stat(Arguments):
+    """What the system knows of a path, of a link's end or with `follow` false of the link."""
+
+    tool: ClassVar[str] = "fs.stat"
+    path: str
+    follow: bool = True
+
+
+@dataclass(frozen=True)
+class List(Arguments):
+    """The entries below a directory, down to a depth."""
+
+    tool: ClassVar[str] = "fs.list"
+    path: str = "."
+    depth: int = 1
+
+
+@dataclass(frozen=True)
+class Remove(Arguments):
+    """Takes a file, a link or a directory away; one that is not empty only with `recursive`."""
+
+    tool: ClassVar[str] = "fs.remove"
+    path: str
+    recursive: bool = False
+    missing_ok: bool = False
+
+
+@dataclass(frozen=True)
+class Move(Arguments):
+    """Renames; an existing destination only with `replace`."""
+
+    tool: ClassVar[str] = "fs.move"
+    source: str
+    destination: str
+    replace: bool = False
+
+
+@dataclass(frozen=True)
+class Mkdir(Arguments):
+    """Makes a directory; with `parents` those above it, and one that exists is fine."""
+
+    tool: ClassVar[str] = "fs.mkdir"
+    path: str
+    parents: bool = True
+    mode: int | None = None
+
+
+@dataclass(frozen=True)
+class Pack(Arguments):
+    """A directory and all below it as a tar stream; with `any_modes` also what its owner may not read as it is."""
+
+    tool: ClassVar[str] = "fs.pack"
+    path: str = "."
+    any_modes: bool = False
+
+
+@dataclass(frozen=True)
+class Unpack(Arguments):
+    """The call's input, a tar stream, as a directory that is there whole or not at all.
+
+    With `any_links` symbolic links are made wherever they lead: what was a workspace's own may be again.
+    """
+
+    tool: ClassVar[str] = "fs.unpack"
+    path: str = "."
+    any_links: bool = False
+
+
+@dataclass(frozen=True)
+class Save(Arguments):
+    """The workspace and the home as one tar stream; no process of user code runs until it is whole."""
+
+    tool: ClassVar[str] = "fs.save"
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class Restore(Arguments):
+    """The call's input, a stream that `fs.save` gave, into the workspace and the home, whole or not at all."""
+
+    tool: ClassVar[str] = "fs.restore"
+    path: str = "."
+
+
+@dataclass(frozen=True)
+class Watch(Arguments):
+    """Changes of a file or a directory's entries, and with `recursive` of all below it, as they happen."""
+
+    tool: ClassVar[str] = "fs.watch"
+    path: str = "."
+    recursive: bool = False

@@ -1,0 +1,154 @@
+"""The calls on files, by name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.toolbox import Service
+from sandmeshd.agent.files import archives, changes, entries, snapshots
+from sandmeshd.agent.files.arguments import Arguments, read_arguments, write_line
+from sandmeshd.agent.files.confinement import Workspace
+from sandmeshd.agent.files.content import Reading, Writing
+from sandmeshd.agent.files.failures import Cut, cut_off, failed
+from sandmeshd.agent.files.requests import (
+    List,
+    Mkdir,
+    Move,
+    Pack,
+    Read,
+    Remove,
+    Restore,
+    Save,
+    Stat,
+    Unpack,
+    Watch,
+    Write,
+)
+from sandmeshd.agent.files.streams import Inlet, Threads, pump, put, unless_cut
+from sandmeshd.agent.files.watch import Watcher
+
+A = TypeVar("A", bound=Arguments)
+
+
+class FileService:
+    """Runs calls on files of a workspace; the largest file that may be written is in bytes, 0 for any.
+
+    `home` is the path of what is saved and restored with it; empty where there is none.
+    """
+
+    def __init__(self, workspace: Workspace, most: int, home: str = "") -> None:
+        self._workspace = workspace
+        self._home = home
+        self._most = most
+        self._threads = Threads()
+
+    def services(self) -> Mapping[str, Service]:
+        """Give what runs each call."""
+        made = [
+            self._quick(Stat, entries.look_up),
+            self._quick(Mkdir, changes.make_directory),
+            self._quick(Move, changes.move),
+            self._quick(Remove, changes.remove),
+            _service(List, self._list),
+            _service(Read, self._read),
+            _service(Write, self._write),
+            _service(Pack, self._pack),
+            _service(Unpack, self._unpack),
+            _service(Save, self._save),
+            _service(Restore, self._restore),
+            _service(Watch, self._watch),
+        ]
+        return dict(made)
+
+    def _quick(self, cls: type[A], function: Callable[[Workspace, A], Any]) -> tuple[str, Service]:
+        async def run(asked: A, call: Call) -> Outcome:
+            call.started()
+            return _told(await self._threads.run(function, self._workspace, asked))
+
+        return _service(cls, run)
+
+    async def _list(self, asked: List, call: Call) -> Outcome:
+        call.started()
+        await pump(call, self._threads, entries.listing(self._workspace, asked))
+        return Outcome()
+
+    async def _read(self, asked: Read, call: Call) -> Outcome:
+        call.started()
+        reading = Reading(self._workspace, asked)
+        try:
+            # What is known goes before the bytes, so that a reader who is cut off can go on with the same file.
+            call.output(pb.STREAM_STDERR, write_line(await self._threads.run(reading.open)))
+            await pump(call, self._threads, reading.chunks())
+        finally:
+            await self._threads.run(reading.close)
+        return Outcome()
+
+    async def _write(self, asked: Write, call: Call) -> Outcome:
+        inlet = Inlet(call)
+        inlet.open_queue()
+        call.started()
+        writing = Writing(self._workspace, asked, self._most)
+        return _told(await inlet.feed(self._threads, writing.take))
+
+    async def _pack(self, asked: Pack, call: Call) -> Outcome:
+        call.started()
+        await pump(call, self._threads, archives.packed(self._workspace, asked))
+        return Outcome()
+
+    async def _unpack(self, asked: Unpack, call: Call) -> Outcome:
+        return await self._fed(call, partial(archives.unpacked, self._workspace, asked))
+
+    async def _fed(self, call: Call, take: Callable[[int, Inlet], None]) -> Outcome:
+        inlet = Inlet(call)
+        reader = inlet.open_pipe()
+        call.started()
+        try:
+            await inlet.feed(self._threads, partial(take, reader))
+        finally:
+            os.close(reader)
+        return Outcome()
+
+    async def _save(self, asked: Save, call: Call) -> Outcome:
+        call.started()
+        await pump(call, self._threads, snapshots.saved(self._workspace, self._home, lambda: call.followed))
+        return Outcome()
+
+    async def _restore(self, asked: Restore, call: Call) -> Outcome:
+        return await self._fed(call, partial(snapshots.restored, self._workspace, self._home))
+
+    async def _watch(self, asked: Watch, call: Call) -> Outcome:
+        watcher = await self._threads.run(Watcher, self._workspace, asked)
+        call.started()
+        try:
+            while not watcher.gone:
+                for change in await unless_cut(call, watcher.changes()):
+                    await put(call, write_line(change))
+        finally:
+            watcher.close()
+        return Outcome()
+
+
+def _told(facts: Mapping[str, Any] | None) -> Outcome:
+    return Outcome(structured=json.dumps(facts).encode() if facts else b"")
+
+
+def _service(cls: type[A], run: Callable[[A, Call], Awaitable[Outcome]]) -> tuple[str, Service]:
+    """Give a call's name, and what reads its arguments and runs it with failures as results."""
+
+    async def guarded(asked: Any, call: Call) -> Outcome:
+        path = asked.source if hasattr(asked, "source") else asked.path
+        try:
+            return await run(asked, call)
+        except (OSError, ToolFailure) as error:
+            return failed(error, path, call.stop_reason or pb.END_REASON_EXITED)
+        except Cut:
+            return cut_off(path, call.stop_reason or pb.END_REASON_CANCELLED)
+
+    return cls.tool, Service(lambda data: read_arguments(cls, data), guarded)

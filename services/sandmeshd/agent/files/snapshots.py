@@ -1,0 +1,71 @@
+"""What a snapshot of a sandbox is made of: its workspace and its home at one moment, as one tar stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from sandmesh.shared.tar import pack_several, take_whole, unpack_several
+from sandmeshd.agent.files.confinement import Workspace
+from sandmeshd.agent.files.failures import Cut
+from sandmeshd.agent.files.streams import Inlet
+from sandmeshd.agent.processes.freezer import held_still
+
+WORKSPACE, HOME = "workspace", "home"
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@contextmanager
+def _roots(workspace: Workspace, home: str) -> Generator[Mapping[str, int]]:
+    with ExitStack() as stack:
+        opened = {WORKSPACE: workspace.open_directory(".")}
+        stack.callback(os.close, opened[WORKSPACE])
+        if home:
+            opened[HOME] = os.open(home, _DIRECTORY)
+            stack.callback(os.close, opened[HOME])
+        yield opened
+
+
+def saved(workspace: Workspace, home: str, wanted: Callable[[], bool]) -> Iterator[bytes]:
+    """Give both as a tar stream; the sandbox's other processes stand still until it is whole or no longer wanted.
+
+    Raises:
+        Cut: Nobody waits for it any more: what stands still does not wait for whoever may come back.
+    """
+    with _roots(workspace, home) as roots, held_still():
+        for piece in pack_several(roots):
+            if not wanted():
+                raise Cut
+            yield piece
+
+
+def restored(workspace: Workspace, home: str, reader: int, inlet: Inlet) -> None:
+    """Take what `saved` gave out of a pipe; entries that are there already and not in it stay.
+
+    Raises:
+        Cut: The input was cut off; nothing is kept.
+        OSError: EBADMSG for what is no such stream, and what else the system says.
+    """
+
+    def fill(roots: Mapping[str, int]) -> None:
+        with os.fdopen(os.dup(reader), "rb", buffering=0) as source:
+            try:
+                unpack_several(source, roots)
+            except OSError:
+                if inlet.cut:
+                    raise Cut from None
+                raise
+        if not inlet.whole:
+            raise Cut
+
+    def place(left: list[tuple[str, int]], fresh: Mapping[str, int]) -> None:
+        if not left:
+            fill(fresh)
+            return
+        (name, fd), *others = left
+        take_whole(fd, ".", lambda staged: place(others, {**fresh, name: staged}))
+
+    with _roots(workspace, home) as roots:
+        place(list(roots.items()), {})

@@ -1,0 +1,1 @@
+"""The links of gateways and drivers to an agent."""

@@ -1,0 +1,106 @@
+"""The host's loop: frames of the agent in, sessions and calls at work, frames out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from sandmeshd.agent.mcp.client import wire
+from sandmeshd.agent.mcp.client.session import Session
+
+_PIPES: Final = 2
+
+
+class Handed:
+    """The pipes of servers, which come by session on a socket of their own, before they are asked for."""
+
+    def __init__(self, handed: socket.socket) -> None:
+        self._socket = handed
+        self._pipes: dict[int, tuple[int, int]] = {}
+        handed.setblocking(False)
+
+    def take(self, session: int) -> tuple[int, int]:
+        """Give a server's standard input and output."""
+        with suppress(BlockingIOError):
+            while True:
+                data, fds, _, _ = socket.recv_fds(self._socket, 64, _PIPES)
+                if not data:
+                    break
+                self._pipes[int(data)] = (fds[0], fds[1])
+        return self._pipes.pop(session)
+
+
+class Hub:
+    """All sessions and calls."""
+
+    def __init__(self, writer: asyncio.StreamWriter, handed: Handed) -> None:
+        self._writer = writer
+        self._handed = handed
+        self._sessions: dict[int, Session] = {}
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._taken: dict[int, asyncio.Event] = {}
+
+    async def send(self, head: dict[str, Any], body: bytes = b"") -> None:
+        """Send a frame to the agent."""
+        self._writer.write(wire.pack(head, body))
+        await self._writer.drain()
+
+    async def taken(self, call: int) -> None:
+        """Wait until the agent has found a place for the last block of a call."""
+        event = self._taken.setdefault(call, asyncio.Event())
+        await event.wait()
+        event.clear()
+
+    def take(self, head: dict[str, Any], body: bytes) -> None:
+        """Act on a frame of the agent's."""
+        op = head["op"]
+        if op == "open":
+            session = Session(self, head)
+            self._sessions[session.number] = session
+            pipes = self._handed.take(session.number) if head["transport"] == "stdio" else None
+            self._begin(("session", session.number), session.run(pipes))
+        elif op == "call":
+            found = self._sessions.get(head["session"])
+            work = self._refuse(head["call"]) if found is None else found.call(head["call"], head["tool"], body)
+            self._begin(("call", head["call"]), work)
+        elif op == "took":
+            self._taken.setdefault(head["call"], asyncio.Event()).set()
+        else:
+            self._end((("session", head["session"])) if op == "close" else ("call", head["call"]))
+
+    async def _refuse(self, call: int) -> None:
+        await self.send({"call": call, "end": True, "is_error": True, "lost": True, "message": "its session is over"})
+
+    def _begin(self, key: tuple[str, int], work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks[key] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._forget(key))
+
+    def _end(self, key: tuple[str, int]) -> None:
+        if key in self._tasks:
+            self._tasks[key].cancel()
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        self._tasks.pop(key, None)
+        if key[0] == "call":
+            self._taken.pop(key[1], None)
+        else:
+            self._sessions.pop(key[1], None)
+
+
+async def _serve(channel: socket.socket, handed: socket.socket) -> None:
+    reader, writer = await asyncio.open_unix_connection(sock=channel)
+    hub = Hub(writer, Handed(handed))
+    await hub.send({"up": True})
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head, body = wire.HEADER.unpack(await reader.readexactly(wire.HEADER.size))
+            told = wire.read_head(await reader.readexactly(head))
+            hub.take(told, await reader.readexactly(body))
+
+
+def serve(channel: socket.socket, handed: socket.socket) -> None:
+    """Serve until the agent goes."""
+    asyncio.run(_serve(channel, handed))

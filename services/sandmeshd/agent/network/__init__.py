@@ -1,0 +1,1 @@
+"""The network of a sandbox: the agent's part of the egress proxy, and exposed ports."""

@@ -1,0 +1,176 @@
+"""Ports that URLs of the gateway lead to: which are good, and the connections through them.
+
+A connection is a call. Its input goes to the port and what the port sends is its output, so a slow side slows the other
+and the call's rules hold: it is listed, cancelled and counted as any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import InvalidArgument
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome
+from sandmeshd.agent.calls.toolbox import Service
+from sandmeshd.agent.files.arguments import Arguments, read_arguments
+from sandmeshd.agent.files.failures import Cut
+from sandmeshd.agent.files.streams import is_cut, unless_cut
+
+MOST: Final = 256
+_CONNECT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Expose(Arguments):
+    """Makes a port reachable through the gateway, until a time in seconds since 1970."""
+
+    tool: ClassVar[str] = "ports.expose"
+    exposure_id: str
+    port: int
+    expires: int
+
+
+@dataclass(frozen=True)
+class ListExposed(Arguments):
+    """Lists what is reachable."""
+
+    tool: ClassVar[str] = "ports.list"
+
+
+@dataclass(frozen=True)
+class Revoke(Arguments):
+    """Ends it; what is not there has ended."""
+
+    tool: ClassVar[str] = "ports.revoke"
+    exposure_id: str
+
+
+@dataclass(frozen=True)
+class Connect(Arguments):
+    """A connection to an exposed port."""
+
+    tool: ClassVar[str] = "ports.connect"
+    exposure_id: str
+
+
+@dataclass
+class _Exposure:
+    port: int
+    expires: int
+    timer: asyncio.TimerHandle
+    calls: set[Call] = field(default_factory=set[Call])
+
+
+class Exposures:
+    """The exposed ports of a sandbox."""
+
+    def __init__(self) -> None:
+        self._exposed: dict[str, _Exposure] = {}
+
+    def services(self) -> Mapping[str, Service]:
+        """Give what runs each call."""
+        runs: dict[type[Arguments], Any] = {
+            Expose: self._expose,
+            ListExposed: self._list,
+            Revoke: self._revoke,
+            Connect: self._connect,
+        }
+        return {cls.tool: _service(cls, run) for cls, run in runs.items()}
+
+    async def _expose(self, asked: Expose, call: Call) -> Outcome:
+        call.started()
+        left = asked.expires - time.time()
+        if len(self._exposed) >= MOST:
+            return _refused(errno.ENOSPC, f"{MOST} ports are exposed: revoke some")
+        timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end, asked.exposure_id)
+        self._exposed[asked.exposure_id] = _Exposure(asked.port, asked.expires, timer)
+        return Outcome()
+
+    async def _list(self, _: ListExposed, call: Call) -> Outcome:
+        call.started()
+        ports = [
+            {"exposure_id": name, "port": one.port, "expires": one.expires, "connections": len(one.calls)}
+            for name, one in self._exposed.items()
+        ]
+        return Outcome(structured=json.dumps({"ports": ports}).encode())
+
+    async def _revoke(self, asked: Revoke, call: Call) -> Outcome:
+        call.started()
+        self._end(asked.exposure_id)
+        return Outcome()
+
+    def _end(self, exposure_id: str) -> None:
+        exposure = self._exposed.pop(exposure_id, None)
+        if exposure is not None:
+            exposure.timer.cancel()
+            for call in list(exposure.calls):
+                call.stop(pb.END_REASON_CANCELLED)
+
+    async def _connect(self, asked: Connect, call: Call) -> Outcome:
+        exposure = self._exposed.get(asked.exposure_id)
+        if exposure is None:
+            return _refused(errno.ENOENT, "the port is not exposed, or no more")
+        if call.input is None:
+            raise InvalidArgument("a connection's bytes come as input: start the call with takes_input")
+        exposure.calls.add(call)
+        try:
+            peer = await unless_cut(call, _dial(exposure.port))
+            with peer:
+                call.started()
+                call.input.open_socket(peer.fileno())
+                await unless_cut(call, _copy(peer, call))
+        except OSError as error:
+            return _refused(error.errno or errno.EIO, f"port {exposure.port}: {error.strerror or error}")
+        except Cut:
+            return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED)
+        finally:
+            exposure.calls.discard(call)
+        return Outcome()
+
+
+def _service(cls: type[Arguments], run: Any) -> Service:
+    return Service(lambda data: read_arguments(cls, data), run)
+
+
+def _refused(number: int, message: str) -> Outcome:
+    return Outcome(is_error=True, message=message, structured=json.dumps({"errno": number}).encode())
+
+
+async def _dial(port: int) -> socket.socket:
+    """Connect to a port of the sandbox's loopback, by either family: servers of Node.js listen at ::1 alone."""
+    refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "nothing listens there")
+    for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        try:
+            peer = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError:
+            continue
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await asyncio.get_running_loop().sock_connect(peer, (host, port))
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except TimeoutError:
+            peer.close()
+            refused = TimeoutError(errno.ETIMEDOUT, "it does not answer")
+        except OSError:
+            peer.close()
+        else:
+            return peer
+    raise refused
+
+
+async def _copy(peer: socket.socket, call: Call) -> None:
+    loop = asyncio.get_running_loop()
+    while not is_cut(call):
+        while call.room < SMALLEST_READ:
+            await call.roomier()
+        data = await loop.sock_recv(peer, min(CHUNK, call.room))
+        if not data:
+            return
+        call.output(pb.STREAM_STDOUT, data)

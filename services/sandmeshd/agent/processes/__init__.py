@@ -1,0 +1,1 @@
+"""Processes of user code: spawned, followed, measured and ended."""

@@ -1,0 +1,144 @@
+"""Pipes that user code writes to."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import os
+import termios
+from collections import deque
+from typing import Final
+
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
+
+_MOST_KEPT: Final = 64
+
+
+def pending(fd: int) -> int:
+    """Give how many bytes a pipe holds."""
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
+
+
+class OutputPipe:
+    """The reading end of a pipe, whose bytes go to the call that is set, as fast as its caller takes them.
+
+    While there is no call nothing is read: what a background process writes comes with the next call, or holds it up.
+    """
+
+    def __init__(self, stream: int, ends: tuple[int, int] | None = None) -> None:
+        self.stream = stream
+        self.reader, self.writer = ends or os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self.reader, False)
+        self._loop = asyncio.get_running_loop()
+        self._call: Call | None = None
+        self._watched = False
+        self.ended = False
+        """Whether every writer is gone."""
+
+    def close_writer(self) -> None:
+        """Let go of the end that the process has by now."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def close(self) -> None:
+        """Let go of both ends."""
+        self.close_writer()
+        self.ended = True
+        if self.reader >= 0:
+            self._watch(False)
+            os.close(self.reader)
+            self.reader = -1
+
+    def give_to(self, call: Call | None) -> None:
+        """Set whose output it is from now on."""
+        self._call = call
+        if call is not None:
+            self._resume()
+
+    async def drain(self, call: Call) -> None:
+        """Read what is there now, waiting for room; what comes later is not waited for."""
+        left = 0 if self.ended else pending(self.reader)
+        while left > 0 and not self.ended:
+            room = call.room
+            if room < SMALLEST_READ:
+                await call.roomier()
+            else:
+                left -= self._read(min(left, room))
+
+    def let_go(self) -> int | None:
+        """Give up the reading end, if somebody may still write to it."""
+        if self.ended:
+            return None
+        self._watch(False)
+        fd, self.reader = self.reader, -1
+        self.close()
+        return fd
+
+    def _watch(self, watched: bool) -> None:
+        if watched and not self._watched and not self.ended:
+            self._loop.add_reader(self.reader, self._readable)
+        elif self._watched and not watched:
+            self._loop.remove_reader(self.reader)
+        self._watched = watched and not self.ended
+
+    def _resume(self) -> None:
+        self._watch(True)
+
+    def _readable(self) -> None:
+        if self._call is None:
+            self._watch(False)
+        elif self._call.room < SMALLEST_READ:
+            self._watch(False)
+            self._call.when_room(self._resume)
+        else:
+            self._read(self._call.room)
+
+    def _read(self, size: int) -> int:
+        try:
+            data = os.read(self.reader, size)
+        except BlockingIOError:
+            return size
+        except OSError:
+            # A terminal that nobody has open any more says EIO.
+            data = b""
+        if self._call is not None and data:
+            self._call.output(self.stream, data)
+        if not data:
+            self._watch(False)
+            self.ended = True
+        return len(data)
+
+
+class Drain:
+    """Reads and drops what background processes write after their call has ended, so that they can go on."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fds: deque[int] = deque()
+
+    def take(self, pipe: OutputPipe) -> None:
+        """Take over a pipe. Of very many the oldest is closed."""
+        fd = pipe.let_go()
+        if fd is not None:
+            self._fds.append(fd)
+            self._loop.add_reader(fd, self._readable, fd)
+            if len(self._fds) > _MOST_KEPT:
+                self._close(self._fds[0])
+
+    def close(self) -> None:
+        """Let go of all."""
+        while self._fds:
+            self._close(self._fds[0])
+
+    def _readable(self, fd: int) -> None:
+        if not os.read(fd, CHUNK):
+            self._close(fd)
+
+    def _close(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        os.close(fd)
+        self._fds.remove(fd)

@@ -1,0 +1,1 @@
+"""Kernels of a sandbox and the cells that they run."""

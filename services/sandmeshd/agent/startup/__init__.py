@@ -1,0 +1,1 @@
+"""What a fresh agent prepares before its first call."""

@@ -1,0 +1,221 @@
+"""The filesystem tools' handlers.
+
+They run in the agent, which user code cannot touch, on files that user code can change at any moment. They block, so
+the agent calls them on a thread; several may run at once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from sandmesh._tools import (
+    CreateDirectory,
+    DirectoryTree,
+    EditFile,
+    GetFileInfo,
+    ListAllowedDirectories,
+    ListDirectory,
+    MoveFile,
+    ReadFile,
+    ReadMultipleFiles,
+    SearchFiles,
+    Tool,
+    WriteFile,
+)
+from sandmeshd.agent.calls.answer import Answer, ToolFailure, text
+from sandmeshd.agent.files.confinement import Workspace
+from sandmeshd.agent.files.messages import explained, show
+from sandmeshd.agent.files.syscalls import birth_time, rename_without_replacing
+from sandmeshd.agent.files.tree import MOST_IN_TREE, directory_tree, list_entries, search_files
+from sandmeshd.agent.tools.edits import apply_edits, fenced, unified_diff
+
+MOST_READ: Final = 32 * 1024 * 1024
+
+
+def read_file(workspace: Workspace, asked: ReadFile) -> Answer:
+    """Give a file's text."""
+    return Answer([text(_read_text(workspace, asked.path, MOST_READ))])
+
+
+def read_multiple_files(workspace: Workspace, asked: ReadMultipleFiles) -> Answer:
+    """Give several files' texts, with what cannot be read reported in its place."""
+    blocks: list[str] = []
+    left = MOST_READ
+    for path in asked.paths:
+        try:
+            content = _read_text(workspace, path, left)
+        except ToolFailure as failure:
+            blocks.append(f"{show(path)}: Error - {failure}\n")
+        else:
+            left -= len(content.encode())
+            blocks.append(f"{show(path)}:\n{content}\n")
+    return Answer([text("\n---\n".join(blocks))])
+
+
+def write_file(workspace: Workspace, asked: WriteFile) -> Answer:
+    """Write a file whole: readers see the old text or the new, never a part."""
+    with explained(asked.path), workspace.writing:
+        _replace(workspace, asked.path, asked.content.encode())
+    return Answer([text(f"Successfully wrote to {show(asked.path)}")])
+
+
+def edit_file(workspace: Workspace, asked: EditFile) -> Answer:
+    """Replace pieces of a file and give the diff."""
+    with explained(asked.path), workspace.writing:
+        before = _read_text(workspace, asked.path, MOST_READ)
+        after = apply_edits(before, asked.edits)
+        if after != before and not asked.dry_run:
+            _replace(workspace, asked.path, after.encode())
+    diff = unified_diff(before, after, show(asked.path.lstrip("/")))
+    return Answer([text(fenced(diff) if diff else "Nothing changes: the new text is the old.")])
+
+
+def create_directory(workspace: Workspace, asked: CreateDirectory) -> Answer:
+    """Make a directory with those above it."""
+    with explained(asked.path):
+        os.close(workspace.make_directories(asked.path))
+    return Answer([text(f"Successfully created directory {show(asked.path)}")])
+
+
+def list_directory(workspace: Workspace, asked: ListDirectory) -> Answer:
+    """List a directory by name; links are listed as files."""
+    with explained(asked.path):
+        fd = workspace.open_directory(asked.path)
+        try:
+            entries = list_entries(fd, MOST_IN_TREE)
+            lines = [f"{'[DIR]' if _is_directory(entry) else '[FILE]'} {show(entry.name)}" for entry in entries]
+        finally:
+            os.close(fd)
+    if len(lines) > MOST_IN_TREE:
+        raise ToolFailure(f"{show(asked.path)}: there are more than {MOST_IN_TREE:,} entries in it; use search_files.")
+    return Answer([text("\n".join(lines))])
+
+
+def move_file(workspace: Workspace, asked: MoveFile) -> Answer:
+    """Move a file, directory or link as it is; never over something that exists."""
+    with (
+        explained(asked.source),
+        workspace.parent(asked.source) as source,
+        explained(asked.destination),
+        workspace.parent(asked.destination) as destination,
+    ):
+        _rename(asked, source, destination)
+    return Answer([text(f"Successfully moved {show(asked.source)} to {show(asked.destination)}")])
+
+
+def _rename(asked: MoveFile, source: tuple[int, str], destination: tuple[int, str]) -> None:
+    with explained(f"{asked.source} to {asked.destination}"):
+        try:
+            rename_without_replacing(source, destination)
+        except FileExistsError:
+            raise ToolFailure(f"{show(asked.destination)}: it exists already and is left as it is.") from None
+
+
+def get_file_info(workspace: Workspace, asked: GetFileInfo) -> Answer:
+    """Give what the system knows of a file; a link's is that of what it leads to."""
+    with explained(asked.path):
+        fd = workspace.open(asked.path, os.O_PATH)
+        try:
+            found, born = os.fstat(fd), birth_time(fd)
+        finally:
+            os.close(fd)
+    facts = {
+        "size": found.st_size,
+        "created": _time(min(found.st_mtime, found.st_ctime) if born is None else born),
+        "modified": _time(found.st_mtime),
+        "accessed": _time(found.st_atime),
+        "isDirectory": stat.S_ISDIR(found.st_mode),
+        "isFile": stat.S_ISREG(found.st_mode),
+        "permissions": f"{stat.S_IMODE(found.st_mode):03o}",
+    }
+    lines = [f"{name}: {str(fact).lower() if isinstance(fact, bool) else fact}" for name, fact in facts.items()]
+    return Answer([text("\n".join(lines))], facts)
+
+
+def list_allowed_directories(workspace: Workspace, _: ListAllowedDirectories) -> Answer:
+    """Give the directories that tools may reach."""
+    return Answer([text("\n".join(["Allowed directories:", *map(show, workspace.directories)]))])
+
+
+HANDLERS: Final[Mapping[type[Tool], Callable[[Workspace, Any], Answer]]] = MappingProxyType(
+    {
+        ReadFile: read_file,
+        ReadMultipleFiles: read_multiple_files,
+        WriteFile: write_file,
+        EditFile: edit_file,
+        CreateDirectory: create_directory,
+        ListDirectory: list_directory,
+        DirectoryTree: directory_tree,
+        MoveFile: move_file,
+        SearchFiles: search_files,
+        GetFileInfo: get_file_info,
+        ListAllowedDirectories: list_allowed_directories,
+    }
+)
+
+
+def _read_text(workspace: Workspace, path: str, most: int) -> str:
+    with explained(path), os.fdopen(workspace.open_file(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(most + 1) if size <= most else b""
+    if size > most or len(data) > most:
+        raise ToolFailure(
+            f"{show(path)}: it has {max(size, len(data)):,} bytes and {most:,} can be read here. Read a part of it "
+            "with run_shell_command (head -c, tail -c, sed -n) or in Python."
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ToolFailure(
+            f"{show(path)}: it is not UTF-8 text but binary ({size:,} bytes; byte {error.start:,} is the first that "
+            "does not fit). Read it with run_shell_command (base64, xxd, file) or in Python."
+        ) from None
+
+
+def _replace(workspace: Workspace, path: str, data: bytes) -> None:
+    """Put a new file in the place of a name, with the mode of the one that was there."""
+    with workspace.destination(path) as (directory, name):
+        mode = _mode_to_keep(directory, name, path)
+        temporary = f".sandmesh-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(temporary, flags, 0o666, dir_fd=directory)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                if mode is not None:
+                    os.fchmod(file.fileno(), mode)
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+
+
+def _mode_to_keep(directory: int, name: str, path: str) -> int | None:
+    """Give the mode of the file that is to be replaced, None where there is none."""
+    try:
+        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(mode):
+        raise ToolFailure(f"{show(path)}: it is a directory, not a file; nothing was written.")
+    if not stat.S_ISREG(mode):
+        raise ToolFailure(f"{show(path)}: it is no regular file but a FIFO, socket or device; nothing was written.")
+    if not os.access(name, os.W_OK, dir_fd=directory, effective_ids=True):
+        raise ToolFailure(f"{show(path)}: it is read-only; run_shell_command can change that with chmod u+w.")
+    return stat.S_IMODE(mode)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,184 @@
+"""The tools that keep the workspace's history. Git runs as user code does: it obeys the repository's own hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sandmesh._tools import CommitChanges, GenerateDiff, GitLogs
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.processes.capture import Captured
+from sandmeshd.agent.processes.programs import Programs
+from sandmeshd.agent.tools.diffs import split_diff
+
+_GIT: Final = ("git", "--no-pager", "-c", "core.quotepath=off", "-c", "safe.directory=*")
+_QUIET: Final = {"LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true"}
+_SOMEBODY: Final = ("-c", "user.name=sandbox", "-c", "user.email=sandbox@localhost")
+_PLAIN: Final = (
+    *("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames"),
+    *("--src-prefix=a/", "--dst-prefix=b/", "--full-index"),
+)
+_LONGEST_WORDS: Final = 4000
+
+# Git's own index stays as it is: what is new is looked for with a copy of it.
+_AGAINST_WORKSPACE: Final = """
+base=$1; shift
+index=$(mktemp) || exit 1
+trap 'rm -f "$index" "$index.lock"' EXIT
+cp "$(git rev-parse --git-path index)" "$index" 2>/dev/null || rm -f "$index"
+[ -n "$base" ] || base=$(git hash-object -t tree /dev/null) || exit 1
+GIT_INDEX_FILE=$index git -c safe.directory=\\* -c core.safecrlf=false add -A || exit 1
+GIT_INDEX_FILE=$index "$@" --cached "$base"
+"""
+
+
+class Git:
+    """Commits, diffs and the log of one workspace, one at a time."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._one = asyncio.Lock()
+
+    async def commit(self, asked: CommitChanges, call: Call) -> Outcome:
+        """Commit whatever changed."""
+        call.started()
+        if "\0" in asked.message:
+            raise ToolFailure("A commit's message has no zero bytes.")
+        async with self._one:
+            if not self._is_there():
+                await self._git(call, "-c", "init.defaultBranch=main", "init", "--quiet")
+            before = await self._find(call, "HEAD")
+            await self._check_merged(call)
+            await self._git(call, "add", "-A")
+            changed = not before or bool(await self._git(call, "diff", "--cached", "--raw", "--no-ext-diff", before))
+            changed = changed and bool(before or await self._git(call, "ls-files"))
+            if changed:
+                await self._git(call, *await self._identity(call), "commit", "--quiet", "-m", asked.message)
+            return await self._told_commit(call, before, asked.message, changed=changed)
+
+    async def diff(self, asked: GenerateDiff, call: Call) -> Outcome:
+        """Show what changed between two commits, or from one to the workspace."""
+        call.started()
+        if asked.commit_b is not None and asked.commit_a is None:
+            raise ToolFailure("commit_b is given without commit_a: give both, commit_a alone, or neither.")
+        async with self._one:
+            if not self._is_there():
+                raise ToolFailure("The workspace is no git repository yet; commit_changes makes it one.")
+            command = (*_GIT, "diff", *_PLAIN)
+            if asked.commit_a is None or asked.commit_b is None:
+                base = await self._find(call, asked.commit_a or "HEAD", must=asked.commit_a is not None)
+                shown = await self._run(call, "/bin/sh", "-c", _AGAINST_WORKSPACE, "diff", base, *command)
+            else:
+                ends = [await self._find(call, name, must=True) for name in (asked.commit_a, asked.commit_b)]
+                shown = await self._run(call, *command, *ends)
+        return await _told(call, shown or "Nothing changed.", {"diffs": split_diff(shown)})
+
+    async def log(self, asked: GitLogs, call: Call) -> Outcome:
+        """List the commits that lead to the last one."""
+        call.started()
+        async with self._one:
+            head = await self._find(call, "HEAD") if self._is_there() else ""
+            if not head:
+                return await _told(call, "There are no commits yet; commit_changes makes one.", {"logs": []})
+            mark = secrets.token_hex(16)
+            form = f"--format=tformat:{mark}%H%n%an%n%cI%n%B{mark}"
+            most = [] if asked.limit is None else [f"--max-count={asked.limit}"]
+            shown = await self._git(call, "log", "-p", "--root", "--diff-merges=first-parent", form, *most, *_PLAIN)
+        commits = [_read_commit(*pair) for pair in _pairs(shown.split(mark)[1:])]
+        return await _told(call, "\n".join(map(_show, commits)), {"logs": [_plain(commit) for commit in commits]})
+
+    def _is_there(self) -> bool:
+        # Only what is there is looked at: a broken repository is never made anew.
+        at = Path(self._programs.workspace, ".git")
+        return at.is_symlink() or at.exists()
+
+    async def _check_merged(self, call: Call) -> None:
+        unmerged = {line.split("\t", 1)[1] for line in (await self._git(call, "ls-files", "-u")).splitlines()}
+        if unmerged:
+            names = ", ".join(sorted(unmerged)[:20])
+            raise ToolFailure(
+                f"Nothing was committed: a merge left conflicts in {names}. Put these files right, then `git add` them "
+                "with run_shell_command."
+            )
+
+    async def _identity(self, call: Call) -> Sequence[str]:
+        """Give the words that name an author where the user's own configuration names none."""
+        asked = await self._captured(call, *_GIT, "config", "user.email")
+        return () if asked.ended.exit_code == 0 and asked.stdout.strip() else _SOMEBODY
+
+    async def _find(self, call: Call, name: str, *, must: bool = False) -> str:
+        """Give a commit's hash; an empty text where there is none and none must be."""
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        found = await self._captured(call, *_GIT, *words)
+        if found.ended.exit_code == 0:
+            return found.stdout.decode().strip()
+        if must:
+            raise ToolFailure(f"There is no commit {name!r} here; git_logs lists those that there are.")
+        await self._git(call, "rev-parse", "--git-dir")
+        return ""
+
+    async def _told_commit(self, call: Call, before: str, message: str, *, changed: bool) -> Outcome:
+        commit = await self._find(call, "HEAD", must=True) if changed else before
+        said = f"Committed {commit}: {message}" if changed else f"Nothing changed since {before or 'the beginning'}."
+        return await _told(call, said, {"commit": commit or None, "message": message, "changed": changed})
+
+    async def _git(self, call: Call, *words: str) -> str:
+        return await self._run(call, *_GIT, *words)
+
+    async def _run(self, call: Call, *argv: str) -> str:
+        done = await self._captured(call, *argv)
+        if done.ended.exit_code != 0:
+            said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")[-_LONGEST_WORDS:]
+            raise ToolFailure(
+                f"git could not do this ({_how(done)}): {said or 'it said nothing'}\n"
+                "Nothing of the workspace's files was changed; run_shell_command runs git to put the repository right."
+            )
+        return done.stdout.decode(errors="replace")
+
+    async def _captured(self, call: Call, *argv: str) -> Captured:
+        done = await self._programs.capture(argv, _QUIET, call)
+        if done.ended.failure or done.ended.exit_code == 127:
+            raise ToolFailure(
+                f"This sandbox has no git that runs ({done.ended.failure or 'it is not installed'}): use a template or "
+                "a host that has it, or keep copies with run_shell_command."
+            )
+        if call.stop_reason is not None:
+            raise ToolFailure("The call was stopped while git ran; git_logs says what it had done.")
+        return done
+
+
+def _how(done: Captured) -> str:
+    if done.ended.signal is not None:
+        return f"ended by signal {done.ended.signal}"
+    return f"exit code {done.ended.exit_code}"
+
+
+def _pairs(pieces: Sequence[str]) -> list[tuple[str, str]]:
+    return list(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+def _read_commit(about: str, shown: str) -> dict[str, str]:
+    commit, author, date, message = about.split("\n", 3)
+    return {"commit": commit, "author": author, "date": date, "message": message.strip(), "shown": shown.strip("\n")}
+
+
+def _plain(commit: Mapping[str, str]) -> dict[str, Any]:
+    diff = split_diff(commit["shown"])
+    return {**{name: commit[name] for name in ("commit", "author", "date", "message")}, "diff": diff}
+
+
+def _show(commit: Mapping[str, str]) -> str:
+    message = "".join(f"    {line}\n" for line in commit["message"].splitlines())
+    shown = f"\n{commit['shown']}\n" if commit["shown"] else ""
+    return f"commit {commit['commit']}\nAuthor: {commit['author']}\nDate:   {commit['date']}\n\n{message}{shown}"
+
+
+async def _told(call: Call, said: str, structured: Mapping[str, Any]) -> Outcome:
+    await call.text(said, "stdout")
+    return Outcome(reason=pb.END_REASON_EXITED, structured=json.dumps(structured).encode())

@@ -1,0 +1,78 @@
+"""The tools that run command lines and programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import CapabilityMissing
+from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.processes.programs import Program, Programs
+
+if TYPE_CHECKING:
+    from sandmesh._tools import ListProcesses, RunShellCommand, StartProcess
+
+_REASON = "END_REASON_"
+
+
+class Shell:
+    """Runs commands, and knows the processes that were started as such for as long as their calls are kept."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        self._program = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+        self._started: WeakKeyDictionary[Call, dict[str, Any]] = WeakKeyDictionary()
+
+    async def run(self, command: RunShellCommand, call: Call) -> Outcome:
+        """Run a command line to its end; what it left in the background goes on, its output unread."""
+        argv = [self._program, "-c", command.command]
+        return await self.programs.run(Program(argv, command.cwd, command.env or {}, command.timeout), call)
+
+    async def start(self, asked: StartProcess, call: Call) -> Outcome:
+        """Run a program, or a command line, to its end."""
+        argv = [self._program, "-c", asked.command] if isinstance(asked.command, str) else asked.command
+        size = asked.terminal
+        terminal = (size["rows"], size["columns"]) if size else None
+        told = asked.command if isinstance(asked.command, str) else " ".join(asked.command)
+        note: dict[str, Any] = {
+            "process_id": call.id,
+            "command": told[:1000],
+            "started": time.time(),
+            "terminal": bool(size),
+        }
+        self._started[call] = note
+        outcome = await self.programs.run(Program(argv, asked.cwd, asked.env or {}, asked.timeout, terminal), call)
+        note.update(exit_code=outcome.exit_code, signal=outcome.signal)
+        note["reason"] = pb.EndReason.Name(outcome.reason).removeprefix(_REASON)  # type: ignore[arg-type]  # typeshed has no open enums
+        return outcome
+
+    async def list(self, _: ListProcesses, call: Call) -> Outcome:
+        """Describe the processes, the oldest first."""
+        call.started()
+        plain = [{**note, "pid": each.pid, "running": not each.finished} for each, note in self._started.items()]
+        plain.sort(key=lambda note: note["started"])
+        while len(listing := json.dumps({"processes": plain}).encode()) > 1 << 20:
+            plain = plain[len(plain) // 4 + 1 :]
+        return Outcome(structured=listing)
+
+
+def check_user(asked: StartProcess) -> None:
+    """Let a program run as the sandbox's own user.
+
+    Raises:
+        CapabilityMissing: It is to run as another one.
+    """
+    own = {str(os.getuid())}
+    with suppress(KeyError):
+        own.add(pwd.getpwuid(os.getuid()).pw_name)
+    if asked.user is not None and asked.user not in own:
+        known = " or ".join(sorted(own, reverse=True))
+        message = f"programs of this sandbox run as its own user, {known}, not as {asked.user!r}: leave user out"
+        raise CapabilityMissing(message, {"needs": "user"})

@@ -1,0 +1,22 @@
+"""The program of user code's side: `python -I __main__.py MODULE FD...`, where the first is its control socket.
+
+MODULE is `zygote`, the first process of a sandbox's nested namespaces, `nursery`, which forks such processes, or
+`apart`, the zygote of a container, which takes the uid of user code before its descriptors.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the module. This package is found last, so that nothing beside it stands in for the template's own."""
+    site = str(Path(__file__).parents[3])
+    sys.path.append(site)
+    import_module(f"sandmeshd.agent.userland.{sys.argv[1]}").run(list(map(int, sys.argv[2:])), site)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Content blocks of what user code shows: mime bundles and texts."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sandmeshd.agent.userland import frames
+
+IMAGES: Final = ("image/png", "image/jpeg")
+SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "application/json", "image/svg+xml", *IMAGES)
+"""The types that objects are asked for."""
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
+_quoted: Final = json.encoder.encode_basestring_ascii
+_OPAQUE: Final = "<IPython.core.display."
+
+
+def encode(block: Mapping[str, Any]) -> bytes:
+    """Give a block's JSON."""
+    return _ENCODER.encode(block).encode()
+
+
+def texts(content: str, description: str, annotations: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+    """Give a text's blocks: one, or more that belong together where it is long."""
+    content = content.encode("utf-8", "backslashreplace").decode()
+    if annotations is None and len(content) <= frames.MAX_TEXT:
+        yield b'{"type":"text","text":%b,"annotations":null,"description":"%b"}' % (
+            _quoted(content).encode(),
+            description.encode(),
+        )
+        return
+    yield encode(_text(content[: frames.MAX_TEXT], description, annotations))
+    for start in range(frames.MAX_TEXT, len(content), frames.MAX_TEXT):
+        yield encode(_text(content[start : start + frames.MAX_TEXT], description, {"continues": True}))
+
+
+def _text(content: str, description: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"type": "text", "text": content, "annotations": annotations, "description": description}
+
+
+def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
+    """Give the blocks of one shown object: its image, or else its text with its other forms as annotations."""
+    images = [encode(_image(kind, data[kind])) for kind in IMAGES if kind in data]
+    if images:
+        yield from (image if len(image) <= frames.MAX_PAYLOAD else _too_large(image) for image in images[:1])
+        return
+    forms = {kind: form for kind, form in data.items() if kind != "text/plain"}
+    plain = str(data.get("text/plain", ""))
+    kept = {kind: form for kind, form in forms.items() if len(encode({"": form})) <= frames.MAX_TEXT}
+    if forms and (not plain or plain.startswith(_OPAQUE)):
+        plain = _best(forms)
+    yield from texts(plain, "stdout", kept or None)
+
+
+def _image(kind: str, data: str | bytes) -> dict[str, Any]:
+    encoded = data if isinstance(data, str) else base64.b64encode(data).decode()
+    return {"type": "image", "data": encoded.strip(), "mimeType": kind, "annotations": None, "description": "stdout"}
+
+
+def _too_large(image: bytes) -> bytes:
+    told = f"[An image of {len(image)} bytes was left out: it is too large to show. Save it to a file instead.]\n"
+    return encode(_text(told, "stderr", None))
+
+
+def _best(forms: Mapping[str, Any]) -> str:
+    form = next(iter(forms.values()))
+    return form if isinstance(form, str) else json.dumps(form)

@@ -1,0 +1,144 @@
+"""A Jupyter kernel as a kernel of the sandbox: the program between the agent's frames and jupyter_client.
+
+`python -P __main__.py jupyter FD`: FD is the kernel's channel, and the variable SANDMESH_KERNEL names a kernel
+specification of the template or of what was installed in the sandbox. The kernel is a process of its own; when it ends,
+this one does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from sandmeshd.agent.userland import blocks, frames, output, raised
+
+_START_SECONDS: Final = 60
+_LOOK_SECONDS: Final = 0.05
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def run(fds: list[int], site: str) -> None:
+    """Serve cells until the agent goes; what keeps the kernel from starting is told as the end of no cell."""
+    sys.path.remove(site)
+    channel = output.Channel(socket.socket(fileno=os.dup(fds[0])))
+    try:
+        bridge = _Bridge(channel, *_start(os.environ.pop("SANDMESH_KERNEL")))
+    except Exception as error:
+        channel.end(frames.FAILED, str(error) or type(error).__name__)
+        os._exit(1)
+    channel.ready()
+    while True:
+        bridge.serve()
+
+
+def _start(name: str) -> tuple[Any, Any]:
+    try:
+        # The template's or the user's own, so that it cannot be an import of ours.
+        kernelspec: Any = importlib.import_module("jupyter_client.kernelspec")
+        manager: Any = importlib.import_module("jupyter_client.manager")
+    except ImportError:
+        raise RuntimeError(f"kernels of {name!r} need jupyter_client in the template or sandbox: install it") from None
+    known: dict[str, str] = kernelspec.KernelSpecManager().find_kernel_specs()
+    if name not in known:
+        listed = ", ".join(sorted({"python", *known}))
+        raise RuntimeError(f"there is no Jupyter kernel {name!r} here: there are {listed}")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    # By sockets in the file system: for TCP, ZeroMQ asks for the machine's interfaces, which user code may not.
+    started: Any = manager.KernelManager(kernel_name=name, transport="ipc")
+    started.start_kernel(stdin=nothing, stdout=nothing, stderr=nothing)
+    threading.Thread(target=name_sockets, args=(started.ip, started.ports), daemon=True).start()
+    client: Any = started.blocking_client()
+    client.start_channels()
+    client.wait_for_ready(timeout=_START_SECONDS)
+    return started, client
+
+
+def name_sockets(place: str, ports: Sequence[int]) -> None:
+    """Give the sockets of kernels that write `:` before the number, as for TCP, the names that Jupyter has for them."""
+    missing = [(Path(f"{place}:{port}"), Path(f"{place}-{port}")) for port in ports]
+    for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
+        for there, wanted in missing:
+            with suppress(FileExistsError):
+                if there.exists():
+                    wanted.symlink_to(there)
+        missing = [pair for pair in missing if not pair[1].exists()]
+        if not missing:
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+class _Bridge:
+    """Cells go to the kernel, its messages to the agent."""
+
+    def __init__(self, channel: output.Channel, manager: Any, client: Any) -> None:
+        self._channel = channel
+        self._client = client
+        self._process = manager.provisioner.process
+        signal.signal(signal.SIGINT, self._interrupt)
+        threading.Thread(target=self._end_with_kernel, daemon=True).start()
+
+    def serve(self) -> None:
+        """Run the next cell."""
+        kind, payload, given = self._channel.receive()
+        if kind not in {frames.RUN, frames.RUN_WITH_INPUT}:
+            return
+        if given is not None:
+            sys.stdin = io.TextIOWrapper(io.FileIO(given, "r"))
+        reply = self._client.execute_interactive(
+            payload.decode(),
+            allow_stdin=given is not None,
+            output_hook=self._show,
+            stdin_hook=self._ask,
+        )["content"]
+        if reply.get("status") == "ok":
+            self._channel.end(0, "")
+            return
+        name, value = str(reply.get("ename") or "error"), str(reply.get("evalue") or "")
+        line = f"{name}: {value}".partition("\n")[0]
+        self._channel.end(frames.FAILED, line, raised.write(name, value, _lines(reply)))
+
+    def _show(self, message: dict[str, Any]) -> None:
+        kind, content = message["header"]["msg_type"], message["content"]
+        if kind == "stream":
+            self._write(1 if content["name"] == "stdout" else 2, content["text"])
+        elif kind in {"display_data", "execute_result"}:
+            for block in blocks.bundle(content["data"]):
+                self._channel.place(block)
+        elif kind == "error" and any(_lines(content)):
+            for block in blocks.texts("\n".join(_lines(content)) + "\n", "stderr"):
+                self._channel.place(block)
+
+    def _ask(self, message: dict[str, Any]) -> None:
+        content = message["content"]
+        try:
+            self._client.input(self._channel.ask(content["prompt"], password=bool(content["password"])))
+        except EOFError:
+            self._client.input("")
+
+    def _write(self, fd: int, text: str) -> None:
+        self._channel.writing(fd)
+        view = memoryview(text.encode("utf-8", "backslashreplace"))
+        while view:
+            view = view[os.write(fd, view) :]
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def _end_with_kernel(self) -> None:
+        code = self._process.wait()
+        os._exit(code if 0 <= code < 256 else 1)
+
+
+def _lines(content: dict[str, Any]) -> list[str]:
+    return [_COLOURS.sub("", str(line)) for line in content.get("traceback", ())]

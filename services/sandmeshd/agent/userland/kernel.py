@@ -1,0 +1,209 @@
+"""A kernel: the process, forked from the zygote, that runs cells."""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import io
+import os
+import select
+import signal
+import socket
+import sys
+import warnings
+from importlib import import_module
+from typing import Any, NoReturn
+
+from sandmeshd.agent.userland import frames, launch, layer, output, shell
+
+IDLE_SECONDS = 0.4
+"""How long a kernel that is not ripe waits for its first cell before it ripens."""
+BUSY_SECONDS = 2.0
+"""The same while its machine has no processor to spare, as when many sandboxes are created at once."""
+
+_CELLS = {frames.RUN, frames.RUN_WITH_INPUT, frames.REHEARSE}
+_INPUT, _GETPASS = input, getpass.getpass
+# signal.getsignal makes an enum of what is none, which takes ten times as long.
+_handler_of: Any = import_module("_signal").getsignal
+
+
+class Kernel:
+    """What the zygote makes ready and each kernel then is."""
+
+    def __init__(self, *, ripe: bool = True) -> None:
+        """Make it; one that is not ripe answers sooner, and ripens when it has nothing to do."""
+        self._sink = shell.Sink()
+        self._running = False
+        self._shell = shell.make_shell(self._sink)
+        self._ripe = False
+        if ripe:
+            self.ripen()
+
+    def ripen(self) -> None:
+        """Let the shell have done everything once."""
+        if not self._ripe:
+            shell.ripen(self._shell)
+            self._ripe = True
+
+    def be_kernel(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
+        """Turn this fresh child into a kernel and run cells until the agent goes."""
+        os.setsid()
+        launch.reset_signals()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
+        launch.limit(request["limits"])
+        launch.be_open()
+        os.chdir(request["cwd"])
+        sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+        sys.argv = [""]
+        _reseed()
+        self._layer = layer.Layer(os.environ)
+        # IPython lets go of old values by itself; nobody needs to hear of it.
+        warnings.filterwarnings("ignore", message="Output cache limit")
+        channel = output.Channel(socket.socket(fileno=connection))
+        signal.signal(signal.SIGINT, self._interrupt)
+        if not select.select([connection], [], [], 0)[0]:
+            # What a fork shares is copied when it is first written: before the first cell, unless that is there.
+            shell.exercise(self._shell, "1+1")
+            self._ripen_in_peace(connection)
+        self._sink.channel = channel
+        streams = _Streams(channel, pipes)
+        while True:
+            self._serve(channel, streams)
+
+    def _ripen_in_peace(self, connection: int) -> None:
+        """Ripen unless the first cell comes before; where others want the processors, that is tried again and again."""
+        patience = IDLE_SECONDS
+        while not self._ripe and not select.select([connection], [], [], patience)[0]:
+            ran, waited = _account()
+            shell.exercise(self._shell, "1+1")
+            now_ran, now_waited = _account()
+            if now_waited - waited > now_ran - ran:
+                patience = BUSY_SECONDS
+            else:
+                self.ripen()
+
+    def _serve(self, channel: output.Channel, streams: _Streams) -> None:
+        kind, payload, given = channel.receive()
+        if kind in _CELLS:
+            streams.take(given)
+            flags, message = self._run(payload.decode())
+            output.flush()
+            channel.end(flags, message, self._shell.take_error())
+            if flags & frames.LEAVES:
+                os._exit(0)
+            # After the answer, which need not wait for it.
+            streams.mend()
+        if kind == frames.REHEARSE:
+            self._forget(channel)
+
+    def _forget(self, channel: output.Channel) -> None:
+        """Be as before the first cell, and ripe: there was time for it."""
+        self._sink.channel = None
+        self.ripen()
+        shell.forget(self._shell)
+        self._sink.channel = channel
+
+    def _run(self, code: str) -> tuple[int, str]:
+        self._layer.refresh()
+        try:
+            error = self._run_interruptible(code)
+        except KeyboardInterrupt as interrupt:
+            # It came while IPython was between the code and the result.
+            error = interrupt
+        flags = (frames.FAILED if error else 0) | (frames.LEAVES if self._shell.leaves else 0)
+        return flags, _line(error) if error else ""
+
+    def _run_interruptible(self, code: str) -> BaseException | None:
+        # The last cell may have set its own; asking is ten times faster than setting.
+        if _handler_of(signal.SIGINT) != self._interrupt:
+            signal.signal(signal.SIGINT, self._interrupt)
+        self._running = True
+        try:
+            result = self._shell.run_cell(code, store_history=True)
+        finally:
+            self._running = False
+        error: BaseException | None = result.error_before_exec or result.error_in_exec
+        return error
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        """Take a SIGINT: between cells there is nothing to interrupt."""
+        if self._running:
+            raise KeyboardInterrupt
+
+
+def _account() -> tuple[int, int]:
+    """Give the nanoseconds that this process was on a processor, and that it waited for one."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:  # noqa: PTH123 - pathlib is a slow import
+            ran, waited, _ = file.read().split()
+    except (OSError, ValueError):
+        # gVisor keeps none.
+        return 0, 0
+    return int(ran), int(waited)
+
+
+def _reseed() -> None:
+    """Give this process random numbers of its own; Python's own generator does so by itself at a fork."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+
+
+def _line(error: BaseException) -> str:
+    try:
+        said = str(error).partition("\n")[0]
+    except Exception:
+        said = ""
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+class _Streams:
+    """Descriptors 0 to 2 and sys's streams, made whole again before each cell."""
+
+    def __init__(self, channel: output.Channel, pipes: list[int]) -> None:
+        self._channel = channel
+        self._pipes = pipes
+        self._identities = [_identity(fd) for fd in pipes]
+        self._input: io.TextIOBase = output.NoInput()
+        self._open()
+
+    def mend(self) -> None:
+        """Undo what a cell did to the streams."""
+        for fd, (pipe, identity) in enumerate(zip(self._pipes, self._identities, strict=True), start=1):
+            if _identity(fd) != identity:
+                os.dup2(pipe, fd)
+        if sys.stdout is not self._out or sys.stderr is not self._err or self._out.closed or self._err.closed:
+            self._open()
+
+    def take(self, given: int | None) -> None:
+        """Take the descriptor of a cell's input."""
+        if given is not None or not isinstance(self._input, output.NoInput):
+            self._take(given)
+        sys.stdin = self._input
+
+    def _open(self) -> None:
+        sys.stdout = self._out = output.open_stream(1, self._channel)
+        sys.stderr = self._err = output.open_stream(2, self._channel)
+
+    def _take(self, given: int | None) -> None:
+        source = os.open(os.devnull, os.O_RDONLY) if given is None else given
+        os.dup2(source, 0)
+        os.close(source)
+        self._input = output.NoInput() if given is None else io.TextIOWrapper(io.FileIO(0, "r", closefd=False))
+        builtins.input = _INPUT if given is None else self._ask
+        getpass.getpass = _GETPASS if given is None else self._ask_password
+
+    def _ask(self, prompt: object = "", /) -> str:
+        return self._channel.ask(str(prompt), password=False)
+
+    def _ask_password(self, prompt: object = "Password: ", *_: object, **__: object) -> str:
+        return self._channel.ask(str(prompt), password=True)
+
+
+def _identity(fd: int) -> tuple[int, int] | None:
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -1,0 +1,118 @@
+"""The new process between its fork and its program: limits, session, directory, descriptors."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+import struct
+import termios
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from sandmeshd.agent.userland import layer, syscalls, users
+
+_HIGH = 200
+_RESET = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
+    *(signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ),
+)
+
+
+class StepError(Exception):
+    """A step between fork and exec failed; its name is the message."""
+
+    def __init__(self, step: str, number: int) -> None:
+        super().__init__(step)
+        self.step = step
+        self.number = number
+
+
+def settle(fds: list[int], kept: list[int]) -> list[int]:
+    """Put the first three descriptors at 0, 1 and 2, move `kept` out of the way and close all others.
+
+    Returns: where `kept` went; they are not inherited by programs.
+    """
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in kept]
+    sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in fds]
+    for target, source in enumerate(sources):
+        os.dup2(source, target)
+    syscalls.close_all_but([0, 1, 2, *moved])
+    return moved
+
+
+def limit(limits: dict[str, int]) -> None:
+    """Set the limits of user code, `processes` (with threads) and `file_bytes`; then be its `user`. 0 is none."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for kind, name in ((resource.RLIMIT_NPROC, "processes"), (resource.RLIMIT_FSIZE, "file_bytes")):
+        if limits[name]:
+            resource.setrlimit(kind, (limits[name], limits[name]))
+    if limits["user"]:
+        users.become_user(limits["user"])
+
+
+def be_open() -> None:
+    """Belong to user code: others of it may look inside, and for want of memory it ends before zygote and host."""
+    syscalls.set_dumpable(True)
+    fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+    try:
+        os.write(fd, b"1000")
+    finally:
+        os.close(fd)
+
+
+def reset_signals() -> None:
+    """Undo what the zygote did to signals, and who started the mesh: nohup and shells' `&` have some ignored."""
+    signal.set_wakeup_fd(-1)
+    for number in _RESET:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def enter(doors: list[int]) -> None:
+    """Move this process to where limits hold."""
+    for door in doors:
+        os.write(door, b"0")
+
+
+def become(request: dict[str, Any], fds: list[int], failure: int, doors: list[int]) -> NoReturn:
+    """Turn this fresh child into the program of a request; what fails is written to `failure`."""
+    try:
+        _step("group", lambda: enter(doors))
+        os.setsid()
+        reset_signals()
+        (failure,) = settle(fds, [failure])
+        if request["terminal"]:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        _step("limits", lambda: limit(request["limits"]))
+        layer.make(request["env"])
+        _step("directory", lambda: os.chdir(request["cwd"]))
+        _step("memory", be_open)
+        _step("program", lambda: os.execvpe(request["argv"][0], request["argv"], request["env"]))  # noqa: S606
+    except StepError as error:
+        report(failure, error.step, error.number)
+    except OSError as error:
+        report(failure, "start", error.errno or errno.EIO)
+    finally:
+        os._exit(127)
+
+
+def _step(name: str, action: Callable[[], object]) -> None:
+    try:
+        action()
+    except (OSError, ValueError) as error:
+        raise StepError(name, getattr(error, "errno", None) or errno.EINVAL) from error
+
+
+def report(failure: int, step: str, number: int) -> None:
+    """Say to the zygote what failed."""
+    os.write(failure, struct.pack("!I", number) + step.encode())
+
+
+def read_report(failure: int) -> dict[str, Any] | None:
+    """Read what `report` wrote, None where nothing failed."""
+    told = os.read(failure, 256)
+    if len(told) < 4:
+        return None
+    return {"errno": struct.unpack("!I", told[:4])[0], "step": told[4:].decode()}

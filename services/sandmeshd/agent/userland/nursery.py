@@ -1,0 +1,154 @@
+"""The nursery: forks the first processes of user code's namespaces, with the template's kernel ready in them.
+
+It is the template's half of what stands by to start sandboxes (the agent's is sandmeshd.agent.boot.zygote): single-
+threaded, without secrets, outside of every sandbox. A request names a new sandbox by its namespaces; a fork of the
+nursery joins them and, when the agent says FURNISHED, makes the nested ones of user code below; its child becomes the
+sandbox's kernel zygote there.
+
+A request is one message whose descriptors are, in this order: the namespaces (`NAMESPACES`, from /proc/self/ns), the
+control socket to the agent, the log, and the socket to the driver. The driver is sent {"user": true} with a pidfd of
+the child and answers "go" when that is where it must be (in its control groups), with descriptors by which what it
+will fork moves itself to where limits hold; until then nothing of it runs on.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import os
+import signal
+import socket
+import time
+from typing import Any, NoReturn
+
+from sandmeshd.agent.userland import launch, syscalls
+from sandmeshd.agent.userland import walls as nesting
+from sandmeshd.agent.userland.zygote import Zygote, warming
+
+NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
+"""In the order in which they are joined: the right to join the others comes with the first."""
+
+FURNISHED = b"furnished"
+"""What the agent says when the sandbox's mounts are all there: those of user code are a copy."""
+
+_LARGEST_MESSAGE = 1 << 20
+_MOST_DOORS = 8
+
+
+class Home:
+    """What importing the kernel left in the home directory: each sandbox has a fresh one."""
+
+    def __init__(self, path: str) -> None:
+        self._folders: list[str] = []
+        self._files: dict[str, bytes] = {}
+        for root, folders, names in os.walk(path):
+            self._folders += [os.path.join(root, name) for name in folders]  # noqa: PTH118 - pathlib is a slow import
+            for name in names:
+                self._keep(os.path.join(root, name))  # noqa: PTH118 - as above
+
+    def _keep(self, path: str) -> None:
+        # What is a mount of its own is the sandbox's already.
+        if not os.path.ismount(path) and os.path.isfile(path):  # noqa: PTH113 - as above
+            with open(path, "rb") as file:  # noqa: PTH123 - as above
+                self._files[path] = file.read()
+
+    def furnish(self) -> None:
+        """Put it there again."""
+        for path in self._folders:
+            os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103 - as above
+        for path, data in self._files.items():
+            with open(path, "xb") as file:  # noqa: PTH123 - as above
+                file.write(data)
+
+
+class Nursery:
+    """The loop over requests."""
+
+    def __init__(self, control: socket.socket, kernel: Any) -> None:
+        self._control = control
+        self._kernel = kernel
+        self._home = Home(os.environ["HOME"])
+
+    def serve(self) -> NoReturn:
+        """Fork for each request until the agents' zygote goes."""
+        gc.collect()
+        gc.freeze()
+        # What is forked here is nobody's to wait for.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.alarm(0)
+        self._control.send(json.dumps({"up": True}).encode())
+        while True:
+            data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, len(NAMESPACES) + 3)
+            if not data:
+                os._exit(0)
+            if syscalls.fork_bare() == 0:
+                self._be_sandbox(fds)
+            for fd in fds:
+                os.close(fd)
+
+    def _be_sandbox(self, fds: list[int]) -> NoReturn:
+        namespaces, (control, log, driver) = fds[: len(NAMESPACES)], fds[len(NAMESPACES) :]
+        agent = socket.socket(fileno=control)
+        try:
+            _settle(log, [control, driver, *namespaces])
+            for namespace in namespaces:
+                syscalls.join(namespace)
+                os.close(namespace)
+            if syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED and _divide(driver) == 0:
+                self._grow_up(agent, socket.socket(fileno=driver))
+        except (OSError, ValueError) as error:
+            agent.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
+        finally:
+            os._exit(1)
+
+    def _grow_up(self, agent: socket.socket, driver: socket.socket) -> None:
+        os.setsid()
+        self._home.furnish()
+        answer, doors, _, _ = socket.recv_fds(driver, 16, _MOST_DOORS)
+        if answer != b"go":
+            return
+        driver.close()
+        # Seen from inside, the control groups begin where the driver put this process.
+        syscalls.unshare(syscalls.CLONE_NEWCGROUP)
+        told = json.loads(agent.recv(_LARGEST_MESSAGE) or "null")
+        if told is None:
+            return
+        nesting.hide(told["hidden"])
+        nesting.give_up_privileges(base64.b64decode(told["seccomp"]))
+        os.environ.clear()
+        os.environ.update(told["environment"])
+        time.tzset()
+        syscalls.set_dumpable(False)
+        Zygote(agent, doors).serve(iter([lambda: self._kernel]))
+
+
+def _settle(log: int, kept: list[int]) -> None:
+    launch.reset_signals()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for target, source in enumerate((nothing, nothing, log)):
+        os.dup2(source, target)
+    syscalls.close_all_but([0, 1, 2, *kept])
+
+
+def _divide(driver: int) -> int:
+    """Make user code's namespaces; give 0 in their first process, of which the driver is told by the other."""
+    child = nesting.enter_nested_namespaces()
+    if child:
+        pidfd = os.pidfd_open(child)
+        with socket.socket(fileno=driver) as told:
+            socket.send_fds(told, [json.dumps({"user": True}).encode()], [pidfd])
+    return child
+
+
+def run(fds: list[int], site: str) -> None:
+    """Be the nursery until the agents' zygote goes; `site` is where this package was found."""
+    (control_fd,) = fds
+    syscalls.set_dumpable(False)
+    os.set_inheritable(control_fd, False)
+    control = socket.socket(fileno=control_fd)
+    make: Any = None
+    for make in warming(site):  # noqa: B007 - the last one counts
+        pass
+    Nursery(control, make()).serve()

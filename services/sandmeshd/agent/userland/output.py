@@ -1,0 +1,168 @@
+"""A kernel's standard streams and its channel to the agent, kept in one order.
+
+What is printed goes through the pipes at descriptors 1 and 2, as what subprocesses write does. Before the kernel
+changes from one of stdout, stderr and blocks to another, it waits until the agent has read what came before.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import select
+import socket
+import sys
+
+from sandmeshd.agent.userland import frames
+
+
+class Channel:
+    """The kernel's end of its socket pair with the agent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._came = select.poll()
+        self._came.register(connection, select.POLLIN)
+        self._pid = os.getpid()
+        self._read = bytearray()
+        self._passed: list[int] = []
+        self._unsent: list[bytes] = []
+        self._last = 0
+
+    def receive(self) -> tuple[int, bytes, int | None]:
+        """Wait for a frame: kind, payload and the descriptor that came with it."""
+        while True:
+            if len(self._read) >= frames.HEADER.size:
+                length, kind = frames.HEADER.unpack_from(self._read)
+                end = frames.HEADER.size + length
+                if len(self._read) >= end:
+                    payload = bytes(self._read[frames.HEADER.size : end])
+                    del self._read[:end]
+                    # It may have come along with the frame before, so it waits for the one that it belongs to.
+                    return kind, payload, self._passed.pop(0) if kind == frames.RUN_WITH_INPUT else None
+            # In recvmsg the agent would wake this process also when it reads what was sent to it.
+            self._came.poll()
+            data, fds, _, _ = socket.recv_fds(self._connection, 1 << 16, 1)
+            self._passed += fds
+            if not data:
+                os._exit(0)
+            self._read += data
+
+    def show(self, block: bytes) -> None:
+        """Give a block its place after what was written so far; it leaves with the next frame that waits or ends."""
+        if not self._mine():
+            return
+        flush()
+        self._last = 0
+        self._unsent.append(frames.pack(frames.BLOCK, block))
+
+    def place(self, block: bytes) -> None:
+        """Send a block and wait until it has its place."""
+        if self._mine():
+            flush()
+            self._last = 0
+            self._wait(frames.pack(frames.BLOCK_WAITS, block))
+
+    def writing(self, fd: int) -> None:
+        """Wait, before a stream is written, until what another one wrote has its place."""
+        if fd != self._last and self._mine():
+            if self._last or self._unsent:
+                self._wait(frames.pack(frames.SYNC))
+            self._last = fd
+
+    def ready(self) -> None:
+        """Say that cells may come."""
+        self._wait(frames.pack(frames.SYNC))
+
+    def ask(self, prompt: str, *, password: bool) -> str:
+        """Say that a line of input is awaited, and read it.
+
+        Raises:
+            EOFError: No more comes.
+        """
+        if self._mine():
+            flush()
+            told = json.dumps({"prompt": prompt[: frames.MAX_ERROR], "password": password})
+            self._wait(frames.pack(frames.ASK, told.encode()))
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError("the input has ended")
+        return line.removesuffix("\n")
+
+    def end(self, flags: int, message: str, error: bytes = b"") -> None:
+        """Say how the cell ended. A process that the cell forked and let come back here ends instead."""
+        if not self._mine():
+            flush()
+            os._exit(0)
+        told = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
+        if error:
+            told += b"\0" + error
+        self._unsent.append(frames.pack(frames.END, bytes([flags]) + told))
+        self._send()
+        self._last = 0
+
+    def _mine(self) -> bool:
+        # A process that user code forked has the socket too, but its frames would mix with ours.
+        return os.getpid() == self._pid
+
+    def _wait(self, frame: bytes) -> None:
+        self._unsent.append(frame)
+        self._send()
+        while self.receive()[0] != frames.GO_ON:
+            pass
+
+    def _send(self) -> None:
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        self._connection.sendall(data)
+
+
+class Stream(io.FileIO):
+    """Descriptor 1 or 2 below sys.stdout or sys.stderr. Closing it leaves the descriptor open."""
+
+    def __init__(self, fd: int, channel: Channel) -> None:
+        super().__init__(fd, "w", closefd=False)
+        self._channel = channel
+        self._fd = fd
+
+    def write(self, data: object) -> int:
+        """Write in the order in which user code wrote."""
+        self._channel.writing(self._fd)
+        return super().write(data)  # type: ignore[arg-type]  # as above
+
+
+class NoInput(io.TextIOBase):
+    """Standard input of a call that takes none: reading it says so."""
+
+    def readable(self) -> bool:
+        """Answer as a file that can be read does."""
+        return True
+
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # typeshed's own classes disagree
+        """Refuse.
+
+        Raises:
+            EOFError: Always.
+        """
+        __tracebackhide__ = True  # IPython leaves this frame out
+        raise EOFError("this call takes no input: give the values in the code, or start the call with takes_input")
+
+    def read(self, size: int | None = -1, /) -> str:
+        """Refuse, as `readline` does."""
+        __tracebackhide__ = True
+        return self.readline()
+
+
+def open_stream(fd: int, channel: Channel) -> io.TextIOWrapper:
+    """Give a text stream that passes each line on as it is written."""
+    buffer = io.BufferedWriter(Stream(fd, channel))
+    return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def flush() -> None:
+    """Pass on what the streams hold, if user code left them able to."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: S112 - user code may have put anything there
+            continue

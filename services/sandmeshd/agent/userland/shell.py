@@ -1,0 +1,360 @@
+"""IPython, with what it shows and raises going to blocks instead of a terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Final
+
+from sandmeshd.agent.userland import blocks, output, raised, tables
+
+if TYPE_CHECKING:
+    # IPython is the template's, not the mesh's: type checkers see these in its place.
+    class _Anything:
+        def __init__(self, *given: Any, **told: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]: ...
+        @classmethod
+        def instance(cls, *given: Any) -> Any: ...
+
+    class InteractiveShell(_Anything):
+        def should_run_async(self, raw_cell: str, **told: Any) -> bool: ...
+        def init_completer(self) -> None: ...
+
+    class DisplayHook(_Anything):
+        def quiet(self) -> bool: ...
+
+    class DisplayPublisher(_Anything): ...
+
+    class TransformerManager(_Anything):
+        def do_token_transforms(self, lines: list[str]) -> list[str]: ...
+
+    class JSONFormatter(_Anything): ...
+
+    class HistoryManager(_Anything): ...
+
+    class PrefilterManager(_Anything):
+        checkers: list[Any]
+        transformers: list[Any]
+
+        def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str: ...
+
+    class Macro(_Anything): ...
+
+    class IPyAutocall(_Anything): ...
+
+    class Config(_Anything): ...
+else:
+    from IPython.core.autocall import IPyAutocall
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.formatters import JSONFormatter
+    from IPython.core.history import HistoryManager
+    from IPython.core.inputtransformer2 import TransformerManager
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.core.macro import Macro
+    from IPython.core.prefilter import PrefilterManager
+    from traitlets.config import Config
+
+
+_ESCAPES: Final = re.compile(r"[!%?]|^\s*[,;/]", re.MULTILINE)
+"""What IPython's syntax beyond Python needs: a magic, a command, a question, or a line that begins as a quoted call."""
+_WORD: Final = re.compile(r"\s*([\w.*]*)")
+"""What a line begins with; IPython may take it for a command."""
+_ASYNC: Final = re.compile(r"await|async")
+
+_SHELL_TRAITS: Final = (
+    "history_manager",
+    "builtin_trap",
+    "display_trap",
+    "display_formatter",
+    "input_transformer_manager",
+    "input_transformers_post",
+    "prefilter_manager",
+    "magics_manager",
+)
+_HISTORY_TRAITS: Final = ("shell", "input_hist_parsed", "input_hist_raw", "db_input_cache", "output_hist_reprs")
+
+_PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset})
+
+
+class Sink:
+    """Where blocks go: nowhere, until a kernel has its channel."""
+
+    channel: output.Channel | None = None
+
+    def show(self, content: Iterator[bytes]) -> None:
+        """Send blocks after which nothing more is expected."""
+        for block in content:
+            if self.channel is not None:
+                self.channel.show(block)
+
+    def place(self, content: Iterator[bytes]) -> None:
+        """Send blocks and wait until they have their place."""
+        for block in content:
+            if self.channel is not None:
+                self.channel.place(block)
+
+
+class _Hook(DisplayHook):
+    """Shows the value of a cell's last expression."""
+
+    def quiet(self) -> bool:
+        """Say whether the cell's last expression ends with a semicolon; without one its tokens are not read."""
+        parsed = self.shell.history_manager.input_hist_parsed
+        return bool(parsed) and ";" in parsed[-1] and bool(super().quiet())
+
+    def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Give a value's forms. Plain values have their text alone: asking for others takes longer than the cell."""
+        if type(result) in _PLAIN:
+            text = self.shell.display_formatter.formatters["text/plain"]
+            is_number = type(result) is int and text.type_printers.get(int) is self.shell.printer_of_int
+            return {"text/plain": repr(result) if is_number else text(result)}, {}
+        forms: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)
+        return forms
+
+    def write_output_prompt(self) -> None:
+        """Write no prompt."""
+
+    def write_format_data(self, format_dict: Mapping[str, Any], md_dict: object = None) -> None:
+        """Send the value as blocks."""
+        self.shell.sink.show(blocks.bundle(format_dict))
+
+    def log_output(self, format_dict: Mapping[str, Any]) -> None:
+        """Keep the text for %history; images and tables were told and are not held in memory for ever."""
+        if "text/plain" in format_dict:
+            self.shell.history_manager.output_hist_reprs[self.prompt_count] = format_dict["text/plain"]
+
+    def finish_displayhook(self) -> None:
+        """Write no newline."""
+        self._is_active = False
+
+
+class _Publisher(DisplayPublisher):
+    """Shows what display() is given."""
+
+    def publish(self, data: Mapping[str, Any], *_: object, **__: object) -> None:
+        """Send an object's forms as blocks."""
+        self.shell.sink.place(blocks.bundle(data))
+
+    def clear_output(self, wait: bool = False) -> None:
+        """Do nothing: what was shown stays."""
+
+
+class _Transformers(TransformerManager):
+    """Reads a cell's tokens only where one may be more than Python: that takes as long as running a short cell."""
+
+    def do_token_transforms(self, lines: list[str]) -> list[str]:
+        """Give the lines as Python."""
+        return super().do_token_transforms(lines) if _ESCAPES.search("".join(lines)) else lines
+
+
+class _Prefilter(PrefilterManager):
+    """Looks closer at a line only where its first word may be more than Python's."""
+
+    def __init__(self, shell: Any, **told: Any) -> None:
+        super().__init__(shell=shell, **told)
+        self._own = len(self.checkers), len(self.transformers)
+
+    def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str:
+        """Give the lines as Python."""
+        if self._is_plain(lines):
+            self.shell._last_input_line = lines  # noqa: SLF001 - IPython's own, by the parent's own method
+            return lines.rstrip("\n")
+        return super().prefilter_lines(lines, continue_prompt)
+
+    def _is_plain(self, line: str) -> bool:
+        shell = self.shell
+        found = _WORD.match(line)
+        word = found.group(1) if found else ""
+        magics = shell.magics_manager
+        return not (
+            _ESCAPES.search(line)
+            or "PYTHON-MODE" in line
+            or shell.autocall
+            or word in magics.magics["line"]
+            or word in magics.lazy_magics
+            or isinstance(shell.user_ns.get(word), (Macro, IPyAutocall))
+            or self._own != (len(self.checkers), len(self.transformers))
+        )
+
+
+class _History(HistoryManager):
+    """Keeps what was run for %history and In, in memory alone."""
+
+    _i = _ii = _iii = _i00 = ""  # plain, as the shell's own below
+
+
+class Shell(InteractiveShell):
+    """A shell without terminal, history file and colours."""
+
+    # Plain here: as traits, whose every change is checked and announced, they took a tenth of a short cell.
+    execution_count = 1
+    last_execution_succeeded = True
+    last_execution_result: Any = None
+    user_ns: Any = None
+    """A plain one too, in place of a property."""
+    _completer: Any = None
+    _configurables: list[Any]
+    _made = False
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.leaves = False
+        folder = _own_folder()
+        super().__init__(folder, config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
+        self.display_formatter.active_types = list(blocks.SHOWN)
+        self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
+        tables.register(self.display_formatter, JSONFormatter)
+        self._raised = b""
+        self.input_transformer_manager = _Transformers()
+        _read_plainly(self, _SHELL_TRAITS)
+        _read_plainly(self.displayhook, ("shell", "exec_result"))
+        _read_plainly(self.history_manager, _HISTORY_TRAITS)
+        # Its names stay in builtins, where each cell would put them and take them away again, twice.
+        self.builtin_trap.__enter__()
+        self._made = True
+
+    def take_error(self) -> bytes:
+        """Give what the last cell raised, as `raised` writes it, once; empty where it raised nothing."""
+        error, self._raised = self._raised, b""
+        return error
+
+    def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
+        self._raised = raised.write(etype, evalue, stb)
+        self.sink.show(blocks.texts("\n".join(stb) + "\n", "stderr"))
+
+    def init_history(self) -> None:
+        """Keep no history on disk."""
+        self.history_manager = _History(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
+
+    @property
+    def Completer(self) -> Any:  # noqa: N802 - IPython's name
+        """What completes names, made when somebody looks for it: few do, and it takes half as long as all the rest."""
+        if self._completer is None:
+            InteractiveShell.init_completer(self)
+        return self._completer
+
+    @Completer.setter
+    def Completer(self, made: Any) -> None:  # noqa: N802 - as above
+        """Keep what was made."""
+        self._completer = made
+
+    def init_completer(self) -> None:
+        """Put it off."""
+
+    @property
+    def configurables(self) -> list[Any]:
+        """What %config knows: what completes names is there for who looks from outside."""
+        if self._made:
+            _ = self.Completer
+        return self._configurables
+
+    @configurables.setter
+    def configurables(self, known: list[Any]) -> None:
+        """Keep what is known."""
+        self._configurables = known
+
+    def init_prefilter(self) -> None:
+        """Look at lines as `_Prefilter` does."""
+        self.prefilter_manager = _Prefilter(shell=self, parent=self)
+        self.configurables.append(self.prefilter_manager)
+        self.prefilter = self.prefilter_manager.prefilter_lines
+
+    def _tee(self, channel: str) -> AbstractContextManager[None]:
+        """Keep no copy of what is printed: a cell may print more than there is memory."""
+        return nullcontext()
+
+    def ask_exit(self) -> None:
+        """Leave after this cell; a new kernel takes over."""
+        self.leaves = True
+
+    def should_run_async(self, raw_cell: str, **told: Any) -> bool:
+        """Say whether a cell awaits something; one without those words is not compiled to find out."""
+        return bool(_ASYNC.search(raw_cell)) and bool(super().should_run_async(raw_cell, **told))
+
+    def system(self, cmd: str) -> None:
+        """Run a command line whose output goes where the cell's goes, as it is written."""
+        output.flush()
+        command = self.var_expand(cmd, depth=1)
+        with subprocess.Popen(["/bin/bash", "-c", command]) as process:
+            try:
+                self.user_ns["_exit_code"] = process.wait()
+            except KeyboardInterrupt:
+                process.kill()
+                raise
+
+    def enable_gui(self, gui: object = None) -> None:
+        """Do nothing: there is no screen."""
+
+    def init_io(self) -> None:
+        """Leave the streams as they are."""
+
+
+def _read_plainly(owner: Any, names: Iterable[str]) -> None:
+    """Make traits that nothing configures or watches plain attributes: each read of a trait is two calls."""
+    cls: type[Any] = owner.__class__
+    values = {name: getattr(owner, name) for name in names if name in owner.traits()}
+    owner.__class__ = type(cls.__name__, (cls,), {"__module__": cls.__module__, "__doc__": cls.__doc__, **values})
+
+
+def _config() -> Any:
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.HistoryManager.hist_file = ":memory:"
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.banner1 = ""
+    # The environment that it speaks of is the user's own layer over its own.
+    config.InteractiveShell.warn_venv = False
+    return config
+
+
+def _own_folder() -> str | None:
+    """Give IPython's folder, None where it cannot be written to.
+
+    IPython would ask the system that, which answers for a uid that in a container makes no files here, and take a
+    temporary one instead.
+    """
+    folder = os.environ.get("IPYTHONDIR") or f"{os.environ.get('HOME', '')}/.ipython"
+    try:
+        os.makedirs(f"{folder}/profile_default", exist_ok=True)  # noqa: PTH103 - pathlib is a slow import
+    except OSError:
+        return None
+    return folder
+
+
+def make_shell(sink: Sink) -> Any:
+    """Make the shell that `get_ipython()` gives."""
+    return Shell.instance(sink)
+
+
+def ripen(shell: Any) -> None:
+    """Let a shell have done everything once; what it raises first takes as long as ten shells."""
+    # The interpreter writes to code that it has run a few times only, and what is written each fork copies.
+    exercise(shell, *["1+1"] * 10, "print(end='')", "import asyncio", "1/0", "1 +")
+    _ = shell.Completer
+
+
+def exercise(shell: Any, *cells: str) -> None:
+    """Run cells whose results go nowhere, and forget them."""
+    for cell in cells:
+        shell.run_cell(cell, store_history=True)
+    forget(shell)
+
+
+def forget(shell: Any) -> None:
+    """Make a shell as it was before its first cell."""
+    shell.reset(new_session=True)
+    shell.execution_count = 1
+    shell.take_error()
+    history = shell.history_manager
+    for name in ("_i", "_ii", "_iii", "_i00"):
+        setattr(history, name, "")
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            delattr(sys, name)

@@ -1,0 +1,50 @@
+"""The two uids of a container: user code's, and one that agent and zygote share.
+
+The agent begins as uid 0 with the capabilities that it gives up here; from then on no process has uid 0. It and the
+zygote keep three: SETUID and SETGID to become user code, KILL to end it. Where the kernel passes no capabilities on to
+programs, the zygote's begins as uid 0, too, and leaves it the same way before any user code runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandmeshd.agent.userland import syscalls
+
+AGENT_ID = 900
+"""The uid and gid of agent and zygote; the image has a user of that id."""
+
+_KILL, _SETGID, _SETUID, _SETPCAP = 5, 6, 7, 8
+_KEPT = (_KILL, _SETGID, _SETUID)
+
+
+def become_agent() -> None:
+    """Leave uid 0 with the three capabilities, and no way to others.
+
+    Raises:
+        OSError: One of them, or SETPCAP to limit them, is not there.
+    """
+    kept = sum(1 << capability for capability in _KEPT)
+    syscalls.set_capabilities(kept | 1 << _SETPCAP, kept)
+    syscalls.bound_capabilities()
+    syscalls.keep_capabilities()
+    os.setgroups([])
+    os.setresgid(AGENT_ID, AGENT_ID, AGENT_ID)
+    os.setresuid(AGENT_ID, AGENT_ID, AGENT_ID)
+    syscalls.set_capabilities(kept, kept)
+
+
+def pass_on_capabilities() -> None:
+    """Have the zygote's interpreter keep what the agent kept; one that begins as uid 0 has it anyway."""
+    if os.geteuid() == 0:
+        return
+    for capability in _KEPT:
+        syscalls.pass_on_capability(capability)
+
+
+def become_user(user: int) -> None:
+    """Turn this fresh child of the zygote into user code, for good."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    syscalls.clear_capabilities()

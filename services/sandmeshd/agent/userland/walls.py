@@ -1,0 +1,96 @@
+"""Steps that make the walls of a sandbox, outer and inner: they run in processes with one thread and no secret."""
+
+from __future__ import annotations
+
+import os
+
+from sandmeshd.agent.userland import syscalls
+
+_QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+_SETTINGS = ("/proc/sys", "/proc/pressure")
+"""What could be written there: settings of the user namespace, and triggers on the load of the whole machine."""
+_NESTED = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
+
+
+def enter_user_namespace(others: int) -> None:
+    """Move into a user namespace of this process's own, and into the `others` below it, with the same uid and gid.
+
+    Raises:
+        OSError: The kernel does not allow it.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    # Its own files in /proc belong to root while a process is not dumpable.
+    syscalls.set_dumpable(True)
+    syscalls.unshare(syscalls.CLONE_NEWUSER | others)
+    write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"{uid} {uid} 1")
+    write("/proc/self/gid_map", f"{gid} {gid} 1")
+
+
+def enter_nested_namespaces() -> int:
+    """Move into user, mount and pid namespaces of user code's own: the child is the first process there.
+
+    Returns: in the child 0, in the caller the child's pid.
+
+    Raises:
+        OSError: The kernel does not allow it.
+    """
+    enter_user_namespace(_NESTED)
+    child = syscalls.fork_bare()
+    if child == 0:
+        keep_mounts_private()
+        mount_processes()
+        write("/proc/sys/user/max_user_namespaces", "0")
+        for place in _SETTINGS:
+            if os.access(place, os.F_OK):
+                syscalls.mount(place, place, "", syscalls.MS_BIND | syscalls.MS_REC)
+                make_read_only(place, _QUIET)
+    return child
+
+
+def keep_mounts_private() -> None:
+    """Let no change of a mount pass between this mount namespace and others."""
+    syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+
+def mount_processes() -> None:
+    """Make /proc show this pid namespace."""
+    syscalls.mount("proc", "/proc", "proc", _QUIET)
+
+
+def mount_memory(target: str, mode: str, size: int) -> None:
+    """Mount a file system in memory that holds `size` bytes."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("tmpfs", target, "tmpfs", flags, f"size={size},mode={mode}")
+
+
+def make_read_only(target: str, kept: int) -> None:
+    """Make a mount read-only; `kept` are the flags that it has."""
+    syscalls.mount("none", target, "", syscalls.MS_BIND | syscalls.MS_REMOUNT | syscalls.MS_RDONLY | kept)
+
+
+def hide(directory: str) -> None:
+    """Cover a directory, if one is named, with an empty one that nobody can write to."""
+    if directory:
+        syscalls.mount("hidden", directory, "tmpfs", syscalls.MS_RDONLY | _QUIET, "size=4k,mode=0555")
+
+
+def give_up_privileges(seccomp: bytes) -> None:
+    """Drop every capability for good, and load the filter of user code."""
+    syscalls.drop_capabilities()
+    restrict(seccomp)
+
+
+def restrict(seccomp: bytes) -> None:
+    """Load the filter of user code; nothing that is run gains privileges by being run."""
+    syscalls.forbid_new_privileges()
+    syscalls.install_filter(seccomp)
+
+
+def write(path: str, text: str) -> None:
+    """Write to a file of the kernel's."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

@@ -1,0 +1,248 @@
+"""The kernel zygote: PID 1 of user code's namespaces.
+
+It is single-threaded, holds no secret and cannot be signalled by what runs below it. On request it forks kernels, with
+IPython imported, and spawns programs; it reaps everything and reports how what it started ended.
+
+A request is one JSON message with descriptors (SCM_RIGHTS): `op` is "fork" (a kernel: its socket, output and error),
+"spawn" (a program: input, output, error), "signal", or "echo". A message over the socket's size
+comes in a memory file, its descriptor first and the message only {"large": true}.
+Reports: {"up"}, {"started": id, "pid"}, {"refused": id, "errno", "step"}, {"ended": id, "status", "failure"},
+{"echo": id}.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from sandmeshd.agent.userland import launch, syscalls
+
+_LARGEST_MESSAGE = 131_072
+_MOST_FDS = 4
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process that was started on request; its group is its pid."""
+
+    id: int
+    pid: int
+    kernel: bool
+    whole: bool
+    """Whether its group ends with it."""
+    failure: int
+
+
+class Zygote:
+    """The loop over requests and ended children."""
+
+    def __init__(self, control: socket.socket, doors: list[int]) -> None:
+        """Take the socket to the agent, and what lets each child move itself to where its limits hold."""
+        self._control = control
+        self._doors = doors
+        self._children: dict[int, Child] = {}
+        self._pids: dict[int, int] = {}
+        self._woken, self._wake = syscalls.private_pipe()
+        self._poll = select.poll()
+        self._kernel: Any = None
+        self._make: Callable[[], Any] | None = None
+        self._waiting: list[tuple[dict[str, Any], list[int]]] = []
+
+    def serve(self, warming: Iterator[Any]) -> None:
+        """Answer until the agent goes. What `warming` yields last makes the kernel; until then only programs start."""
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _wake_only)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._poll.register(self._control, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+        self._say({"up": True})
+        make: Any = None
+        for make in warming:  # noqa: B007 - the last one counts
+            while self._turn(0):
+                pass
+        self._warm(make)
+        while True:
+            self._turn(None)
+
+    def _warm(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._have_kernel(make)
+        for request, fds in self._waiting:
+            self._fork(request, fds)
+        self._waiting.clear()
+
+    def _have_kernel(self, make: Callable[[], Any]) -> int:
+        """Make the kernel that others are forked from, where there is none. Returns: what the system has against it."""
+        if self._kernel is None:
+            try:
+                self._kernel = make()
+            except OSError as error:
+                # User code that runs by now may have filled the home: kernels are refused until it has room.
+                return error.errno or errno.EIO
+            gc.freeze()
+        return 0
+
+    def _turn(self, timeout: int | None) -> bool:
+        ready = dict(self._poll.poll(timeout))
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+            self._reap()
+        if self._control.fileno() in ready:
+            self._request()
+        return bool(ready)
+
+    def _say(self, report: dict[str, Any]) -> None:
+        try:
+            self._control.send(json.dumps(report).encode())
+        except OSError:
+            os._exit(0)
+
+    def _request(self) -> None:
+        data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, _MOST_FDS)
+        if not data:
+            os._exit(0)
+        request = json.loads(data)
+        if "large" in request:
+            request = json.loads(_read_all(fds.pop(0)))
+        operations = {"fork": self._fork, "spawn": self._spawn, "signal": self._signal, "echo": self._echo}
+        operations[request["op"]](request, fds)
+
+    def _fork(self, request: dict[str, Any], fds: list[int]) -> None:
+        if self._make is None:
+            self._waiting.append((request, fds))
+        elif number := self._have_kernel(self._make):
+            for fd in fds:
+                os.close(fd)
+            self._say({"refused": request["id"], "errno": number, "step": "kernel"})
+        else:
+            self._start(request, fds, kernel=True)
+
+    def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
+        self._start(request, fds, kernel=False)
+
+    def _signal(self, request: dict[str, Any], _: list[int]) -> None:
+        pid = self._pids.get(request["id"])
+        if pid is None:
+            return
+        try:
+            os.killpg(pid, request["number"])
+        except ProcessLookupError:
+            # It has not come to make its group yet.
+            with suppress(ProcessLookupError):
+                os.kill(pid, request["number"])
+
+    def _echo(self, request: dict[str, Any], _: list[int]) -> None:
+        self._say({"echo": request["id"]})
+
+    def _start(self, request: dict[str, Any], fds: list[int], *, kernel: bool) -> None:
+        failure, told = syscalls.private_pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(failure)
+            self._say({"refused": request["id"], "errno": error.errno, "step": "fork"})
+        else:
+            if pid == 0:
+                self._be_child(request, fds, told, kernel)
+            whole = kernel or request.get("whole", False)
+            self._children[pid] = Child(request["id"], pid, kernel, whole, failure)
+            self._pids[request["id"]] = pid
+            self._say({"started": request["id"], "pid": pid})
+        finally:
+            for fd in (told, *fds):
+                os.close(fd)
+
+    def _be_child(self, request: dict[str, Any], fds: list[int], told: int, kernel: bool) -> None:
+        if not kernel:
+            launch.become(request, fds, told, self._doors)
+        try:
+            launch.enter(self._doors)
+            self._kernel.be_kernel(request, fds)
+        finally:
+            os._exit(70)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                # Looked at before it is reaped: until then its pid, and so its group, cannot be another's.
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            self._bury(ended.si_pid)
+
+    def _bury(self, pid: int) -> None:
+        child = self._children.pop(pid, None)
+        if child is not None and child.whole:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        if child is None:
+            return
+        self._pids.pop(child.id, None)
+        failure = launch.read_report(child.failure) if not child.kernel else None
+        os.close(child.failure)
+        self._say({"ended": child.id, "status": status, "failure": failure})
+
+
+def _wake_only(_number: int, _frame: object) -> None:
+    """Take a signal whose only work is to wake the loop."""
+
+
+def _read_all(fd: int) -> bytes:
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def run(fds: list[int], site: str, *, ripe: bool = True) -> None:
+    """Be the zygote until the agent goes; `site` is where this package was found.
+
+    Without `ripe` the first kernel answers sooner, and its first error takes longer if that comes at once.
+    """
+    syscalls.set_dumpable(False)
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(warming(site, ripe=ripe))
+
+
+def warming(site: str, *, ripe: bool = True) -> Iterator[Any]:
+    """Import step by step what kernels need, and give what makes the kernel at last."""
+    # What is imported stays: to look through it for garbage takes a sixth of the time.
+    gc.disable()
+    with suppress(OSError):
+        os.makedirs(os.environ.get("HOME", "/nonexistent/home"), mode=0o700, exist_ok=True)  # noqa: PTH103 - as below
+    for name in ("inspect", "asyncio", "logging.config", "traitlets.config", "IPython.core.interactiveshell"):
+        yield import_module(name)
+    kernels = import_module("sandmeshd.agent.userland.kernel")
+    _forget(site)
+    gc.enable()
+    gc.freeze()
+    yield partial(_make_kernel, partial(kernels.Kernel, ripe=ripe))
+
+
+def _make_kernel(kernel: Callable[[], Any]) -> Any:
+    made = kernel()
+    if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208 - pathlib is a slow import
+        sys.exit("what kernels are forked from has threads and cannot fork")
+    return made
+
+
+def _forget(site: str) -> None:
+    """Leave no trace of this package where user code's imports look."""
+    sys.path.remove(site)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sandmeshd"]:
+        del sys.modules[name]

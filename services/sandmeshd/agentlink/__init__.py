@@ -1,0 +1,1 @@
+"""Clients of a sandbox's agent: addresses, links and archives over them."""

@@ -1,0 +1,1 @@
+"""Claims of sandboxes: from a request to a started, leased sandbox, or one of a pool."""

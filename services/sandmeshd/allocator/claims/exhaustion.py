@@ -1,0 +1,55 @@
+"""Says of a full mesh what is used by what, and when the next sandbox is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandmesh.errors import PoolExhausted
+from sandmeshd.allocator.records.ledger import Capacity, Want
+from sandmeshd.allocator.records.records import timestamp
+
+_LISTED = 8
+
+
+def exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
+    """Give the error of a request that waited in the queue until its deadline.
+
+    `facts`: `bound` (mesh, node, ports, template, caller or turn), `used` and `limit` of that bound, `templates` and
+    `nodes` as "name=count, ...", and `next_expire`, where a lease runs.
+    """
+    used, limit, what = _bound(capacity, want, bound)
+    facts = {
+        "bound": bound,
+        "used": str(used),
+        "limit": str(limit),
+        "templates": _listed(capacity.templates),
+        "nodes": _listed(capacity.nodes),
+    }
+    hint = "release one, or ask again later"
+    if capacity.next_expire_us:
+        facts["next_expire"] = timestamp(capacity.next_expire_us).ToJsonString()
+        hint += f": the next lease ends at {facts['next_expire']}"
+    message = f"all sandboxes that {what} may have are in use ({used} of {limit}; {facts['templates']}): {hint}"
+    return PoolExhausted(message, facts, retry_after=1.0)
+
+
+def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:
+    if bound == "caller":
+        return capacity.callers.get(want.caller, 0), want.caller_limit, f"the user {want.caller}"
+    if bound == "template":
+        used = capacity.templates.get(want.template, 0)
+        return used, want.template_limit, f"the template {want.template}"
+    if bound == "ports":
+        count = sum(node.last - node.first + 1 for node in want.nodes if node.last)
+        return count, count, f"the ports of the nodes {', '.join(sorted(node.id for node in want.nodes))}"
+    if bound == "node":
+        limits = {node.id: node.limit for node in want.nodes}
+        used = sum(capacity.nodes.get(name, 0) for name in limits)
+        return used, sum(limits.values()), f"the nodes {', '.join(sorted(limits))}"
+    return capacity.used, want.limit, "the mesh"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{name}={count}" for name, count in most[:_LISTED]]
+    return ", ".join(words + (["..."] if len(most) > _LISTED else []))

@@ -1,0 +1,103 @@
+"""A ledger that counts the steps that records take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.errors import SandmeshError
+from sandmeshd.allocator.records.ledger import Claim, Ledger, Reply
+from sandmeshd.allocator.records.records import Record
+from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.upkeep.upkeep import Swept, Upkeep
+from sandmeshd.runtime.metrics import AllocatorMetrics
+from sandmeshd.store import Store
+
+_SOURCES = {"create": "created", "pooled": "pooled", "kept": "kept"}
+
+
+class MeteredLedger(Ledger):
+    """The records of a mesh, with each step that this allocator takes counted."""
+
+    def __init__(self, store: Store, grace_us: int, metrics: AllocatorMetrics) -> None:
+        super().__init__(store, grace_us)
+        self._metrics = metrics
+        self._began: dict[str, float] = {}
+        self._queued: set[str] = set()
+
+    async def claim(self, claim: Claim, waited: str) -> Reply:
+        """Claim, and count where the sandbox came from."""
+        reply = await super().claim(claim, waited)
+        if reply.kind in _SOURCES:
+            self._metrics.claims.labels(_SOURCES[reply.kind]).inc()
+            self._queued.discard(claim.ticket)
+        elif reply.kind == "queued" and claim.ticket not in self._queued:
+            self._queued.add(claim.ticket)
+            self._metrics.queued.inc()
+        return reply
+
+    async def leave(self, claim: Claim) -> str:
+        """Take a claim back."""
+        self._queued.discard(claim.ticket)
+        return await super().leave(claim)
+
+    async def started(self, sandbox_id: str) -> bool:
+        """Note when a driver is asked."""
+        self._began[sandbox_id] = time.monotonic()
+        return await super().started(sandbox_id)
+
+    async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, Record]:
+        """Count a sandbox that is ready."""
+        began = self._began.pop(sandbox_id, None)
+        done, record = await super().ready(sandbox_id, access)
+        if done and began is not None:
+            self._metrics.create_seconds.observe(time.monotonic() - began)
+            self._metrics.creates.labels("ready").inc()
+        return done, record
+
+    async def failed(self, sandbox_id: str, error: SandmeshError) -> bool:
+        """Count a sandbox that could not be started."""
+        self._began.pop(sandbox_id, None)
+        done = await super().failed(sandbox_id, error)
+        if done:
+            self._metrics.creates.labels(error.reason).inc()
+        return done
+
+    async def measure(self, settings: AllocatorSettings) -> None:
+        """Read what the gauges show from the store, which other allocators change too."""
+        capacity, census = await self.capacity(), await self.census()
+        self._metrics.sandboxes.set(capacity.used)
+        self._metrics.capacity.set(settings.capacity)
+        self._metrics.leases.set(census.leases)
+        self._metrics.queue.set(census.queued)
+        for template in {*settings.pools, *capacity.pooled}:
+            self._metrics.ready.labels(template).set(capacity.pooled.get(template, 0))
+            self._metrics.wanted.labels(template).set(settings.pools.get(template, 0))
+
+
+class MeteredUpkeep(Upkeep):
+    """The steps that nobody asks for, counted."""
+
+    def __init__(self, store: Store, ledger: Ledger, settings: AllocatorSettings, metrics: AllocatorMetrics) -> None:
+        super().__init__(store, ledger, settings)
+        self._metrics = metrics
+
+    async def sweep(self, healthy: Sequence[str], starting: Sequence[str] | None = None) -> Swept:
+        """Count what ran out and what was lost with its node."""
+        swept = await super().sweep(healthy, starting)
+        self._metrics.reaped.inc(swept.expired + swept.idle)
+        self._metrics.lost.inc(swept.lost)
+        return swept
+
+    async def lost(self, sandbox_id: str, reason: str) -> bool:
+        """Count a sandbox that ended by itself."""
+        done = await super().lost(sandbox_id, reason)
+        self._metrics.lost.inc(done)
+        return done
+
+    async def gone(self, sandbox_id: str, only_if_silent: bool = False) -> bool:
+        """Count a sandbox that is gone."""
+        done = await super().gone(sandbox_id, only_if_silent)
+        self._metrics.deleted.inc(done)
+        return done

@@ -1,0 +1,1 @@
+"""The drivers of a mesh as nodes."""

@@ -1,0 +1,187 @@
+"""Snapshots of sandboxes: taken and kept by nodes, asked for by who owns the sandbox's session.
+
+No record of them is in the store: a node says what it has, and whose it is, so that there is nothing to hold together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import secrets
+from dataclasses import dataclass, replace
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import (
+    CapabilityMissing,
+    InvalidArgument,
+    LeaseLost,
+    RuntimeUnavailable,
+    SandmeshError,
+    SnapshotNotFound,
+)
+from sandmeshd.allocator.nodes.nodes import Node, Nodes
+from sandmeshd.allocator.records.ledger import Ledger, NodeWant, Want
+from sandmeshd.allocator.records.records import Record
+from sandmeshd.auth.principal import current_caller
+
+_ID = re.compile(r"snap_[a-z0-9]{1,64}")
+_ASK_SECONDS = 10.0
+_OWNER, _USER = "session", "user"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A snapshot, and the node that has it."""
+
+    node: Node
+    snapshot: driver_pb2.RuntimeSnapshot
+
+
+class Snapshotting:
+    """Asks the nodes for snapshots, for their owners."""
+
+    def __init__(self, ledger: Ledger, nodes: Nodes, mesh_id: str) -> None:
+        self._ledger = ledger
+        self._nodes = nodes
+        self._mesh_id = mesh_id
+
+    async def take(self, record: Record, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
+        """Take one of a READY sandbox, which counts as a use of it.
+
+        Raises:
+            LeaseLost, InvalidArgument, CapabilityMissing, RuntimeUnavailable: As named.
+        """
+        if record.token != request.fencing_token:
+            message = (
+                f"the token is not the one in force for sandbox {record.sandbox_id}: its lease ran out or passed on"
+            )
+            raise LeaseLost(message, {"sandbox_id": record.sandbox_id})
+        node = self._able(record)
+        await self._ledger.touch([record.sandbox_id])
+        asked = driver_pb2.SnapshotSandboxRequest(
+            sandbox_id=record.sandbox_id,
+            snapshot_id=_checked(request.snapshot_id) if request.snapshot_id else _new_id(),
+            record_labels={name: record.text(name) for name in (_OWNER, _USER)},
+        )
+        made = (await node.client.snapshot_sandbox(asked)).snapshot
+        await self._ledger.touch([record.sandbox_id])
+        return _told(Found(node, made))
+
+    def _able(self, record: Record) -> Node:
+        node = self._nodes.by_id(record.node_id)
+        if node is None or node.info is None:
+            raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
+        if not node.info.capabilities.snapshot:
+            message = f"the {node.info.name} driver takes no snapshots: choose another driver"
+            raise CapabilityMissing(message, {"needs": "snapshot"})
+        return node
+
+    async def listing(self) -> pb.ListSnapshotsResponse:
+        """Give the caller's, the oldest first."""
+        found, silent = await self._look()
+        told = sorted((_told(one) for one in found), key=lambda one: (one.create_time.ToNanoseconds(), one.snapshot_id))
+        return pb.ListSnapshotsResponse(snapshots=told, silent_nodes=silent)
+
+    async def delete(self, snapshot_id: str) -> None:
+        """Remove one of the caller's.
+
+        Raises:
+            SnapshotNotFound: There is none, or it is another's.
+            RuntimeUnavailable: A node does not answer that may have it.
+        """
+        found = await self.find(snapshot_id)
+        await found.node.client.delete_snapshot(driver_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id))
+
+    async def find(self, snapshot_id: str) -> Found:
+        """Give one of the caller's.
+
+        Raises:
+            SnapshotNotFound: There is none, or it is another's.
+            RuntimeUnavailable: A node does not answer that may have it.
+        """
+        found, silent = await self._look()
+        for one in found:
+            if one.snapshot.snapshot_id == snapshot_id:
+                return one
+        if silent:
+            listed = ", ".join(silent)
+            message = f"there is no snapshot {snapshot_id} on the nodes that answer; {listed} does not"
+            raise RuntimeUnavailable(message, {"fix": "start its driver"})
+        raise SnapshotNotFound(f"there is no snapshot {snapshot_id}", {"snapshot_id": snapshot_id})
+
+    async def _look(self) -> tuple[list[Found], list[str]]:
+        able = [node for node in self._nodes.all if node.info is not None and node.info.capabilities.snapshot]
+        answers = await asyncio.gather(*(self._of(node) for node in able))
+        silent = [node.node_id for node, answer in zip(able, answers, strict=True) if answer is None]
+        return [one for answer in answers if answer is not None for one in answer], silent
+
+    async def _of(self, node: Node) -> list[Found] | None:
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                request = driver_pb2.ListSnapshotsRequest(mesh_id=self._mesh_id)
+                kept = (await node.client.list_snapshots(request)).snapshots
+        except (SandmeshError, TimeoutError):
+            return None
+        caller = current_caller()
+        return [Found(node, one) for one in kept if caller.owns(one.record_labels[_OWNER])]
+
+    async def placed(self, spec: pb.SandboxSpec) -> pb.SandboxSpec:
+        """Give a spec with the driver that has its snapshot, where it names one.
+
+        Raises:
+            SnapshotNotFound, RuntimeUnavailable: As `find`.
+            InvalidArgument: It is another driver's or template's.
+        """
+        if not spec.snapshot_id:
+            return spec
+        found = await self.find(spec.snapshot_id)
+        driver = found.node.info.name if found.node.info else ""
+        if spec.driver not in ("", driver) or spec.template != found.snapshot.template:
+            told = f"a sandbox of {found.snapshot.template} on {driver}"
+            message = f"snapshot {spec.snapshot_id} is one of {told}: it fits no other"
+            raise InvalidArgument(message, {"field": "spec.snapshot_id", "template": found.snapshot.template})
+        full = pb.SandboxSpec()
+        full.CopyFrom(spec)
+        full.driver = driver
+        return full
+
+    async def narrowed(self, spec: pb.SandboxSpec, want: Want) -> Want:
+        """Give what the store has to know with only the node that has the spec's snapshot, where it names one."""
+        if not spec.snapshot_id:
+            return want
+        node = (await self.find(spec.snapshot_id)).node
+        return replace(want, nodes=_only(want, node.node_id))
+
+
+def _only(want: Want, node_id: str) -> list[NodeWant]:
+    left = [one for one in want.nodes if one.id == node_id]
+    if not left:
+        raise RuntimeUnavailable(f"node {node_id}, which has the snapshot, takes none now", {"fix": "try again later"})
+    return left
+
+
+def _new_id() -> str:
+    return "snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26]
+
+
+def _checked(snapshot_id: str) -> str:
+    if not _ID.fullmatch(snapshot_id):
+        rule = "is snap_ and 1 to 64 small letters and digits"
+        raise InvalidArgument(f"snapshot_id {rule}", {"field": "snapshot_id"})
+    return snapshot_id
+
+
+def _told(found: Found) -> pb.Snapshot:
+    kept = found.snapshot
+    return pb.Snapshot(
+        snapshot_id=kept.snapshot_id,
+        sandbox_id=kept.sandbox_id,
+        template=kept.template,
+        size_bytes=kept.size_bytes,
+        checksum=kept.checksum,
+        create_time=kept.create_time,
+        node_id=found.node.node_id,
+        driver=found.node.info.name if found.node.info else "",
+    )

@@ -1,0 +1,1 @@
+"""Records of sandboxes and the steps that they take in the store."""

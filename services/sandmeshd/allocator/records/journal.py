@@ -1,0 +1,74 @@
+"""What happened to sandboxes, and where others add to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import InvalidArgument
+from sandmeshd.allocator.records.records import timestamp
+from sandmeshd.store import Store
+
+_BATCH = 500
+
+
+class Journal:
+    """The events of a mesh: bounded, append-only, kept for a while after a sandbox is gone."""
+
+    def __init__(self, store: Store, poll_seconds: float) -> None:
+        self._store = store
+        self._poll_seconds = poll_seconds
+
+    async def append(self, sandbox_id: str, kind: str, reason: str, actor: str) -> bool:
+        """Add an event, such as a refused connection; False where there is no such sandbox.
+
+        This is the one place for events that no step of a record brings about.
+        """
+        words = {"id": sandbox_id, "kind": kind, "reason": reason, "actor": actor}
+        return bool((await self._store.run("append", words))[0])
+
+    async def read(self, sandbox_id: str, after: str, limit: int) -> list[pb.SandboxEvent]:
+        """Give events after one, oldest first; without one the newest. An empty id means the whole mesh.
+
+        Raises:
+            InvalidArgument: `after` is no event's id.
+        """
+        _check(after)
+        words = {"id": sandbox_id, "after": after, "limit": limit, "newest": not after}
+        flat = await self._store.run("events", words)
+        found = [_event(flat[at].decode(), flat[at + 1]) for at in range(0, len(flat), 2)]
+        return found if after else found[::-1]
+
+    async def follow(self, sandbox_id: str, after: str) -> AsyncIterator[pb.SandboxEvent]:
+        """Give events after one, or from now on, as they happen."""
+        if not after:
+            newest = await self.read(sandbox_id, "", 1)
+            after = newest[0].event_id if newest else "0-0"
+        while True:
+            found = await self.read(sandbox_id, after, _BATCH)
+            for event in found:
+                after = event.event_id
+                yield event
+            if not found:
+                await asyncio.sleep(self._poll_seconds)
+
+
+def _check(after: str) -> None:
+    moment, _, number = after.partition("-")
+    if after and not (moment.isdigit() and number.isdigit()):
+        raise InvalidArgument("after_event_id is an event's id, like 1700000000000-0", {"field": "after_event_id"})
+
+
+def _event(event_id: str, flat: Sequence[bytes]) -> pb.SandboxEvent:
+    words = {flat[at].decode(): flat[at + 1].decode(errors="replace") for at in range(0, len(flat), 2)}
+    return pb.SandboxEvent(
+        event_id=event_id,
+        sandbox_id=words.get("sandbox", ""),
+        time=timestamp(int(event_id.partition("-")[0]) * 1000),
+        kind=words.get("kind", ""),
+        reason=words.get("reason", ""),
+        actor=words.get("actor", ""),
+        session_key=words.get("session", ""),
+        user_id=words.get("user", ""),
+    )

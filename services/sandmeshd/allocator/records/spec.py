@@ -1,0 +1,88 @@
+"""What a sandbox is to be: checked, in one form, and as a key that equal ones share."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import InvalidArgument
+from sandmesh.shared.hosts import normal_host
+
+_LABEL_KEY, _LABEL_VALUE, _PORTS, _NAME, _HOSTS = 63, 255, 64, 255, 256
+_LISTING = frozenset({pb.NETWORK_MODE_HOSTS, pb.NETWORK_MODE_PUBLIC})
+
+
+def new_sandbox_id() -> str:
+    """Make an id: "sb_" and 26 characters of 130 random bits."""
+    return "sb_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26]
+
+
+def check_spec(spec: pb.SandboxSpec) -> None:
+    """Check what can be told from the spec alone.
+
+    Raises:
+        InvalidArgument: A field is out of range.
+    """
+    _check(bool(spec.template), "spec.template", "must be set")
+    for key, value in spec.labels.items():
+        _check(1 <= len(key) <= _LABEL_KEY, "spec.labels", f"keys have 1 to {_LABEL_KEY} characters")
+        _check(len(value) <= _LABEL_VALUE, "spec.labels", f"values have at most {_LABEL_VALUE} characters")
+    for name in spec.environment:
+        _check(bool(name) and "=" not in name and "\0" not in name, "spec.environment", "has a name that is none")
+    _check(spec.port_count <= _PORTS, "spec.port_count", f"is at most {_PORTS}")
+    _check_network(spec.network)
+
+
+def _check_network(grant: pb.NetworkGrant) -> None:
+    field = "spec.network.hosts"
+    _check(len(grant.hosts) <= _HOSTS, field, f"are at most {_HOSTS}")
+    _check(bool(grant.hosts) or grant.mode != pb.NETWORK_MODE_HOSTS, field, "are at least one with the mode HOSTS")
+    _check(not grant.hosts or grant.mode in _LISTING, field, "go with the modes HOSTS and PUBLIC, and only with those")
+    for host in grant.hosts:
+        normal_host(host)
+
+
+def check_name(value: str, field: str) -> None:
+    """Check a name that becomes part of a key.
+
+    Raises:
+        InvalidArgument: It is empty or too long.
+    """
+    _check(1 <= len(value) <= _NAME, field, f"has 1 to {_NAME} characters")
+
+
+def _check(good: bool, field: str, rule: str) -> None:
+    if not good:
+        raise InvalidArgument(f"{field} {rule}", {"field": field})
+
+
+def normalized(spec: pb.SandboxSpec, driver: str, network: pb.NetworkGrant | None = None) -> pb.SandboxSpec:
+    """Give the spec in the one form that all with the same meaning have, with its driver named.
+
+    `network` is what it may reach where the spec does not say.
+    """
+    result = pb.SandboxSpec()
+    result.CopyFrom(spec)
+    result.driver = driver
+    if result.limits == pb.Limits():
+        result.ClearField("limits")
+    if network is not None and not spec.network.mode:
+        result.network.CopyFrom(network)
+    hosts = sorted({normal_host(host) for host in result.network.hosts})
+    del result.network.hosts[:]
+    result.network.hosts.extend(hosts)
+    if result.network == pb.NetworkGrant():
+        result.ClearField("network")
+    return result
+
+
+def spec_key(spec: pb.SandboxSpec, template_generation: str) -> str:
+    """Give the key of a normalized spec: labels say nothing of what a sandbox is, its template's generation does."""
+    bare = pb.SandboxSpec()
+    bare.CopyFrom(spec)
+    bare.ClearField("labels")
+    digest = hashlib.sha256(f"{len(template_generation)}:{template_generation}".encode())
+    digest.update(bare.SerializeToString(deterministic=True))
+    return digest.hexdigest()[:32]

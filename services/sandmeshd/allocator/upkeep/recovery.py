@@ -1,0 +1,73 @@
+"""Rebuilds the records from what runtimes have after the store came back empty; until then nothing else happens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import SandmeshError
+from sandmeshd.allocator.nodes.nodes import Node, Nodes
+from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.allocator.upkeep.upkeep import Upkeep
+from sandmeshd.store import Store
+
+log = structlog.get_logger()
+
+_PAUSE_SECONDS = 0.2
+
+
+class Recovery:
+    """Takes a mesh from RECOVERING to open; several allocators may be at it."""
+
+    def __init__(self, settings: AllocatorSettings, store: Store, upkeep: Upkeep, nodes: Nodes) -> None:
+        self._settings = settings
+        self._store = store
+        self._upkeep = upkeep
+        self._nodes = nodes
+
+    async def run(self, patient: bool = True) -> bool:
+        """Rebuild every record that a node knows of, then serve; say whether the mesh is open.
+
+        A node that does not answer is waited for where `patient`; its sandboxes are adopted later, when it does.
+        """
+        silent = list(self._nodes.all)
+        ends = asyncio.get_running_loop().time() + (self._settings.recovery_seconds if patient else 0.0)
+        while True:
+            await self._store.learn()
+            if self._store.is_open:
+                return True
+            silent = [node for node in silent if not await self._rebuild(node)]
+            if not silent or (patient and asyncio.get_running_loop().time() >= ends):
+                return await self._upkeep.open()
+            if not patient:
+                return False
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _rebuild(self, node: Node) -> bool:
+        try:
+            info = await node.refresh()
+            request = pb.ListSandboxesRequest(mesh_id=self._store.mesh_id)
+            found = (await node.client.list_sandboxes(request)).sandboxes
+        except SandmeshError as error:
+            log.warning("a node's sandboxes cannot be listed", node=node.name, error=error.message)
+            return False
+        for sandbox in found:
+            if is_lost_record(sandbox, self._store.generation):
+                await self.adopt(info, sandbox)
+        return True
+
+    async def adopt(self, info: pb.GetInfoResponse, sandbox: pb.RuntimeSandbox) -> str:
+        """Rebuild one record; say what came of it: adopted, known, buried or taken."""
+        kind = await self._upkeep.adopt(info, sandbox)
+        log.info("a sandbox without a record", sandbox_id=sandbox.sandbox_id, node=info.node_id, outcome=kind)
+        return kind
+
+
+def is_lost_record(sandbox: pb.RuntimeSandbox, generation: str) -> bool:
+    """Say whether a sandbox is a user's and its record was lost with an earlier store."""
+    labels = sandbox.record_labels
+    theirs = labels.get("generation", generation) != generation
+    lives = sandbox.state in (pb.RUNTIME_STATE_RUNNING, pb.RUNTIME_STATE_PAUSED)
+    return theirs and lives and bool(labels.get("session")) and bool(labels.get("slot"))

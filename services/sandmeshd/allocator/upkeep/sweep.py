@@ -1,0 +1,79 @@
+"""A sweep at somebody's word: everything that is not as it should be, and what is done about it."""
+
+from __future__ import annotations
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import Recovering, SandmeshError
+from sandmeshd.allocator.nodes.nodes import Node, Nodes
+from sandmeshd.allocator.records.records import timestamp
+from sandmeshd.allocator.upkeep.reconcile import Finding, Reconciler
+from sandmeshd.allocator.upkeep.upkeep import Due, Upkeep
+
+log = structlog.get_logger()
+
+# What the periodic sweep does about each kind that is found in the records.
+_DUE = {
+    "expired": ("release", "its lease ran out"),
+    "idle": ("release", "nobody used it for its idle time"),
+    "abandoned": ("fail", "the allocator that started it does not answer"),
+    "silent": ("wait", "its node does not answer: after a grace time it is lost"),
+    "stopping": ("wait", "it is being deleted"),
+}
+
+
+class Sweeping:
+    """Finds, and puts right unless it is a dry run."""
+
+    def __init__(self, upkeep: Upkeep, nodes: Nodes, reconciler: Reconciler, mesh_id: str) -> None:
+        self._upkeep = upkeep
+        self._nodes = nodes
+        self._reconciler = reconciler
+        self._mesh_id = mesh_id
+
+    async def run(self, dry_run: bool) -> pb.SweepMeshResponse:
+        """Compare everything now, without a grace time."""
+        try:
+            due = await self._upkeep.survey()
+            findings = [_due(one) for one in due]
+            for node in self._nodes.all:
+                findings += await self._compare(node, dry_run)
+            if not dry_run:
+                await self._upkeep.sweep(self._nodes.healthy_ids())
+        except Recovering:
+            return pb.SweepMeshResponse(recovering=True)
+        return pb.SweepMeshResponse(findings=findings)
+
+    async def _compare(self, node: Node, dry_run: bool) -> list[pb.SweepFinding]:
+        try:
+            await node.refresh()
+            expected = await self._reconciler.expected(node)
+            request = driver_pb2.ListSandboxesRequest(mesh_id=self._mesh_id)
+            listed = (await node.client.list_sandboxes(request)).sandboxes
+            seen = {sandbox.sandbox_id: sandbox for sandbox in listed}
+            found = await self._reconciler.find(node, expected, seen)
+            if not dry_run:
+                await self._reconciler.put_right(node, found, seen, 0.0)
+        except Recovering:
+            raise
+        except SandmeshError as error:
+            log.warning("a node could not be swept", node=node.name, error=error.message)
+            return [pb.SweepFinding(kind="unreachable", node_id=node.name, action="wait", reason=error.message)]
+        return [_finding(one) for one in found]
+
+
+def _due(due: Due) -> pb.SweepFinding:
+    action, reason = _DUE[due.kind]
+    said = f"{reason}; the last try failed: {due.detail}" if due.kind == "stopping" and due.detail else reason
+    return pb.SweepFinding(
+        kind=due.kind, sandbox_id=due.sandbox_id, node_id=due.node_id, action=action, reason=said,
+        since_time=timestamp(due.since_us),
+    )  # fmt: skip
+
+
+def _finding(one: Finding) -> pb.SweepFinding:
+    return pb.SweepFinding(
+        kind=one.kind, sandbox_id=one.sandbox_id, node_id=one.node_id, action=one.action, reason=one.reason
+    )

@@ -1,0 +1,48 @@
+"""Channels between services of one mesh."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import grpc
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.auth.service_identity import Identities, signing
+from sandmeshd.runtime.rpc.failover import failover
+from sandmeshd.runtime.rpc.observation import correlating
+from sandmeshd.runtime.rpc.server import OPTIONS, target
+
+
+@asynccontextmanager
+async def open_channel(address: str, identities: Identities | None = None) -> AsyncGenerator[grpc.aio.Channel]:
+    """Open a channel to a service; it connects at the first call and again whenever it broke.
+
+    With `identities` each RPC says, signed, who it is for.
+    """
+    # Without it two channels to one address share a connection, and one's end is the other's.
+    options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
+    options.append(("grpc.max_reconnect_backoff_ms", 1_000))
+    # Also how long a connection may take: a host that is gone says nothing.
+    options.append(("grpc.min_reconnect_backoff_ms", 2_000))
+    interceptors = [*(signing(identities) if identities else ()), *correlating()]
+    channel = grpc.aio.insecure_channel(target(address), options=options, interceptors=interceptors)
+    try:
+        yield channel
+    finally:
+        await channel.close()
+
+
+@asynccontextmanager
+async def open_channels(
+    addresses: Sequence[str], identities: Identities | None = None
+) -> AsyncGenerator[grpc.aio.Channel]:
+    """Open one channel to several servers of a service: where the one in use does not answer, the next is asked.
+
+    Raises:
+        InvalidArgument: There is no address.
+    """
+    if not addresses:
+        raise InvalidArgument("a service needs at least one address")
+    async with AsyncExitStack() as stack:
+        yield failover([await stack.enter_async_context(open_channel(address, identities)) for address in addresses])

@@ -1,0 +1,99 @@
+"""Who an RPC is for, and what is theirs.
+
+The caller goes with the work that is done for it: down into services of the same process by context, to others as
+signed metadata (`sandmeshd.auth.service_identity`). Work that a service does on its own account is done as SERVICE.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from sandmesh.errors import PermissionDenied
+
+Scope = Literal["service", "admin", "user"]
+
+ANONYMOUS = "anonymous-"
+_PREFIX = 32
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who a request is for: a service of the mesh, an administrator, or one user."""
+
+    scope: Scope
+    user_id: str = ""
+    token_id: str = ""
+
+    def owns(self, session_key: str) -> bool:
+        """Say whether a session, and so its sandboxes and calls, is the caller's; a pool's sandboxes are no user's."""
+        return self.scope != "user" or session_key.startswith(self._user_key)
+
+    @cached_property
+    def _user_key(self) -> str:
+        return user_key(self.user_id)
+
+
+SERVICE = Caller("service")
+ADMIN = Caller("admin")
+
+# A request's own value, as the ids that its log lines carry: nothing is shared between requests.
+_current: ContextVar[Caller] = ContextVar("sandmesh_caller", default=SERVICE)
+
+
+def current_caller() -> Caller:
+    """Give who the work at hand is for."""
+    return _current.get()
+
+
+@contextmanager
+def acting_for(caller: Caller) -> Generator[None]:
+    """Do what is inside for a caller."""
+    token = _current.set(caller)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def acting_user(user_id: str) -> str:
+    """Give the user that a request is for, where it names one or none.
+
+    Ids that begin with `anonymous-` are those of clients that name nobody: a user's are the user's.
+
+    Raises:
+        PermissionDenied: It names another user than the caller's.
+    """
+    caller = current_caller()
+    if caller.scope != "user":
+        return user_id
+    if user_id not in ("", caller.user_id) and not user_id.startswith(ANONYMOUS):
+        message = f"the token is for user {caller.user_id!r} only: name that user, or none"
+        raise PermissionDenied(message, {"field": "user_id"})
+    return caller.user_id
+
+
+def user_key(user_id: str) -> str:
+    """Give the key of a user: the first half of the keys of the user's sessions."""
+    return _digest(user_id)
+
+
+def session_key(user_id: str, session_id: str) -> str:
+    """Give the key of a session's leases and records: from it alone one can say whether it is a user's."""
+    return user_key(user_id) + _digest(user_id, session_id)
+
+
+def workspace_key(session_key: str, slot: str) -> str:
+    """Name what a slot's workspace is saved under: two slots never meet, whatever characters they have."""
+    return f"{session_key}.{hashlib.sha256(slot.encode()).hexdigest()[:32]}"
+
+
+def _digest(*parts: str) -> str:
+    # Each part's length goes before it: ("a", "bc") and ("ab", "c") differ whatever characters they have.
+    encoded = [part.encode() for part in parts]
+    return hashlib.sha256(b"".join(f"{len(part)}:".encode() + part for part in encoded)).hexdigest()[:_PREFIX]

@@ -1,0 +1,114 @@
+"""TokenService, as its proto specifies it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import structlog
+
+from sandmesh.api.token.v1 import token_pb2 as pb
+from sandmesh.api.token.v1 import token_pb2_grpc
+from sandmesh.errors import AlreadyExists, InvalidArgument, PermissionDenied, TokenNotFound, Unauthenticated
+from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.token_records import TokenRecord, TokenRecords
+from sandmeshd.auth.token_secret import new_secret, read_secret
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+# A notice may be lost: how often a waiting request looks all the same.
+POLL_SECONDS = 0.5
+_LONGEST_NAME, _LONGEST_USER = 63, 255
+
+
+class TokenServicer(token_pb2_grpc.TokenServiceServicer):
+    """Serves tokens; refusals are raised as exceptions of sandmesh.errors."""
+
+    def __init__(self, records: TokenRecords) -> None:
+        self._records = records
+
+    async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
+        """Make a token; its secret is in this answer and nowhere else."""
+        _check_admin()
+        token = pb.Token(name=request.name, scope=request.scope, user_id=request.user_id)
+        _check(token)
+        ttl_us = request.ttl.ToMicroseconds() if request.HasField("ttl") else 0
+        if ttl_us < 0 or (request.HasField("ttl") and ttl_us == 0):
+            raise InvalidArgument("ttl is more than 0; leave it out for a token without an end", {"field": "ttl"})
+        secret = new_secret()
+        record = await self._records.create(secret, token, ttl_us)
+        if record is None:
+            message = f"a token named {token.name!r} is in force: revoke it or choose another name"
+            raise AlreadyExists(message, {"name": token.name})
+        log.info("a token was created", token_id=secret.token_id, name=token.name, by=current_caller().token_id)
+        return pb.CreateTokenResponse(token=record.token, secret=secret.text())
+
+    async def ListTokens(self, request: pb.ListTokensRequest, context: Context) -> pb.ListTokensResponse:
+        """List tokens by name, then id."""
+        _check_admin()
+        records = [one for one in await self._records.all() if request.include_ended or not one.over]
+        tokens = sorted((one.token for one in records), key=lambda token: (token.name, token.token_id))
+        return pb.ListTokensResponse(tokens=tokens)
+
+    async def RevokeToken(self, request: pb.RevokeTokenRequest, context: Context) -> pb.RevokeTokenResponse:
+        """End a token."""
+        _check_admin()
+        record = await self._records.revoke(request.token_id)
+        if record is None:
+            raise TokenNotFound(f"there is no token {request.token_id}", {"token_id": request.token_id})
+        log.info("a token was revoked", token_id=request.token_id, by=current_caller().token_id)
+        return pb.RevokeTokenResponse(token=record.token)
+
+    async def CheckToken(self, request: pb.CheckTokenRequest, context: Context) -> pb.CheckTokenResponse:
+        """Say whose a secret is."""
+        secret = read_secret(request.secret)
+        record = await self._records.read(secret.token_id) if secret else None
+        if secret is None or record is None or not secret.fits(record.digest):
+            raise _refused("invalid", "is not valid")
+        if record.over:
+            raise _refused(record.over, f"{record.token.name!r} was revoked" if record.revoked_us else "has expired")
+        if _is_stale(record):
+            await self._records.read(secret.token_id, note_use=True)
+        return pb.CheckTokenResponse(token=record.token)
+
+    async def AwaitRevocation(self, request: pb.AwaitRevocationRequest, context: Context) -> pb.AwaitRevocationResponse:
+        """Answer at the next revocation, or after the wait."""
+        ends = asyncio.get_running_loop().time() + request.wait.ToNanoseconds() / 1e9
+        with self._records.expect_revocation() as woken:
+            while True:
+                woken.clear()
+                revision, token_ids = await self._records.revoked_after(request.after_revision)
+                left = ends - asyncio.get_running_loop().time()
+                if revision != request.after_revision or left <= 0:
+                    return pb.AwaitRevocationResponse(revision=revision, token_ids=token_ids)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), min(left, POLL_SECONDS))
+
+
+def _check_admin() -> None:
+    if current_caller().scope == "user":
+        raise PermissionDenied("tokens are an administrator's: use a token of the scope admin, or the mesh's own user")
+
+
+def _check(token: pb.Token) -> None:
+    if len(token.name) > _LONGEST_NAME:
+        raise InvalidArgument(f"name has at most {_LONGEST_NAME} characters", {"field": "name"})
+    if token.scope not in (pb.SCOPE_USER, pb.SCOPE_ADMIN):
+        raise InvalidArgument("scope is USER or ADMIN", {"field": "scope"})
+    if (token.scope == pb.SCOPE_USER) != bool(token.user_id) or len(token.user_id) > _LONGEST_USER:
+        message = "a token of the scope user names its user_id, of at most 255 characters; one of the scope admin none"
+        raise InvalidArgument(message, {"field": "user_id"})
+
+
+def _refused(kind: str, said: str) -> Unauthenticated:
+    return Unauthenticated(f"the token {said}: get another one from the mesh's administrator", {"token": kind})
+
+
+def _is_stale(record: TokenRecord) -> bool:
+    # Once a minute is enough to see which tokens nobody uses any more.
+    last = record.token.last_use_time.ToMicroseconds() if record.token.HasField("last_use_time") else 0
+    return record.now_us - last > 60_000_000

@@ -1,0 +1,152 @@
+"""Tokens that were shown and checked lately, and the news of those that are revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import structlog
+from google.protobuf.duration_pb2 import Duration
+
+from sandmesh.api.token.v1 import token_pb2 as pb
+from sandmesh.api.token.v1 import token_pb2_grpc
+from sandmesh.errors import SandmeshError, Unauthenticated
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.principal import SERVICE, Caller, Scope, acting_for
+
+log = structlog.get_logger()
+
+PREFIX = "smesh_"
+WAIT_SECONDS = 20
+RETRY_SECONDS = 0.3
+# More than a gateway's clients show at once; the oldest are asked about again.
+MOST = 10_000
+
+
+@dataclass(eq=False)
+class Grant:
+    """What a token allows, until it ends; `held` are the time limits of the RPCs under way."""
+
+    caller: Caller
+    token_id: str = ""
+    expires: float = float("inf")
+    checked: float = 0.0
+    over: str = "expired"
+    held: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+
+
+class KnownTokens:
+    """Asks the service of tokens about what clients show, seldom; drops what is revoked, at once."""
+
+    def __init__(self, stub: token_pb2_grpc.TokenServiceAsyncStub, keep_seconds: float, timeout: float) -> None:
+        self._stub = stub
+        self._keep_seconds = keep_seconds
+        self._timeout = timeout
+        self._grants: dict[bytes, Grant] = {}
+        self._news = 0
+        self._used = asyncio.Event()
+
+    async def check(self, secret: str) -> Grant:
+        """Give what a token allows.
+
+        Raises:
+            Unauthenticated: It is unknown, expired or revoked; the message says which.
+            Unavailable: Nobody can say.
+        """
+        if not secret.startswith(PREFIX):
+            raise _over("invalid")
+        digest = hashlib.sha256(secret.encode()).digest()
+        grant = self._grants.get(digest)
+        now = time.time()
+        if grant is None or not now < min(grant.expires, grant.checked + self._keep_seconds):
+            grant = await self._ask(secret, digest)
+        return grant
+
+    async def _ask(self, secret: str, digest: bytes) -> Grant:
+        while True:
+            news = self._news
+            with acting_for(SERVICE), translated():
+                answer = await self._stub.CheckToken(pb.CheckTokenRequest(secret=secret), timeout=self._timeout)
+            # A revocation that was told meanwhile may be younger than the answer.
+            if news == self._news:
+                return self._keep(answer.token, digest)
+
+    def _keep(self, token: pb.Token, digest: bytes) -> Grant:
+        grant = self._grants.pop(digest, None)
+        if grant is None:
+            scope: Scope = "admin" if token.scope == pb.SCOPE_ADMIN else "user"
+            grant = Grant(Caller(scope, token.user_id, token.token_id), token.token_id)
+        if token.HasField("expire_time"):
+            grant.expires = token.expire_time.ToMicroseconds() / 1e6
+        grant.checked = time.time()
+        self._grants[digest] = grant
+        if len(self._grants) > MOST:
+            del self._grants[next(iter(self._grants))]
+        self._used.set()
+        return grant
+
+    @asynccontextmanager
+    async def holding(self, grant: Grant) -> AsyncGenerator[None]:
+        """End what is inside when the token ends.
+
+        Raises:
+            Unauthenticated: It ended; the message says how.
+        """
+        left = None if grant.expires == float("inf") else grant.expires - time.time()
+        limit = asyncio.timeout(left)
+        try:
+            async with limit:
+                grant.held.add(limit)
+                try:
+                    yield
+                finally:
+                    grant.held.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _over(grant.over) from None
+
+    async def watch(self) -> None:
+        """Hear of revocations until cancelled, once there is a token to hear of."""
+        revision = 0
+        while True:
+            await self._used.wait()
+            request = pb.AwaitRevocationRequest(after_revision=revision, wait=Duration(seconds=WAIT_SECONDS))
+            try:
+                with translated():
+                    answer = await self._stub.AwaitRevocation(request, timeout=WAIT_SECONDS + self._timeout)
+            except SandmeshError as error:
+                log.info("revocations of tokens are not heard of", error=str(error))
+                self._doubt()
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            revision = answer.revision
+            self._revoke(set(answer.token_ids))
+
+    def _doubt(self) -> None:
+        # Nothing is told of a revocation now: every token is asked about at its next use.
+        for grant in self._grants.values():
+            grant.checked = 0.0
+
+    def _revoke(self, token_ids: set[str]) -> None:
+        self._news += 1
+        for digest, grant in list(self._grants.items()):
+            if grant.token_id in token_ids:
+                del self._grants[digest]
+                _end(grant)
+
+
+def _end(grant: Grant) -> None:
+    grant.over = "revoked"
+    now = asyncio.get_running_loop().time()
+    for limit in grant.held:
+        limit.reschedule(now)
+
+
+def _over(kind: str) -> Unauthenticated:
+    said = {"invalid": "is not valid", "expired": "has expired", "revoked": "was revoked"}[kind]
+    return Unauthenticated(f"the token {said}: get another one from the mesh's administrator", {"token": kind})

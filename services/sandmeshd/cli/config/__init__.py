@@ -1,0 +1,1 @@
+"""Settings of a mesh: read from files, the environment and the machine's own clients."""

@@ -1,0 +1,54 @@
+"""What a mesh of this user would be told, and by whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from sandmeshd.cli.terminal.options import Answer, Shape
+from sandmeshd.cli.terminal.output import print_json, print_table
+
+commands = typer.Typer(rich_markup_mode=None, help="The settings of a mesh on this machine.", no_args_is_help=True)
+
+
+@commands.callback()
+def config() -> None:
+    """Read the settings of a mesh on this machine."""
+
+
+@commands.command(epilog="Examples: sandmesh config show | sandmesh config show --config mesh.env -o json")
+def show(
+    config: Annotated[Path | None, typer.Option(help="A file with settings, as for `up`.", metavar="FILE")] = None,
+    output: Answer = Shape.TEXT,
+) -> None:
+    """Print every setting with its value and where it came from; of secrets only that they are set."""
+    rows, notes = _rows(config)
+    if output is Shape.JSON:
+        print_json(rows)
+    else:
+        print_table(("SETTING", "VALUE", "FROM"), [(row["name"], _text(row["value"]), row["source"]) for row in rows])
+    for name, why in notes.items():
+        typer.echo(f"{name} is as it was by default and has no effect here: {why}", err=True)
+
+
+def _rows(config: Path | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    # Settings know the services, which take a second to import.
+    from sandmeshd.cli.config.environment import read_notes, read_with_sources  # noqa: PLC0415
+
+    settings, sources = read_with_sources(config)
+    plain = settings.model_dump(mode="json")
+    rows: list[dict[str, Any]] = []
+    for name, field in type(settings).model_fields.items():
+        row = {"name": name, "value": plain[name], "source": sources.get(name, "default")}
+        rows.append({**row, "variable": f"SANDMESH_{name.upper()}", "help": field.description})
+    return rows, read_notes(settings, config)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | dict):
+        pairs = cast("dict[str, object]", value).items() if isinstance(value, dict) else ()
+        parts = [f"{name}={one}" for name, one in pairs] or [str(one) for one in cast("list[object]", value)]
+        return ", ".join(parts) or "-"
+    return "-" if value in (None, "") else str(value)

@@ -1,0 +1,210 @@
+"""Names of settings that users of AgentScope Runtime know: what each means here, or why it means nothing.
+
+Their names and forms are those of https://runtime.agentscope.io/en/sandbox/advanced.html, with our prefix before them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from pydantic import TypeAdapter, ValidationError
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.cli.config.sources import PREFIX, Stated
+
+Texts = Mapping[str, str]
+Rule = Callable[[Texts], dict[str, object]]
+
+_BOOL: Final = TypeAdapter(bool)
+_INTERNAL: Final = "the mesh names its own keys in the store; SANDMESH_MESH_ID keeps meshes apart. Leave it out"
+_KUBERNETES: Final = "no driver of Kubernetes is installed here; leave it out"
+_CLOUD: Final = "no driver of this cloud is installed here; leave it out"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "REDIS_PORT_KEY": _INTERNAL,
+    "REDIS_CONTAINER_POOL_KEY": _INTERNAL,
+    "K8S_NAMESPACE": _KUBERNETES,
+    "KUBECONFIG_PATH": _KUBERNETES,
+}
+"""Names that are known and have no meaning here: they stop the start with this reason, unless they ask for nothing."""
+
+_MOUNT_DIR: Final = "sessions_mount_dir"
+ASKING_NOTHING: Final[Mapping[str, str]] = {
+    "REDIS_PORT_KEY": "_agent_runtime_container_occupied_ports",
+    "REDIS_CONTAINER_POOL_KEY": "_agent_runtime_container_container_pool",
+    "K8S_NAMESPACE": "default",
+}
+"""The values that those names had by default: stated so they ask for nothing, and the mesh says so when it starts."""
+
+_REFUSED_PREFIXES: Final = {"AGENT_RUN_": _CLOUD, "FC_": _CLOUD}
+
+
+def _listen(texts: Texts) -> dict[str, object]:
+    port = texts.get("PORT", "8000")
+    if not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"PORT is {port!r}, not a port")
+    host = texts.get("HOST", "127.0.0.1")
+    return {"listen": (f"[{host}]:{port}" if ":" in host else f"{host}:{port}",)}
+
+
+def _pools(texts: Texts) -> dict[str, object]:
+    size = texts.get("POOL_SIZE", "1")
+    if not size.isdigit():
+        raise ValueError(f"POOL_SIZE is {size!r}, not a number from 0 on")
+    return {"pools": {name: int(size) for name in _types(texts.get("DEFAULT_SANDBOX_TYPE", "base")) if int(size)}}
+
+
+def _types(text: str) -> list[str]:
+    if not text.lstrip().startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        listed: object = json.loads(text)
+    except ValueError:
+        listed = None
+    names = cast("list[object]", listed) if isinstance(listed, list) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"DEFAULT_SANDBOX_TYPE is {text!r}: a type, types with commas, or a JSON list of types")
+    return cast("list[str]", names)
+
+
+def _redis(texts: Texts) -> dict[str, object]:
+    if not _BOOL.validate_python(texts.get("REDIS_ENABLED", "false")):
+        others = sorted(set(texts) - {"REDIS_ENABLED"})
+        if others:
+            raise ValueError(f"{others[0]} is stated, but SANDMESH_REDIS_ENABLED is not true")
+        return {}
+    user, password = quote(texts.get("REDIS_USER", ""), safe=""), quote(texts.get("REDIS_PASSWORD", ""), safe="")
+    login = f"{user}:{password}@" if password else f"{user}@" if user else ""
+    port, database = texts.get("REDIS_PORT", "6379"), texts.get("REDIS_DB", "0")
+    if not (port.isdigit() and database.isdigit()):
+        raise ValueError("REDIS_PORT and REDIS_DB are numbers")
+    return {"redis_url": f"redis://{login}{texts.get('REDIS_SERVER', 'localhost')}:{port}/{database}"}
+
+
+def _cleanup(texts: Texts) -> dict[str, object]:
+    return {"keep_sandboxes": not _BOOL.validate_python(texts["AUTO_CLEANUP"])}
+
+
+def _debug(texts: Texts) -> dict[str, object]:
+    return {"log_level": "DEBUG"} if _BOOL.validate_python(texts["DEBUG"]) else {}
+
+
+def _mesh_id(texts: Texts) -> dict[str, object]:
+    return {"mesh_id": texts["CONTAINER_PREFIX_KEY"].replace("_", "-").strip("-").lower()}
+
+
+def _same(setting: str) -> Rule:
+    return lambda texts: {setting: next(iter(texts.values()))}
+
+
+RULES: Final[Mapping[tuple[str, ...], Rule]] = {
+    ("HOST", "PORT"): _listen,
+    ("DEBUG",): _debug,
+    ("DEFAULT_MOUNT_DIR",): _same("workspaces_directory"),
+    ("DEFAULT_SANDBOX_TYPE", "POOL_SIZE"): _pools,
+    ("AUTO_CLEANUP",): _cleanup,
+    ("CONTAINER_PREFIX_KEY",): _mesh_id,
+    ("CONTAINER_DEPLOYMENT",): _same("driver"),
+    ("HEARTBEAT_TIMEOUT",): _same("idle_seconds"),
+    ("HEARTBEAT_SCAN_INTERVAL",): _same("sweep_seconds"),
+    ("HEARTBEAT_LOCK_TTL",): _same("owner_grace_seconds"),
+    ("MAX_SANDBOX_INSTANCES",): _same("max_sandboxes"),
+    ("REDIS_ENABLED", "REDIS_SERVER", "REDIS_PORT", "REDIS_DB", "REDIS_USER", "REDIS_PASSWORD"): _redis,
+    ("OSS_ENDPOINT",): _same("storage_endpoint"),
+    ("OSS_ACCESS_KEY_ID",): _same("storage_key_id"),
+    ("OSS_ACCESS_KEY_SECRET",): _same("storage_key_secret"),
+    ("OSS_BUCKET_NAME",): _same("storage_bucket"),
+}
+"""Which old names together give which settings; what they cannot be is a ValueError."""
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "HOST": "listen", "PORT": "listen", "DEBUG": "log_level",
+    "DEFAULT_MOUNT_DIR": "workspaces_directory", "DEFAULT_SANDBOX_TYPE": "pools", "POOL_SIZE": "pools",
+    "AUTO_CLEANUP": "keep_sandboxes", "CONTAINER_PREFIX_KEY": "mesh_id", "CONTAINER_DEPLOYMENT": "driver",
+    "HEARTBEAT_TIMEOUT": "idle_seconds", "HEARTBEAT_SCAN_INTERVAL": "sweep_seconds",
+    "HEARTBEAT_LOCK_TTL": "owner_grace_seconds", "MAX_SANDBOX_INSTANCES": "max_sandboxes", "REDIS_ENABLED": "redis_url",
+    "REDIS_SERVER": "redis_url", "REDIS_PORT": "redis_url", "REDIS_DB": "redis_url", "REDIS_USER": "redis_url",
+    "REDIS_PASSWORD": "redis_url", "OSS_ENDPOINT": "storage_endpoint", "OSS_ACCESS_KEY_ID": "storage_key_id",
+    "OSS_ACCESS_KEY_SECRET": "storage_key_secret", "OSS_BUCKET_NAME": "storage_bucket",
+}  # fmt: skip
+"""Which setting each old name is about."""
+
+
+def is_refused(name: str) -> bool:
+    """Say whether a name is known and has no meaning here."""
+    return name in REFUSED or name.startswith(tuple(_REFUSED_PREFIXES))
+
+
+def translate(stated: Mapping[str, Stated]) -> dict[str, tuple[object, str]]:
+    """Give the settings that old names stand for, each with where it came from. Empty texts state nothing.
+
+    Raises:
+        InvalidArgument: A value does not fit, or the name has no meaning here; the message says what to do.
+    """
+    told = {name: one for name, one in stated.items() if one.text != "" and (name in MEANINGS or is_refused(name))}
+    for name, one in told.items():
+        _check_refused(name, one)
+    found: dict[str, tuple[object, str]] = {}
+    for names, rule in RULES.items():
+        texts = {name: told[name].text for name in names if name in told}
+        if texts:
+            _check_single(texts, stated)
+            source = ", ".join(sorted({told[name].source for name in texts}))
+            found.update({setting: (value, source) for setting, value in _ruled(rule, texts).items()})
+    _check_oss(told, stated)
+    return found
+
+
+def idle(stated: Mapping[str, Stated], driver: object) -> dict[str, str]:
+    """Give the names that are stated as they were by default and have no effect here, each with why."""
+    found = {
+        name: REFUSED[name] for name, text in ASKING_NOTHING.items() if name in stated and stated[name].text == text
+    }
+    mounts = stated.get("DEFAULT_MOUNT_DIR")
+    if mounts is not None and mounts.text == _MOUNT_DIR and driver != "bubblewrap":
+        found["DEFAULT_MOUNT_DIR"] = f"the driver {driver} keeps workspaces in its containers"
+    return found
+
+
+def _ruled(rule: Rule, texts: Texts) -> Mapping[str, Any]:
+    try:
+        return rule(texts)
+    except ValidationError:
+        raise InvalidArgument(f"{_variables(texts)} is true or false, not {next(iter(texts.values()))!r}") from None
+    except ValueError as error:
+        raise InvalidArgument(f"{_variables(texts)}: {error}") from None
+
+
+def _check_refused(name: str, one: Stated) -> None:
+    if one.text == ASKING_NOTHING.get(name):
+        return
+    reason = REFUSED.get(name) or next(
+        (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), ""
+    )
+    if reason and name not in MEANINGS:
+        message = f"{PREFIX}{name} (in {one.source}) has no effect here: {reason}"
+        raise InvalidArgument(message, {"setting": f"{PREFIX}{name}", "fix": reason})
+
+
+def _check_single(texts: Texts, stated: Mapping[str, Stated]) -> None:
+    setting = MEANINGS[next(iter(texts))]
+    if setting.upper() in stated and setting.upper() not in texts:
+        message = f"{_variables(texts)} and {PREFIX}{setting.upper()} say the same thing: leave one of them out"
+        raise InvalidArgument(message, {"setting": f"{PREFIX}{setting.upper()}"})
+
+
+def _check_oss(told: Mapping[str, Stated], stated: Mapping[str, Stated]) -> None:
+    name = next((name for name in told if name.startswith("OSS_")), None)
+    system = stated["FILE_SYSTEM"].text if "FILE_SYSTEM" in stated else ""
+    if name is not None and system != "oss":
+        message = (
+            f"{PREFIX}{name} is about oss, but SANDMESH_FILE_SYSTEM is {system or 'not stated'}: leave one of them out"
+        )
+        raise InvalidArgument(message, {"setting": f"{PREFIX}{name}"})
+
+
+def _variables(texts: Texts) -> str:
+    return ", ".join(f"{PREFIX}{name}" for name in texts)

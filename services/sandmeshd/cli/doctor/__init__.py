@@ -1,0 +1,1 @@
+"""`sandmesh doctor`: checks of the machine, its drivers and its mesh."""

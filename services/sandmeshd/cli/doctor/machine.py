@@ -1,0 +1,134 @@
+"""Looks at this machine: what drivers need, without starting anything but a probe."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+from sandmesh.errors import RuntimeUnavailable, SandmeshError
+from sandmeshd.cli.doctor.engines import look_at_engine
+from sandmeshd.cli.doctor.findings import Finding, bad, good, warning
+from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
+from sandmeshd.drivers.bubblewrap.probe import SWITCHES
+from sandmeshd.drivers.node.interpreter import choose_interpreter
+from sandmeshd.mesh import MeshSettings
+from sandmeshd.store.embedded import server_binary
+
+MACHINE = "machine"
+NEEDED_BYTES, LITTLE_BYTES = 1 << 30, 5 << 30
+SOCKET_BYTES = 107
+# The longest path below a mesh's runtime directory: an agent's socket.
+LONGEST_BELOW = len("/1234567890/a/1234567890/agent.sock")
+
+
+def look_at_machine(settings: MeshSettings) -> Iterator[Finding]:
+    """Give the findings, one after another."""
+    yield _python()
+    yield _bwrap()
+    yield _namespaces()
+    yield _seccomp()
+    yield _cgroups()
+    yield _interpreter(settings)
+    yield _store(settings)
+    yield _disk(settings)
+    yield _runtime_directory(settings)
+    yield from look_at_engine(settings)
+
+
+def _python() -> Finding:
+    return good(MACHINE, "python", f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _bwrap() -> Finding:
+    found = find_installed()
+    if found is None or not found.is_file():
+        return bad(MACHINE, "bwrap", "not installed", FIX)
+    return good(MACHINE, "bwrap", str(found))
+
+
+def _namespaces() -> Finding:
+    forbidden = {path: fix for path, (value, fix) in SWITCHES.items() if _read(path) == value}
+    if not forbidden:
+        return good(MACHINE, "user namespaces", "allowed")
+    seen = ", ".join(f"{path.removeprefix('/proc/sys/').replace('/', '.')} = {_read(path)}" for path in forbidden)
+    make: Callable[[str, str, str, str], Finding] = warning if os.geteuid() == 0 else bad
+    return make(MACHINE, "user namespaces", seen, "; ".join(forbidden.values()))
+
+
+def _seccomp() -> Finding:
+    if ctypes.util.find_library("seccomp") is None:
+        return bad(MACHINE, "libseccomp", "not found", "install the system's package libseccomp2")
+    try:
+        import_module("pyseccomp")
+    except (ImportError, RuntimeError) as error:
+        return bad(MACHINE, "libseccomp", f"pyseccomp cannot be used: {error}", 'pip install "sandmesh[local]"')
+    return good(MACHINE, "libseccomp", "usable")
+
+
+def _cgroups() -> Finding:
+    root = Path("/sys/fs/cgroup")
+    own = Path("/proc/self/cgroup")
+    if not own.exists() or not root.is_dir():
+        return warning(MACHINE, "cgroups", "none", "without cgroups only rlimits hold; mount cgroup v2")
+    v2 = (root / "cgroup.controllers").exists()
+    here = root / next((line[4:] for line in own.read_text().splitlines() if line.startswith("0::/")), "")
+    controllers = _read(str(here / "cgroup.controllers")) if v2 else ""
+    writable = os.access(here if v2 else root / "memory", os.W_OK)
+    version = f"v2 ({controllers or 'no controllers here'})" if v2 else "v1"
+    if writable:
+        return good(MACHINE, "cgroups", f"{version}, writable")
+    fix = "for limits of memory and CPU run the mesh as root, or by `systemd-run --user --scope -p Delegate=yes`"
+    return warning(MACHINE, "cgroups", f"{version}, not writable for this user", fix)
+
+
+def _interpreter(settings: MeshSettings) -> Finding:
+    host_uid = settings.sandbox_uid if os.geteuid() == 0 else os.geteuid()
+    try:
+        found = choose_interpreter(host_uid, settings.python)
+    except RuntimeUnavailable as error:
+        return bad(MACHINE, "interpreter", error.message, error.facts.get("fix", ""))
+    return good(MACHINE, "interpreter", f"{found.executable}, readable for uid {host_uid}")
+
+
+def _store(settings: MeshSettings) -> Finding:
+    if settings.redis_url is not None:
+        return good(MACHINE, "store", "a server of your own (SANDMESH_REDIS_URL)")
+    try:
+        return good(MACHINE, "store", f"embedded: {server_binary()}")
+    except SandmeshError as error:
+        return bad(MACHINE, "store", error.message, error.facts.get("fix", ""))
+
+
+def _disk(settings: MeshSettings) -> Finding:
+    place = settings.state_directory
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    seen = f"{free / (1 << 30):.1f} GiB free at {place}"
+    fix = "free some, or choose another SANDMESH_STATE_DIRECTORY"
+    if not os.access(place, os.W_OK):
+        return bad(MACHINE, "disk", f"{place} is not writable", "choose another SANDMESH_STATE_DIRECTORY")
+    if free < NEEDED_BYTES:
+        return bad(MACHINE, "disk", seen, fix)
+    return warning(MACHINE, "disk", seen, fix) if free < LITTLE_BYTES else good(MACHINE, "disk", seen)
+
+
+def _runtime_directory(settings: MeshSettings) -> Finding:
+    place = settings.runtime_directory
+    longest = len(os.fsencode(place)) + LONGEST_BELOW
+    seen = f"{place}: sockets' paths have up to {longest} of {SOCKET_BYTES} bytes"
+    if longest > SOCKET_BYTES:
+        return bad(MACHINE, "runtime directory", seen, "choose a shorter SANDMESH_RUNTIME_DIRECTORY")
+    return good(MACHINE, "runtime directory", seen)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,1 @@
+"""`sandmesh build`: images and Python environments of templates."""

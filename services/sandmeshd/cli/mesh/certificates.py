@@ -1,0 +1,65 @@
+"""Makes a certificate for trials, so that a mesh can be reached over TLS before there is a real one."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sandmesh.errors import AlreadyExists, RuntimeUnavailable
+from sandmeshd.cli.terminal.options import Answer, Shape
+from sandmeshd.cli.terminal.output import print_json
+
+commands = typer.Typer(rich_markup_mode=None)
+
+NAMES = ("localhost", "127.0.0.1", "::1")
+FILES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
+
+
+@commands.command(epilog="Example: sandmesh certificate --name mesh.example --directory tls")
+def certificate(
+    name: Annotated[
+        list[str] | None, typer.Option(help="A host name or address of the mesh beside this machine's; repeatable.")
+    ] = None,
+    directory: Annotated[Path, typer.Option(help="Where the files go.", metavar="PATH")] = Path(),
+    days: Annotated[int, typer.Option(help="How long it is valid.", min=1, max=825, metavar="DAYS")] = 90,
+    output: Answer = Shape.TEXT,
+) -> None:
+    """Make a certificate for trials, its key and the authority that signed it: cert.pem, key.pem and ca.pem.
+
+    The authority's own key is not kept. In earnest, use a certificate of an authority that clients trust already.
+    """
+    paths = {kind: directory / file for kind, file in FILES.items()}
+    for path in paths.values():
+        if path.exists():
+            raise AlreadyExists(f"{path} is there already: remove it or choose another --directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    for kind, text in _made((*NAMES, *(name or ())), days).items():
+        _write(paths[kind], text)
+    if output is Shape.JSON:
+        print_json({kind: str(path) for kind, path in paths.items()})
+        return
+    typer.echo(f"sandmesh up --listen 0.0.0.0:8570 --tls-cert {paths['cert']} --tls-key {paths['key']}")
+    typer.echo(f"Clients take {paths['ca']} as SANDMESH_CA_FILE or ca_cert=...", err=True)
+
+
+def _made(names: tuple[str, ...], days: int) -> dict[str, bytes]:
+    try:
+        import trustme  # noqa: PLC0415 - of the extra `tls`, which only this needs
+    except ImportError:
+        fix = "pip install 'sandmesh[tls]'"
+        raise RuntimeUnavailable(f"what makes certificates is not installed: {fix}", {"fix": fix}) from None
+    authority = trustme.CA()
+    made = authority.issue_cert(*names, not_after=datetime.now(UTC) + timedelta(days=days))
+    chain = b"".join(one.bytes() for one in made.cert_chain_pems)
+    return {"ca": authority.cert_pem.bytes(), "cert": chain, "key": made.private_key_pem.bytes()}
+
+
+def _write(path: Path, text: bytes) -> None:
+    mode = 0o600 if path.name == FILES["key"] else 0o644
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)

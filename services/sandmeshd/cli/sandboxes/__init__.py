@@ -1,0 +1,1 @@
+"""Commands on a mesh's sandboxes and what belongs to them."""

@@ -1,0 +1,1 @@
+"""`sandmesh storage`: directories to and from the storage of workspaces."""

@@ -1,0 +1,1 @@
+"""Control groups of sandboxes, versions 1 and 2."""

@@ -1,0 +1,284 @@
+"""Control groups of sandboxes: memory, processor time and processes of user code, where this machine lets us set them.
+
+A sandbox that states such a limit gets a group of its own with two inside: `agent`, which everything of it is started
+in, and `user`, where the limits hold. What the zygote forks moves itself there before it is a user's, by a descriptor
+that no user's code has. So a shortage of memory ends user code, and neither agent nor zygote, whatever fills it.
+
+The folder of the sandbox names its groups before they are made: whoever is killed when, a deletion or the next start
+of the driver finds and removes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from sandmesh.errors import CapabilityMissing, InternalError
+from sandmeshd.drivers.node.records import Folder
+from sandmeshd.runtime.paths import MeshPaths
+
+AGENT, USER = "agent", "user"
+AGENT_BYTES = 512 << 20
+"""What the agent may use beside user code's memory: arguments and output of calls under way."""
+
+JOIN = (
+    *("/bin/sh", "-c"),
+    'while [ "$1" != -- ]; do echo 0 > "$1" || exit 70; shift; done; shift; exec "$@"',
+    "join",
+)
+"""Joins the groups whose process files come first, up to `--`, and becomes the program that comes then."""
+
+MOVE = "echo 0 >&0 && exec cat /proc/self/cgroup"
+"""Moves itself by the descriptor that is its input, and says where it is then."""
+
+PATIENCE_SECONDS = 3.0
+POLL_SECONDS = 0.005
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The limits of user code; 0 is none. `spare_bytes` is what the agent may use beyond its own."""
+
+    memory_bytes: int = 0
+    cpu_millis: int = 0
+    pids: int = 0
+    spare_bytes: int = 0
+
+    def controllers(self) -> tuple[str, ...]:
+        """Name the controllers that are needed."""
+        stated = {"memory": self.memory_bytes, "cpu": self.cpu_millis, "pids": self.pids}
+        return tuple(name for name, value in stated.items() if value)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What user code of a sandbox used, where its group counts it."""
+
+    memory_bytes: int
+    processes: int
+    throttled_periods: int
+    out_of_memory_kills: int
+
+
+class Hierarchy(Protocol):
+    """A version of control groups, on this machine."""
+
+    version: str
+    """As capabilities report it."""
+    events: str
+    """The file that counts processes ended for want of memory, in a line `oom_kill N`."""
+
+    def bases(self) -> Iterator[Mapping[str, Path]]:
+        """Give the places where groups might be made, by controller, the best first."""
+        ...
+
+    def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
+        """Let the groups in a folder have limits of these controllers."""
+        ...
+
+    def settings(self, wanted: Wanted) -> Iterator[tuple[str, str, str]]:
+        """Give what enforces limits: controller, file, text."""
+        ...
+
+    def usage(self, folders: Mapping[str, Path]) -> Usage:
+        """Read what a group used, by its controllers' folders."""
+        ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """One sandbox's groups, by controller."""
+
+    folders: Mapping[str, Path]
+    hierarchy: Hierarchy
+
+    def entered(self) -> list[str]:
+        """Give the start of a command line that runs the rest in the group."""
+        return [*JOIN, *(str(path / AGENT / "cgroup.procs") for path in self._distinct()), "--"]
+
+    def join(self, pid: int, inner: str = AGENT) -> None:
+        """Move a process in, beside the agent or into where limits hold; what it forks from now on is in, too.
+
+        Raises:
+            ProcessLookupError: The process is gone.
+            InternalError: It may not be moved.
+        """
+        for path in self._distinct():
+            _write(path / inner / "cgroup.procs", str(pid))
+
+    def open_doors(self) -> list[int]:
+        """Give descriptors by which a process that writes "0" to each moves itself to where the limits hold."""
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        return [os.open(path / USER / "cgroup.procs", flags) for path in self._distinct()]
+
+    def open_events(self) -> int | None:
+        """Give a descriptor of the count of processes ended for want of memory, None where memory has no limit."""
+        if "memory" not in self.folders:
+            return None
+        return os.open(self.folders["memory"] / USER / self.hierarchy.events, os.O_RDONLY | os.O_CLOEXEC)
+
+    def usage(self) -> Usage:
+        """Read what user code uses."""
+        return self.hierarchy.usage({name: path / USER for name, path in self.folders.items()})
+
+    def _distinct(self) -> list[Path]:
+        return list(dict.fromkeys(self.folders.values()))
+
+
+class Groups:
+    """What a mesh can do with control groups on this machine, tried once."""
+
+    def __init__(self, paths: MeshPaths, hierarchies: tuple[Hierarchy, ...], identity: Sequence[str] = ()) -> None:
+        """Try what works; `identity` is the start of a command line that runs the rest as sandboxes' processes do."""
+        self._identity = identity
+        key = hashlib.sha256(str(paths.node_state).encode()).hexdigest()[:10]
+        self._prefix = f"sandmesh-{paths.mesh_id[:40]}-{key}."
+        self._hierarchy: Hierarchy | None = None
+        self._bases: Mapping[str, Path] = {}
+        for hierarchy in hierarchies:
+            self._try(hierarchy)
+
+    def _try(self, hierarchy: Hierarchy) -> None:
+        for bases in hierarchy.bases():
+            able = {name: base for name, base in bases.items() if self._works(hierarchy, name, base)}
+            if len(able) > len(self._bases):
+                self._hierarchy, self._bases = hierarchy, able
+
+    def _works(self, hierarchy: Hierarchy, name: str, base: Path) -> bool:
+        """Say whether a limit can be set and a process can move below it as one of a sandbox does, by doing both."""
+        own = f"{self._prefix}.probe-{os.getpid()}"
+        group = Group({name: base / own}, hierarchy)
+        doors: list[int] = []
+        try:
+            _make(group, Wanted(**{_FIELDS[name]: _TRIED[name]}))
+            doors = group.open_doors()
+            command = [*group.entered(), *self._identity, "/bin/sh", "-c", MOVE]
+            seen = subprocess.run(command, capture_output=True, check=True, stdin=doors[0])
+            return f"{own}/{USER}".encode() in seen.stdout
+        except (OSError, subprocess.SubprocessError, InternalError):
+            return False
+        finally:
+            for door in doors:
+                os.close(door)
+            for path in group.folders.values():
+                _remove(path)
+
+    @property
+    def enforceable(self) -> dict[str, str]:
+        """Which of memory, cpu and pids can be limited, and how."""
+        version = self._hierarchy.version if self._hierarchy else ""
+        return dict.fromkeys(self._bases, version)
+
+    def make(self, folder: Folder, wanted: Wanted) -> Group | None:
+        """Make a sandbox's groups; None where nothing that is wanted needs one.
+
+        Raises:
+            CapabilityMissing: The machine's own groups do not allow a limit; `facts["needs"]` names it.
+        """
+        chosen = {name: self._bases[name] for name in wanted.controllers() if name in self._bases}
+        if self._hierarchy is None or not chosen:
+            return None
+        name = self._prefix + folder.sandbox_id
+        group = Group({controller: base / name for controller, base in chosen.items()}, self._hierarchy)
+        folder.groups.write_text("".join(f"{path}\n" for path in dict.fromkeys(group.folders.values())))
+        try:
+            _make(group, wanted)
+        except OSError as error:
+            needs = ", ".join(chosen)
+            message = f"this machine does not allow the limits of {needs} ({error}): state lower ones"
+            raise CapabilityMissing(message, {"needs": needs}) from None
+        return group
+
+    def found(self, folder: Folder) -> Group | None:
+        """Give the groups of a sandbox that has some."""
+        by_name = {name: base / (self._prefix + folder.sandbox_id) for name, base in self._bases.items()}
+        there = {name: path for name, path in by_name.items() if path.is_dir()}
+        return Group(there, self._hierarchy) if self._hierarchy and there else None
+
+    async def sweep(self, living: set[str]) -> None:
+        """Remove the groups of this mesh whose sandboxes are not among the living."""
+        for base in dict.fromkeys(self._bases.values()):
+            for path in base.glob(f"{self._prefix}*"):
+                if path.name.removeprefix(self._prefix) not in living:
+                    log.info("a group without its sandbox goes", group=str(path))
+                    await _clear(path)
+
+
+_FIELDS = {"memory": "memory_bytes", "cpu": "cpu_millis", "pids": "pids"}
+_TRIED = {"memory": 64 << 20, "cpu": 100, "pids": 16}
+
+
+async def remove_groups(folder: Folder) -> None:
+    """Remove what control groups a sandbox had, and end what still runs in them."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for line in folder.groups.read_text().splitlines():
+            await _clear(Path(line))
+
+
+def _make(group: Group, wanted: Wanted) -> None:
+    controllers = tuple(group.folders)
+    for path in dict.fromkeys(group.folders.values()):
+        group.hierarchy.prepare(path.parent, controllers)
+        path.mkdir(exist_ok=True)
+        group.hierarchy.prepare(path, controllers)
+        for inner in (AGENT, USER):
+            (path / inner).mkdir(exist_ok=True)
+    for controller, file, text in group.hierarchy.settings(wanted):
+        if controller in group.folders:
+            (group.folders[controller] / USER / file).write_text(text)
+    if "memory" in group.folders:
+        own = Wanted(memory_bytes=AGENT_BYTES + wanted.spare_bytes)
+        for _, file, text in group.hierarchy.settings(own):
+            (group.folders["memory"] / AGENT / file).write_text(text)
+
+
+async def _clear(path: Path) -> None:
+    # Who was killed leaves its group a little after it stopped being anybody's process, and no event tells.
+    for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
+        if _remove(path):
+            return
+        for inner in (AGENT, USER):
+            for pid in _members(path / inner):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(POLL_SECONDS)
+    raise InternalError(f"the control group {path} cannot be removed: processes in it do not end", changed=True)
+
+
+def _remove(path: Path) -> bool:
+    """Remove a sandbox's groups at one place; False where processes are left in them."""
+    try:
+        for inner in (path / AGENT, path / USER, path):
+            with suppress(FileNotFoundError):
+                inner.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _members(path: Path) -> list[int]:
+    try:
+        return sorted(int(line) for line in (path / "cgroup.procs").read_text().split())
+    except (FileNotFoundError, OSError):
+        return []
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+    except ProcessLookupError:
+        raise
+    except OSError as error:
+        raise InternalError(f"a process could not be put into {file.parent}: {error.strerror}", changed=True) from None

@@ -1,0 +1,74 @@
+"""Control groups, version 2: one tree. See the kernel's Documentation/admin-guide/cgroup-v2.rst.
+
+An ordinary user may make groups where a part of the tree was given to them: in a systemd scope or service with
+`Delegate=yes`, or below `user@<uid>.service`, where `systemd-run --user --scope` puts programs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Usage, Wanted
+from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, number, own_groups
+from sandmeshd.drivers.bubblewrap.cgroups.v1 import CONTROLLERS, quota_and_period
+
+
+class VersionTwo:
+    """The tree that is mounted here."""
+
+    version = "cgroup v2"
+    events = "memory.events"
+
+    def bases(self) -> Iterator[Mapping[str, Path]]:
+        """Give this process's own group and those above it that have the controllers and may be written."""
+        own = own_groups().get("")
+        for mount in mounts("cgroup2"):
+            if own is None:
+                return
+            start = mount.place(own)
+            for place in (start, *start.parents):
+                if not place.is_relative_to(mount.point):
+                    break
+                here = _words(place / "cgroup.controllers")
+                able = {name: place for name in CONTROLLERS if name in here}
+                if able and os.access(place, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK):
+                    yield able
+
+    def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
+        """Let groups in a folder have these controllers; the kernel refuses it where the folder has processes."""
+        control = folder / "cgroup.subtree_control"
+        missing = [name for name in controllers if name not in _words(control)]
+        if missing:
+            control.write_text(" ".join(f"+{name}" for name in missing))
+
+    def settings(self, wanted: Wanted) -> Iterator[tuple[str, str, str]]:
+        """Give what enforces limits: controller, file, text."""
+        if wanted.memory_bytes:
+            yield "memory", "memory.max", str(wanted.memory_bytes)
+            if Path("/proc/swaps").read_text().count("\n") > 1:
+                yield "memory", "memory.swap.max", "0"
+        if wanted.cpu_millis:
+            quota, period = quota_and_period(wanted.cpu_millis)
+            yield "cpu", "cpu.max", f"{quota} {period}"
+        if wanted.pids:
+            yield "pids", "pids.max", str(wanted.pids)
+
+    def usage(self, folders: Mapping[str, Path]) -> Usage:
+        """Read what a group used."""
+        nowhere = Path("/nonexistent")
+        memory, cpu, pids = (folders.get(name, nowhere) for name in CONTROLLERS)
+        return Usage(
+            memory_bytes=number(memory / "memory.current"),
+            processes=number(pids / "pids.current"),
+            throttled_periods=number(cpu / "cpu.stat", "nr_throttled"),
+            out_of_memory_kills=number(memory / self.events, "oom_kill"),
+        )
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []

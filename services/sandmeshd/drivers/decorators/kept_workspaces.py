@@ -1,0 +1,133 @@
+"""A driver whose sandboxes' workspaces are saved before they are deleted, and restored before anybody uses them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
+from sandmeshd.agentlink.archives import packed, unpacked
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.storage import Snapshots
+
+log = structlog.get_logger()
+
+_ANSWERING = {pb.RUNTIME_STATE_RUNNING, pb.RUNTIME_STATE_PAUSED}
+
+
+class KeepingDriver:
+    """Any driver, with a storage: what it is asked passes through, but for the three requests that name a workspace.
+
+    A create or a lease from a pool returns when the workspace is as it was saved. A deletion saves first; where that
+    fails the sandbox stays, and whoever asked asks again.
+    """
+
+    def __init__(self, driver: Driver, snapshots: Snapshots) -> None:
+        self._driver = driver
+        self._snapshots = snapshots
+        self._locks: dict[str, asyncio.Lock] = {}
+        self.get_logs = driver.get_logs
+        self.inspect_sandbox = driver.inspect_sandbox
+        self.list_sandboxes = driver.list_sandboxes
+        self.pause_sandbox = driver.pause_sandbox
+        self.resume_sandbox = driver.resume_sandbox
+        self.snapshot_sandbox = driver.snapshot_sandbox
+        self.list_snapshots = driver.list_snapshots
+        self.delete_snapshot = driver.delete_snapshot
+
+    async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
+        """Say what the driver is and can do, and that it keeps workspaces."""
+        info = await self._driver.get_info(request)
+        info.keeps_workspaces = True
+        return info
+
+    def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
+        """Build or fetch what a template is made of, saying how far it is."""
+        return self._driver.prepare_template(request)
+
+    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send every sandbox, then `synced`, then each change."""
+        return self._driver.watch_sandboxes(request)
+
+    async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
+        """Make a sandbox; return when its agent listens and its workspace is what was saved."""
+        made = await self._driver.create_sandbox(request)
+        # Who names a snapshot wants that, whatever was saved.
+        if request.workspace_key and not request.spec.snapshot_id:
+            try:
+                await self._restore(made.sandbox, request.fencing_token, request.workspace_key)
+            except BaseException:
+                # Nothing is left of a create that fails, or whose caller went away.
+                await asyncio.shield(
+                    self._driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=request.sandbox_id))
+                )
+                raise
+        return made
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Restore the workspace of a sandbox from a pool, then make its agent refuse every lower fencing token.
+
+        Until the token is in force nobody has used the sandbox, so a request that is repeated restores again.
+        """
+        if not request.workspace_key:
+            return await self._driver.install_token(request)
+        async with self._locks.setdefault(request.sandbox_id, asyncio.Lock()):
+            sandbox = await self._inspected(request.sandbox_id)
+            try:
+                # A sandbox that waits in a pool has the token 0.
+                await self._restore(sandbox, 0, request.workspace_key)
+            except LeaseLost:
+                log.debug("a sandbox has its holder and its workspace", sandbox_id=request.sandbox_id)
+            return await self._driver.install_token(request)
+
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Save the workspace where one is named, then remove the sandbox and all that it left."""
+        if request.workspace_key:
+            async with self._locks.setdefault(request.sandbox_id, asyncio.Lock()):
+                await self._save(request)
+        answer = await self._driver.delete_sandbox(request)
+        self._locks.pop(request.sandbox_id, None)
+        return answer
+
+    async def _restore(self, sandbox: pb.RuntimeSandbox, token: int, key: str) -> None:
+        stream = await self._snapshots.restore(key)
+        if stream is not None:
+            await unpacked(sandbox, token, stream)
+            log.info("a workspace was restored", sandbox_id=sandbox.sandbox_id, workspace=key)
+
+    async def _save(self, request: pb.DeleteSandboxRequest) -> None:
+        sandbox = await self._answering(request.sandbox_id)
+        if sandbox is None:
+            log.warning("an ended sandbox's workspace is as it was saved before", sandbox_id=request.sandbox_id)
+            return
+        stream = packed(sandbox, request.fencing_token)
+        try:
+            saved = await self._snapshots.save(request.workspace_key, request.fencing_token, stream)
+        except SandboxLost:
+            if await self._answering(request.sandbox_id) is not None:
+                raise
+            log.warning("a sandbox ended while its workspace was saved", sandbox_id=request.sandbox_id)
+            return
+        except LeaseLost as error:
+            log.warning("a workspace was not saved", sandbox_id=request.sandbox_id, error=error.message)
+            return
+        finally:
+            await stream.aclose()
+        facts = {"workspace": request.workspace_key, "bytes": saved.size, "uploaded": saved.uploaded}
+        log.info("a workspace was saved", sandbox_id=request.sandbox_id, **facts)
+
+    async def _answering(self, sandbox_id: str) -> pb.RuntimeSandbox | None:
+        """Give a sandbox that can be asked for its workspace, woken if it sleeps; None where there is none."""
+        try:
+            sandbox = await self._inspected(sandbox_id)
+        except SandboxNotFound:
+            return None
+        if sandbox.state == pb.RUNTIME_STATE_PAUSED:
+            await self._driver.resume_sandbox(pb.ResumeSandboxRequest(sandbox_id=sandbox_id))
+        return sandbox if sandbox.state in _ANSWERING else None
+
+    async def _inspected(self, sandbox_id: str) -> pb.RuntimeSandbox:
+        return (await self._driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=sandbox_id))).sandbox

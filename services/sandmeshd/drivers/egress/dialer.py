@@ -1,0 +1,71 @@
+"""From a target to a connection that the policy allows: one resolution, and to the addresses that it gave."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from sandmeshd.drivers.egress.outlets import Connection, Outlet
+from sandmeshd.drivers.egress.policy import Policy, Target
+from sandmeshd.drivers.egress.resolver import Resolver
+from sandmeshd.drivers.egress.settings import EgressSettings
+
+
+class Unreachable(Exception):
+    """A target is allowed and does not answer; the text says why."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What all sandboxes of a driver share."""
+
+    settings: EgressSettings
+    resolver: Resolver
+    outlet: Outlet
+
+
+class Clearing:
+    """Connects for one sandbox."""
+
+    def __init__(self, policy: Policy, ways: Ways) -> None:
+        self._policy = policy
+        self._ways = ways
+        # A resolver's threads are everybody's: one sandbox has a few of them at most.
+        self._looking = asyncio.Semaphore(4)
+
+    async def connect(self, target: Target) -> Connection:
+        """Connect to a target.
+
+        Raises:
+            Refused: The policy does not allow it.
+            Unreachable: It does not answer.
+        """
+        named = self._policy.names(target)
+        try:
+            async with asyncio.timeout(self._ways.settings.connect_seconds):
+                addresses = await self._addresses(target, named)
+                return await self._ways.outlet.open(target, addresses)
+        except TimeoutError:
+            raise Unreachable(f"{target} does not answer in time") from None
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(f"{target} cannot be reached: {error}") from None
+
+    async def _addresses(self, target: Target, named: bool) -> list[str]:
+        if named and self._ways.outlet.takes_names(target):
+            return []
+        found = await self._look_up(target.host)
+        if not found:
+            raise OSError("it has no address")
+        return self._policy.reachable(target, found, named=named)
+
+    async def _look_up(self, host: str) -> list[str]:
+        await self._looking.acquire()
+        looking = asyncio.ensure_future(self._ways.resolver.addresses(host))
+        looking.add_done_callback(self._looked)
+        # A question that is out cannot be taken back: it counts until it is answered, whoever still waits for it.
+        return await asyncio.shield(looking)
+
+    def _looked(self, looking: asyncio.Future[list[str]]) -> None:
+        self._looking.release()
+        if not looking.cancelled():
+            looking.exception()

@@ -1,0 +1,1 @@
+"""Images of templates and of the mesh's services."""

@@ -1,0 +1,272 @@
+"""Builds images with the engine's own builder, from the Dockerfiles below images/."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import sandmesh
+import sandmeshd
+from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
+from sandmeshd.drivers.engine.engine import START
+from sandmeshd.drivers.engine.images.context import fill_whole
+from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
+from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
+from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.agent_bundle import PARTS
+from sandmeshd.drivers.node.commands import Command, running
+
+BASE = "debian:bookworm-slim"
+MESH = "mesh"
+"""The image of the services, which no sandbox is made of."""
+
+ROOTS = {"sandmesh": ("sdk/sandmesh", sandmesh), "sandmeshd": ("services/sandmeshd", sandmeshd)}
+BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
+NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
+CLIENTS = ("docker", "/usr/bin/docker")
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far something is: for a person, and from 0 to 1, negative where it cannot be told."""
+
+    message: str
+    fraction: float
+
+
+class ImageBuilder:
+    """Builds the images of one release."""
+
+    def __init__(self, settings: DockerSettings) -> None:
+        self._settings = settings
+
+    def image_name(self, image: str, platform: str = "") -> str:
+        """Give an image's full name; one for a platform has a tag of its own."""
+        registry = f"{self._settings.registry}/" if self._settings.registry else ""
+        return named_for(f"{registry}{self._settings.namespace}/{image}:{self._settings.tag}", platform)
+
+    @cached_property
+    def sources(self) -> str:
+        """A hash of all that images are built from here."""
+        digest = hashlib.sha256()
+        for path, name in _sources():
+            digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        return digest.hexdigest()[:20]
+
+    async def build(self, image: str, platform: str = "") -> AsyncGenerator[Step]:
+        """Build an image, saying how far it is; what is cached is not built again.
+
+        Raises:
+            RuntimeUnavailable: No client that can build is installed, or the engine does not answer.
+            TemplateBuildFailed: There is no Dockerfile of it, or a step failed; `facts["detail"]` has its last lines.
+        """
+        known = sorted(path.name for path in images_folder().iterdir() if path.is_dir())
+        if image not in known:
+            fix = (
+                f"build {self.image_name(image)} yourself, FROM {self.image_name('base')} with its packages in /opt/env"
+            )
+            message = f"there is no Dockerfile of an image {image!r}, only of {', '.join(known)}: {fix}"
+            raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
+        yield Step(f"building {self.image_name(image, platform)}", 0)
+        client = await self._client()
+        debian = named_for(BASE, platform)
+        made = {"DEBIAN": debian} if platform and await self._is_there(client, debian) else {}
+        with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
+            context = await asyncio.to_thread(_fill, Path(folder, "context"), image)
+            release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **made}
+            told = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
+            dockerfile = f"{images_folder()}/{image}/Dockerfile"
+            async with aclosing(self._run([*client, *told, "--file", dockerfile, str(context)], image)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def build_folder(self, folder: Path, platform: str = "") -> AsyncGenerator[Step]:
+        """Build an image of somebody's own from a folder with a Dockerfile, which names it; `BASE` is this release's.
+
+        Raises:
+            InvalidArgument: There is no Dockerfile, or an image cannot have the folder's name.
+            RuntimeUnavailable, TemplateBuildFailed: As `build`.
+        """
+        name = own_name(folder)
+        yield Step(f"building {self.image_name(name, platform)}", 0)
+        client = await self._client()
+        with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
+            base = _arguments({"BASE": self.image_name("base", platform)})
+            told = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
+            async with aclosing(self._run([*client, *told, str(folder)], name)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def bootstrap(self, platform: str = "") -> AsyncGenerator[Step]:
+        """Make the Debian base with mmdebstrap, where no registry can be reached; one that is there is left alone.
+
+        One for a platform has a tag of its own, and is what `build` for that platform starts from.
+
+        Raises:
+            RuntimeUnavailable: mmdebstrap is not there, this is not root, or the engine does not answer.
+            TemplateBuildFailed: It failed.
+        """
+        client, base = await self._client(), named_for(BASE, platform)
+        if await self._is_there(client, base):
+            return
+        if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
+            fix = "apt-get install mmdebstrap, and run this as root"
+            raise RuntimeUnavailable(f"the base image is made with mmdebstrap as root: {fix}", {"fix": fix})
+        with tempfile.TemporaryDirectory(prefix="sandmesh-base-") as folder:
+            tar = str(Path(folder, "base.tar"))
+            yield Step(f"making {base} with mmdebstrap", -1)
+            foreign = [f"--architectures={ARCHITECTURES[platform]}"] if platform else []
+            await self._finish(["mmdebstrap", *BOOTSTRAP, *foreign, CODENAME, tar, *_mirror(Path(folder))], base)
+            yield Step(f"importing {base}", -1)
+            if platform:
+                # An engine takes what it imports to be for its own platform.
+                image = await asyncio.to_thread(archive_image, Path(tar), base, platform)
+                await self._finish([*client, "load", "--quiet", "--input", str(image)], base)
+            else:
+                await self._finish([*client, "import", tar, base], base)
+
+    async def _is_there(self, client: list[str], image: str) -> bool:
+        asked = [*client, "image", "inspect", "--format", "{{.Id}}", image]
+        async with running(asked, env=self._environment()) as seen:
+            return await seen.succeeded()
+
+    async def _finish(self, arguments: list[str], image: str) -> None:
+        async with running(arguments, env=self._environment()) as command:
+            if not await command.succeeded():
+                raise _failed(command, image)
+
+    async def _run(self, arguments: list[str], image: str) -> AsyncGenerator[Step]:
+        async with running(arguments, env={**self._environment(), "DOCKER_BUILDKIT": "1"}) as command:
+            async for line in command.lines():
+                found = STEP.match(line)
+                if found:
+                    done, of = int(found[1]), int(found[2])
+                    yield Step(f"building {image}: step {done} of {of}", (done - 1) / of)
+            if not await command.succeeded():
+                raise _failed(command, image)
+
+    def _options(self, image: str, platform: str) -> list[str]:
+        options = ["--progress", "plain", "--network", "host", "--tag", self.image_name(image, platform)]
+        return [*options, "--platform", platform] if platform else options
+
+    def _host(self, secrets: Path) -> list[str]:
+        told = write_secrets(secrets, self._settings.egress)
+        options = [part for name, path in told.items() for part in ("--secret", f"id={name},src={path}")]
+        return ["build", *options, *_arguments(proxy_arguments(self._settings.egress))]
+
+    def _environment(self) -> dict[str, str]:
+        told = {**os.environ, "DOCKER_HOST": self._settings.url}
+        if self._settings.certificates is not None:
+            told |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(self._settings.certificates)}
+        return told
+
+    async def _client(self) -> list[str]:
+        """Find a client that builds with BuildKit, on an engine that answers: one of 23 or newer needs its plug-in."""
+        for name in CLIENTS:
+            path = shutil.which(name)
+            if path is not None and await self._builds(path):
+                await self._ask(path)
+                return [path]
+        fix = "install Docker's client with its plug-in buildx (https://docs.docker.com/engine/install/)"
+        raise RuntimeUnavailable(f"images are built with the docker command, and none here can: {fix}", {"fix": fix})
+
+    async def _ask(self, path: str) -> None:
+        asked = [path, "version", "--format", "{{.Server.Version}}"]
+        async with running(asked, env=self._environment()) as answer:
+            if not await answer.succeeded():
+                said = (answer.detail.strip().splitlines() or ["it says nothing"])[-1]
+                raise RuntimeUnavailable(f"no image can be built: {said} ({START})", {"fix": START})
+
+    async def _builds(self, path: str) -> bool:
+        async with running([path, "buildx", "version"], env=self._environment()) as plugin:
+            if await plugin.succeeded():
+                return True
+        async with running([path, "--version"], env=self._environment()) as version:
+            await version.succeeded()
+            found = re.search(r"version (\d+)\.", version.detail)
+            return found is not None and int(found[1]) < 23
+
+
+def own_name(folder: Path) -> str:
+    """Give the name of the image that a folder's Dockerfile makes: the folder's own.
+
+    Raises:
+        InvalidArgument: There is no Dockerfile, or an image cannot have that name.
+    """
+    name = folder.resolve().name
+    if not (folder / "Dockerfile").is_file():
+        raise InvalidArgument(f"there is no Dockerfile in {folder}", {"field": "path"})
+    if not NAME.fullmatch(name) or name in {path.name for path in images_folder().iterdir()}:
+        message = f"no image of your own can be named {name!r}, as the folder is: rename it, in lower-case letters"
+        raise InvalidArgument(message, {"field": "path"})
+    return name
+
+
+def _arguments(values: Mapping[str, str]) -> list[str]:
+    return [part for name, value in values.items() for part in ("--build-arg", f"{name}={value}")]
+
+
+def _mirror(folder: Path) -> list[str]:
+    """Give where mmdebstrap takes packages from, as its arguments: this machine's own sources, where they fit."""
+    sources = debian_sources(Path("/etc/apt"))
+    path = folder / "sources.list"
+    path.write_text(sources)
+    return [str(path)] if sources else []
+
+
+def images_folder() -> Path:
+    """Give the folder of the Dockerfiles: in the package where it is installed, else beside the sources."""
+    package = Path(next(iter(sandmeshd.__path__)))
+    return package / "images" if (package / "images").is_dir() else package.parents[1] / "images"
+
+
+def _sources() -> Iterator[tuple[Path, str]]:
+    """Give the files of a build with their names in its context, which is laid out as the repository is."""
+    for package, (name, module) in ROOTS.items():
+        root = Path(next(iter(module.__path__)))
+        for part in PARTS[package]:
+            yield from _files(root / part, f"{name}/{part}")
+    root = Path(next(iter(sandmeshd.__path__)))
+    for path in sorted((root / "templates" / "environments").glob("*.toml")):
+        yield path, f"services/sandmeshd/templates/environments/{path.name}"
+    yield from _files(images_folder(), "images")
+
+
+def _files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
+    if path.is_file():
+        yield path, name
+        return
+    for inner in sorted(path.iterdir()):
+        wanted = inner.name != "__pycache__" if inner.is_dir() else inner.suffix not in {".pyc", ".pyi"}
+        if wanted and not inner.name.endswith("_grpc.py"):
+            yield from _files(inner, f"{name}/{inner.name}")
+
+
+def _fill(context: Path, image: str) -> Path:
+    if image == MESH:
+        roots = {name: Path(next(iter(module.__path__))) for name, module in ROOTS.values()}
+        return fill_whole(context, {**roots, "images": images_folder()})
+    for path, name in _sources():
+        target = context / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    return context
+
+
+def _failed(command: Command, image: str) -> TemplateBuildFailed:
+    lines = [line for line in command.detail.splitlines() if line.strip()] or ["no output"]
+    fix = f"look at the last lines; where no registry can be reached for {BASE}: sandmesh build --bootstrap-base"
+    if is_foreign(command.detail):
+        fix = f"let this machine run programs of that platform ({EMULATE}), or build on one that is of it"
+    facts = {"detail": "\n".join(lines), "fix": fix}
+    return TemplateBuildFailed(f"the image {image} could not be built: {lines[-1][:300]}; {fix}", facts)

@@ -1,0 +1,128 @@
+"""The images of templates: their names, and whether the one that is there fits this mesh."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from aiodocker import DockerError
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
+from sandmeshd.agentlink.control_link import PROTOCOL
+from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
+from sandmeshd.drivers.engine.engine import Engine
+from sandmeshd.drivers.engine.images.build import ImageBuilder, Step
+from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.agent_config import ENVIRONMENT
+from sandmeshd.templates import Template
+
+BASE = "base"
+PROTOCOL_LABEL, SOURCES_LABEL = "dev.sandmesh.protocol", "dev.sandmesh.sources"
+
+
+class Images:
+    """What sandboxes of a driver are made from."""
+
+    def __init__(
+        self, settings: DockerSettings, engine: Engine, templates: Mapping[str, Template], builder: ImageBuilder
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._templates = templates
+        self._builder = builder
+
+    def template(self, name: str) -> Template:
+        """Give a template by name.
+
+        Raises:
+            TemplateNotFound: There is none; `facts["known"]` lists those there are.
+        """
+        return template_of(self._templates, name)
+
+    def name_of(self, template: Template) -> str:
+        """Give the name of a template's image: the one it states; those with the shipped packages share one."""
+        if not template.image_is_shipped:
+            return template.image
+        return self._builder.image_name(self._image_of(template))
+
+    def _image_of(self, template: Template) -> str:
+        shipped = self._templates.get(BASE)
+        return BASE if shipped is None or template.python == shipped.python else template.name
+
+    def _is_pulled(self, template: Template) -> bool:
+        return bool(self._settings.registry) or not template.image_is_shipped
+
+    def how_to_prepare(self, template: Template) -> str:
+        """Say what to do where a template's image is not there."""
+        if template.image_is_shipped:
+            return f"sandmesh build {template.name} --driver {self._settings.kind.name}"
+        base = self._builder.image_name(BASE)
+        return f"docker pull {template.image}, or build it FROM {base}, with packages of its own in {ENVIRONMENT}"
+
+    async def describe(self) -> list[pb.TemplateInfo]:
+        """Give the templates as drivers report them."""
+        return [template_info(template, await self.is_prepared(template)) for template in self._templates.values()]
+
+    async def is_prepared(self, template: Template) -> bool:
+        """Say whether a create can start at once: one that was built here is of the sources that are here."""
+        found = await self._engine.image(self.name_of(template))
+        if found is None:
+            return False
+        labels = labels_of(found)
+        built_here = not self._is_pulled(template) and self._image_of(template) == BASE
+        fits = labels.get(PROTOCOL_LABEL) == str(PROTOCOL) and not template.runtime_config
+        return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
+
+    async def prepare(self, template: Template) -> AsyncGenerator[Step]:
+        """Have the image there: pulled where there is a registry, else built.
+
+        Raises:
+            TemplateBuildFailed: It could not be; `facts["detail"]` has the last words, `facts["fix"]` what to do.
+            ProtocolMismatch: The image has no agent, or one of another protocol.
+            CapabilityMissing: The template states what this driver does not know.
+        """
+        check_settings(template, self._settings.kind.name)
+        if await self.is_prepared(template):
+            return
+        name = self.name_of(template)
+        # An image of a person's own that is there is taken as it is: it may have been built here.
+        if template.image_is_shipped or await self._engine.image(name) is None:
+            pulled = self._is_pulled(template)
+            steps = self._pull(template) if pulled else self._builder.build(self._image_of(template))
+            async with aclosing(steps):
+                async for step in steps:
+                    yield step
+        await self._check(template)
+
+    async def _check(self, template: Template) -> None:
+        name, base = self.name_of(template), self._builder.image_name(BASE)
+        spoken = labels_of(await self._engine.image(name) or {}).get(PROTOCOL_LABEL)
+        if spoken != str(PROTOCOL):
+            has = f"speaks protocol {spoken}" if spoken else "has no agent of sandmesh"
+            shipped = "build or pull the image of this release (sandmesh build base --driver docker)"
+            fix = shipped if template.image_is_shipped else f"build it FROM {base} of this release"
+            raise ProtocolMismatch(f"the image {name} {has}, and this mesh speaks {PROTOCOL}: {fix}", {"fix": fix})
+
+    async def _pull(self, template: Template) -> AsyncGenerator[Step]:
+        name = self.name_of(template)
+        # A registry may take long until its first word.
+        yield Step(f"pulling {name}", -1)
+        try:
+            async with aclosing(self._engine.pull(name)) as lines:
+                async for line in lines:
+                    yield Step(f"pulling {name}: {line}", -1)
+        except DockerError as error:
+            fix = self.how_to_prepare(template)
+            if template.image_is_shipped:
+                fix = f"check SANDMESH_REGISTRY, or unset it and build the image here ({fix})"
+            message = f"{name} could not be pulled: {error.message}; {fix}"
+            raise TemplateBuildFailed(message, {"detail": error.message, "fix": fix}) from None
+
+
+def labels_of(image: Mapping[str, Any]) -> Mapping[str, str]:
+    """Give an image's labels."""
+    config: dict[str, Any] = image.get("Config") or {}
+    labels: dict[str, str] | None = config.get("Labels")
+    return labels or {}

@@ -1,0 +1,89 @@
+"""Directories that are built once for all processes: complete or not there, whoever is killed when."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandmeshd.drivers.node.removal import remove_tree
+
+MARK = ".complete"
+POLL_SECONDS = 0.1
+
+
+def is_complete(target: Path) -> bool:
+    """Say whether a directory was built to its end."""
+    return (target / MARK).exists()
+
+
+def lock_path(target: Path) -> Path:
+    """Give the file that is locked while a directory is built."""
+    return target.parent / f".{target.name}.lock"
+
+
+@asynccontextmanager
+async def building(target: Path) -> AsyncGenerator[Path | None]:
+    """Give a directory to fill, which becomes `target` when the block ends well; None where it is built already.
+
+    One process builds at a time, the others wait. What a killed one left is removed first.
+    """
+    async with _locked(lock_path(target)):
+        for stale in target.parent.glob(f".{target.name}.new-*"):
+            await asyncio.to_thread(remove_tree, stale)
+        if is_complete(target):
+            yield None
+            return
+        async with _temporary(target) as fresh:
+            yield fresh
+            (fresh / MARK).touch()
+            await asyncio.to_thread(remove_tree, target)
+            fresh.rename(target)
+
+
+@asynccontextmanager
+async def _temporary(target: Path) -> AsyncGenerator[Path]:
+    fresh = target.parent / f".{target.name}.new-{secrets.token_hex(4)}"
+    fresh.mkdir()
+    fresh.chmod(0o755)
+    try:
+        yield fresh
+    finally:
+        await asyncio.to_thread(remove_tree, fresh)
+
+
+@asynccontextmanager
+async def _locked(path: Path) -> AsyncGenerator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not _try_lock(descriptor):  # noqa: ASYNC110 - flock offers nothing that an event loop could wait for
+            await asyncio.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_being_built(target: Path) -> bool:
+    """Say whether a process builds the directory at this moment."""
+    try:
+        descriptor = os.open(lock_path(target), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _try_lock(descriptor)
+    finally:
+        os.close(descriptor)

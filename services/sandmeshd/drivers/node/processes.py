@@ -1,0 +1,159 @@
+"""Processes by pidfd, waited for without threads."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandmesh.errors import InternalError
+from sandmeshd.drivers.node.records import Folder
+
+POLL_SECONDS = 0.005
+MONITORS = ("bwrap", "sandmesh-zygote")
+"""The names of what notes how a sandbox ended."""
+
+
+async def readable(descriptor: int) -> None:
+    """Return when a descriptor can be read; that of a pidfd when its process ended."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(descriptor)
+
+
+async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run something that must not stop half-way; a cancellation meanwhile is raised when it is done."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
+
+
+@dataclass(frozen=True)
+class Sandboxed:
+    """The living processes of a sandbox that the host needs to know, as pidfds: PID 1, and who notes its end."""
+
+    folder: Folder
+    init: int
+    monitor: int | None
+    """The sandbox's bwrap, which ends with it, or the zygote that forked it and may live on."""
+
+    async def ended(self, patience: float = 3.0) -> None:
+        """Return when PID 1 and all below it ended, and how was noted, or cannot be or took too long."""
+        await readable(self.init)
+        if self.monitor is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._noted(self.monitor)
+            reap(self.monitor)
+
+    async def _noted(self, monitor: int) -> None:
+        while self.folder.status_value("exit-code") is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await readable(monitor)
+                    return
+
+    def kill(self) -> None:
+        """End every process of the sandbox."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.init, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of the processes."""
+        os.close(self.init)
+        if self.monitor is not None:
+            os.close(self.monitor)
+
+
+def reap(pidfd: int) -> None:
+    """Take note of a process's end, where it ended and is this process's child."""
+    # A sandbox's monitor is our child only where this process started it.
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+
+
+def find(folder: Folder) -> Sandboxed | None:
+    """Give a sandbox's processes, None where it does not live or bwrap has not named its child yet."""
+    pid = folder.status_value("child-pid")
+    if pid is None:
+        return None
+    try:
+        init = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    # The lock tells that the pid was not used again: while it is held, PID 1 lives.
+    if not folder.is_alive():
+        os.close(init)
+        return None
+    return Sandboxed(folder, init, _parent(pid))
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        parent = _parent_pid(pid)
+        pidfd = os.pidfd_open(parent)
+    except (FileNotFoundError, ProcessLookupError, ValueError, OSError):
+        return None
+    # Without its monitor PID 1 belongs to the machine's init, or to whoever takes its place.
+    if _is_monitor(parent, pid):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def _parent_pid(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _is_monitor(parent: int, pid: int) -> bool:
+    try:
+        return Path(f"/proc/{parent}/comm").read_text().strip() in MONITORS and _parent_pid(pid) == parent
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@contextmanager
+def found(folder: Folder) -> Generator[Sandboxed | None]:
+    """Give a sandbox's processes for the time of a block."""
+    processes = find(folder)
+    try:
+        yield processes
+    finally:
+        if processes is not None:
+            processes.close()
+
+
+async def end(folder: Folder, patience: float = 4.0) -> None:
+    """End a sandbox's processes; return when none is left.
+
+    Raises:
+        InternalError: They did not end within `patience` seconds.
+    """
+    try:
+        async with asyncio.timeout(patience):
+            while folder.is_alive():
+                with found(folder) as processes:
+                    if processes is not None:
+                        processes.kill()
+                        await processes.ended()
+                        continue
+                # bwrap names its child before it lets it run, but there is no event for it.
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise InternalError(f"the processes of {folder.sandbox_id} do not end", changed=True) from None

@@ -1,0 +1,247 @@
+"""A sandbox's folder: the driver's whole state.
+
+`spec.json` says what was asked for and whether the agent listens, `lock` is held by the sandbox's PID 1, `status.json`
+is bwrap's own account of its child, `log` what agent and bwrap wrote, `workspace` the sandbox's files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import signal
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
+from sandmeshd.agentlink.control_link import installing_token
+from sandmeshd.agentlink.warm_links import Waiting
+from sandmeshd.runtime.paths import MeshPaths
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_OOM_KILL = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
+_OOM_COUNTS = ("memory.oom_control", "memory.events")
+"""Where a control group counts processes ended for want of memory, in either version."""
+GONE = ".gone-"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The places of one sandbox on the host."""
+
+    sandbox_id: str
+    root: Path
+    sockets: Path
+
+    @property
+    def lock(self) -> Path:
+        """The file that is locked while the sandbox lives."""
+        return self.root / "lock"
+
+    @property
+    def spec(self) -> Path:
+        """The sandbox as it was asked for."""
+        return self.root / "spec.json"
+
+    @property
+    def status(self) -> Path:
+        """What bwrap says of its child."""
+        return self.root / "status.json"
+
+    @property
+    def log(self) -> Path:
+        """What agent and bwrap wrote."""
+        return self.root / "log"
+
+    @property
+    def groups(self) -> Path:
+        """The control groups that were made for it, a path a line; not there where it has none."""
+        return self.root / "groups"
+
+    @property
+    def workspace(self) -> Path:
+        """The sandbox's own files."""
+        return self.root / "workspace"
+
+    @property
+    def endpoint(self) -> str:
+        """Where the agent listens, as the host sees it."""
+        return f"unix://{self.sockets / 'agent.sock'}"
+
+    def is_there(self) -> bool:
+        """Say whether anything of the sandbox is left."""
+        return self.root.exists() or self.sockets.exists()
+
+    def is_alive(self) -> bool:
+        """Say whether any process of the sandbox's PID 1 holds the lock."""
+        try:
+            descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def status_value(self, key: str) -> int | None:
+        """Give a number of bwrap's account, None where it has not been written."""
+        found = re.search(rf'"{key}": (\d+)', _read(self.status))
+        return int(found[1]) if found else None
+
+    def end_detail(self) -> str:
+        """Say how the sandbox ended."""
+        code = self.status_value("exit-code")
+        if code is None:
+            return "it was killed with its monitor, or the machine went down"
+        if code == 128 + signal.SIGKILL and self._ran_out_of_memory():
+            return "signal 9: it ran out of the memory that its agent may use"
+        return f"signal {code - 128}" if code > 128 else f"exit code {code}"
+
+    def _ran_out_of_memory(self) -> bool:
+        counts = (Path(group) / "agent" / name for group in _read(self.groups).splitlines() for name in _OOM_COUNTS)
+        return any(_OOM_KILL.search(_read(count)) for count in counts)
+
+    def tail(self, size: int, after: int = 0) -> tuple[bytes, int]:
+        """Give the end of the log after so many bytes of it, at most `size` bytes, and where that ends.
+
+        One that is shorter than `after` was shortened meanwhile, and is read from its begin.
+        """
+        try:
+            with self.log.open("rb") as log:
+                whole = log.seek(0, os.SEEK_END)
+                begin = log.seek(max(after if after <= whole else 0, whole - size))
+                data = log.read(size)
+        except FileNotFoundError:
+            return b"", after
+        return data, begin + len(data)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+class Folders:
+    """The folders of a mesh."""
+
+    def __init__(self, paths: MeshPaths) -> None:
+        self._paths = paths
+
+    def folder(self, sandbox_id: str) -> Folder:
+        """Give a sandbox's folder, there or not.
+
+        Raises:
+            InvalidArgument: The id is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
+        """
+        if not _ID.fullmatch(sandbox_id):
+            message = f"{sandbox_id!r} is no sandbox id: 1 to 128 letters, digits, _, . and -, the first no sign"
+            raise InvalidArgument(message, {"field": "sandbox_id"})
+        # A socket's path holds 107 bytes: the id itself may be too long.
+        short = hashlib.sha256(sandbox_id.encode()).hexdigest()[:10]
+        return Folder(sandbox_id, self._paths.sandboxes / sandbox_id, self._paths.agents / short)
+
+    def all(self) -> list[Folder]:
+        """Give the folders that are there, by id."""
+        if not self._paths.sandboxes.is_dir():
+            return []
+        names = sorted(entry.name for entry in self._paths.sandboxes.iterdir())
+        return [self.folder(name) for name in names if _ID.fullmatch(name)]
+
+    def discarded(self) -> list[Path]:
+        """Give the folders whose removal was begun and not finished."""
+        return sorted(self._paths.sandboxes.glob(f"{GONE}*"))
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `spec.json` holds: the sandbox, STARTING until its agent listened once, and its fencing token.
+
+    The sandbox is the base64 of its serialized RuntimeSandbox. Each line is a record, and the last whole one counts.
+    """
+
+    sandbox: pb.RuntimeSandbox
+    fencing_token: int
+
+    def write(self, folder: Folder) -> None:
+        """Write it in place of what was there, in one step."""
+        # Not in protobuf's own JSON, and added to the file rather than put in its place: a claim waits for this.
+        values = {"sandbox": b64encode(self.sandbox.SerializeToString()).decode(), "fencing_token": self.fencing_token}
+        # What was cut off before it, on a full disk, stays a line of its own.
+        line = memoryview(f"\n{json.dumps(values)}\n".encode())
+        descriptor = os.open(folder.spec, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            while line:
+                line = line[os.write(descriptor, line) :]
+        finally:
+            os.close(descriptor)
+
+
+def read_record(folder: Folder) -> Record | None:
+    """Give the record as it was last written, None where there is none that can be read."""
+    try:
+        lines = folder.spec.read_bytes().splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return next((record for line in reversed(lines) if (record := _parsed(line))), None)
+
+
+def _parsed(line: bytes) -> Record | None:
+    try:
+        values = json.loads(line)
+        return Record(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
+    except (ValueError, KeyError, TypeError, DecodeError):
+        return None
+
+
+def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
+    """Give a sandbox as it is now, None where nothing of it is left."""
+    record = read_record(folder)
+    if record is None:
+        if not folder.root.is_dir():
+            return None
+        # Its creator was killed before it wrote what it was making.
+        record = Record(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
+    sandbox = record.sandbox
+    if not folder.is_alive():
+        sandbox.state = pb.RUNTIME_STATE_ENDED
+        sandbox.end_detail = folder.end_detail()
+    return sandbox
+
+
+async def hand_over(folder: Folder, request: pb.InstallTokenRequest, waiting: Waiting) -> None:
+    """Make a sandbox's agent refuse every lower fencing token, and have its record say who has it from then on.
+
+    `waiting` may have a link to the agent already.
+
+    Raises:
+        SandboxNotFound: Nothing is known of it.
+        SandboxLost: Its agent does not answer.
+        LeaseLost: A higher token is in force.
+    """
+    kept = waiting.take(folder.sandbox_id)
+    sandbox, link = (kept.sandbox, kept.link) if kept else (_leased_before(folder, request.fencing_token), None)
+    async with installing_token(sandbox, request.fencing_token, link):
+        # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
+        sandbox.record_labels.clear()
+        sandbox.record_labels.update(request.record_labels)
+        Record(sandbox, request.fencing_token).write(folder)
+
+
+def _leased_before(folder: Folder, fencing_token: int) -> pb.RuntimeSandbox:
+    record = read_record(folder)
+    if record is None:
+        raise SandboxNotFound(f"there is no sandbox {folder.sandbox_id}", {"sandbox_id": folder.sandbox_id})
+    if fencing_token < record.fencing_token:
+        raise LeaseLost(f"the fencing token {fencing_token} is older than the one in force")
+    return record.sandbox

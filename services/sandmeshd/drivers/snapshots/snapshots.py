@@ -1,0 +1,104 @@
+"""Takes snapshots of a node's sandboxes, and lets others begin with them."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, WrongState
+from sandmeshd.agentlink.archives import restored, saved
+from sandmeshd.drivers.snapshots.archive import Kept, not_found
+from sandmeshd.runtime.paths import MeshPaths
+
+
+class Snapshots:
+    """The snapshots of one driver; opening it removes what a killed driver left half made."""
+
+    def __init__(self, paths: MeshPaths, limit_bytes: int) -> None:
+        self._mesh_id = paths.mesh_id
+        self._kept = Kept(paths.node_state / "snapshots", limit_bytes)
+
+    def sweep(self) -> None:
+        """Remove what a killed driver left half made."""
+        self._kept.sweep()
+
+    async def take(
+        self, request: pb.SnapshotSandboxRequest, sandbox: pb.RuntimeSandbox, fencing_token: int
+    ) -> pb.SnapshotSandboxResponse:
+        """Save a running sandbox's workspace and home; nothing else may be done with the sandbox meanwhile.
+
+        Raises:
+            SandboxLost: It ended.
+            WrongState: It is paused.
+            AlreadyExists: The id is that of another sandbox's snapshot.
+            TooLarge, RuntimeUnavailable: As Kept.save.
+        """
+        there = self._kept.find(request.snapshot_id)
+        if there is None:
+            _check_runs(sandbox)
+            there = await self._kept.save(self._begun(request, sandbox), saved(sandbox, fencing_token))
+        elif there.sandbox_id != request.sandbox_id:
+            facts = {"snapshot_id": request.snapshot_id}
+            raise AlreadyExists(f"{request.snapshot_id} is another sandbox's snapshot", facts)
+        return pb.SnapshotSandboxResponse(snapshot=there)
+
+    def _begun(self, request: pb.SnapshotSandboxRequest, sandbox: pb.RuntimeSandbox) -> pb.RuntimeSnapshot:
+        now = Timestamp()
+        now.GetCurrentTime()
+        return pb.RuntimeSnapshot(
+            snapshot_id=request.snapshot_id,
+            mesh_id=self._mesh_id,
+            sandbox_id=sandbox.sandbox_id,
+            template=sandbox.spec.template,
+            create_time=now,
+            record_labels=request.record_labels,
+        )
+
+    def check(self, spec: sandbox_pb2.SandboxSpec) -> None:
+        """Check, before anything is made, that a sandbox can begin with the snapshot that its spec names, if any.
+
+        Raises:
+            SnapshotNotFound: There is none.
+            SnapshotDamaged: It cannot be trusted.
+            InvalidArgument: It is another template's, or the workspace is a directory of the node.
+        """
+        if spec.snapshot_id:
+            self._found(spec)
+
+    def _found(self, spec: sandbox_pb2.SandboxSpec) -> pb.RuntimeSnapshot:
+        found = self._kept.find(spec.snapshot_id)
+        if found is None:
+            raise not_found(spec.snapshot_id)
+        if found.template != spec.template:
+            message = f"snapshot {spec.snapshot_id} is one of {found.template}: it fits no sandbox of {spec.template}"
+            raise InvalidArgument(message, {"field": "spec.snapshot_id", "template": found.template})
+        return found
+
+    async def restore(self, sandbox: pb.RuntimeSandbox, fencing_token: int) -> None:
+        """Let a sandbox whose agent listens begin with the snapshot that its spec names, if any.
+
+        Raises:
+            SnapshotNotFound, SnapshotDamaged: It was removed or damaged meanwhile.
+            SandboxStartFailed: It does not fit in.
+            SandboxLost: The agent does not answer.
+        """
+        if sandbox.spec.snapshot_id:
+            await restored(sandbox, fencing_token, self._kept.stream(self._found(sandbox.spec)))
+
+    def list(self, mesh_id: str) -> pb.ListSnapshotsResponse:
+        """Give the snapshots of a mesh."""
+        return pb.ListSnapshotsResponse(snapshots=self._kept.all() if mesh_id == self._mesh_id else [])
+
+    async def delete(self, snapshot_id: str) -> pb.DeleteSnapshotResponse:
+        """Remove a snapshot; one that is not there is fine."""
+        await self._kept.remove(snapshot_id)
+        return pb.DeleteSnapshotResponse()
+
+
+def _check_runs(sandbox: pb.RuntimeSandbox) -> None:
+    if sandbox.state == pb.RUNTIME_STATE_ENDED:
+        raise SandboxLost(f"{sandbox.sandbox_id} ended", {"detail": sandbox.end_detail})
+    if sandbox.state != pb.RUNTIME_STATE_RUNNING:
+        message = f"{sandbox.sandbox_id} is paused: resume it, and take the snapshot then"
+        raise WrongState(message, {"state": "PAUSED"})

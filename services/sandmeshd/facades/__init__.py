@@ -1,0 +1,1 @@
+"""Doors for clients of other protocols."""

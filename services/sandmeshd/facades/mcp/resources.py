@@ -1,0 +1,149 @@
+"""The files of a sandbox's workspace as resources of the Model Context Protocol.
+
+A URI is `workspace:///` and the path below the workspace, with each byte that a URI cannot hold as %XX. The sandbox
+itself refuses what leads out of the workspace, by `..` or a link.
+"""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from urllib.parse import quote, unquote_to_bytes
+
+from mcp import MCPError, types
+
+from sandmesh import SandboxAsync, SandmeshError
+from sandmesh.files import FileInfo
+from sandmeshd.facades.mcp.failures import RESOURCE_NOT_FOUND, file_error, mesh_error
+from sandmeshd.facades.mcp.sandboxes import Desk
+
+SCHEME = "workspace:///"
+PAGE = 500
+LARGEST = 16 << 20
+
+# Deeper than people nest and far from what the sandbox refuses.
+DEPTH = 64
+
+
+class Workspace:
+    """Lists and reads the files of the sandbox in use."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(self, cursor: str | None) -> types.ListResourcesResult:
+        """Give a page of the files, by path; those below a name that begins with a dot are left out."""
+        box = await self._box()
+        if box is None:
+            return types.ListResourcesResult(resources=[])
+        with failing(SCHEME):
+            files = sorted((one for one in await box.fs.list(".", DEPTH) if _is_shown(one)), key=lambda one: one.path)
+        start = _offset(cursor)
+        more = str(start + PAGE) if start + PAGE < len(files) else None
+        return types.ListResourcesResult(
+            resources=[_resource(one) for one in files[start : start + PAGE]], next_cursor=more
+        )
+
+    async def read(self, uri: str) -> types.ReadResourceResult:
+        """Give a file's text, or its bytes where it is no UTF-8.
+
+        Raises:
+            MCPError: It is not there, leads out of the workspace, is no file, or is larger than 16 MiB.
+        """
+        path = path_of(uri)
+        box = await self.needed(uri)
+        with failing(uri):
+            info = await box.fs.stat(path)
+            if info.size > LARGEST:
+                fix = "read a part of it with a tool, or copy it with `sandmesh cp`"
+                raise MCPError(types.INVALID_PARAMS, f"{uri} has {info.size} bytes, which is too large: {fix}")
+            data = await box.fs.read(path, "bytes")
+        return types.ReadResourceResult(contents=[_contents(uri, path, data)])
+
+    async def needed(self, uri: str) -> SandboxAsync:
+        """Give the sandbox that a file is in.
+
+        Raises:
+            MCPError: There is none yet, and so no file.
+        """
+        box = await self._box()
+        if box is None:
+            raise MCPError(RESOURCE_NOT_FOUND, f"{uri} is not there: there is no sandbox yet, call a tool first")
+        return box
+
+    async def _box(self) -> SandboxAsync | None:
+        # A named session may have files from before.
+        if self._desk.settings.session is None:
+            return self._desk.current
+        with failing(SCHEME):
+            return await self._desk.box()
+
+
+def templates() -> types.ListResourceTemplatesResult:
+    """Give the one form that URIs have."""
+    template = types.ResourceTemplate(
+        name="workspace", uri_template=f"{SCHEME}{{+path}}", description="A file of the sandbox's workspace."
+    )
+    return types.ListResourceTemplatesResult(resource_templates=[template])
+
+
+def path_of(uri: str) -> str:
+    """Give the path that a URI stands for, relative to the workspace.
+
+    Raises:
+        MCPError: It is none of ours.
+    """
+    path = os.fsdecode(unquote_to_bytes(uri.removeprefix(SCHEME)))
+    if not uri.startswith(SCHEME) or not path or "\0" in path:
+        raise MCPError(types.INVALID_PARAMS, f"{uri!r} is no file of the workspace: write {SCHEME}path/of/the/file")
+    return path
+
+
+@contextmanager
+def failing(uri: str) -> Generator[None]:
+    """Raise what goes wrong inside as the protocol's errors."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SandmeshError):
+            raise mesh_error(error) from None
+        raise file_error(error, uri) from None
+    except SandmeshError as error:
+        raise mesh_error(error) from None
+
+
+def _is_shown(entry: FileInfo) -> bool:
+    return entry.is_file and not any(part.startswith(".") for part in entry.path.split("/"))
+
+
+def _resource(entry: FileInfo) -> types.Resource:
+    return types.Resource(
+        name=entry.path.encode(errors="backslashreplace").decode(),
+        uri=SCHEME + quote(os.fsencode(entry.path)),
+        mime_type=mimetypes.guess_type(entry.name)[0],
+        size=entry.size,
+        annotations=types.Annotations(last_modified=entry.modified.isoformat()),
+    )
+
+
+def _contents(uri: str, path: str, data: bytes) -> types.TextResourceContents | types.BlobResourceContents:
+    kind = mimetypes.guess_type(path)[0]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        blob = base64.b64encode(data).decode()
+        return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
+    return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)
+
+
+def _offset(cursor: str | None) -> int:
+    if cursor is None:
+        return 0
+    if not cursor.isdecimal():
+        raise MCPError(types.INVALID_PARAMS, f"{cursor!r} is no cursor that this server gave")
+    return int(cursor)

@@ -1,0 +1,102 @@
+"""Tools for the sandboxes themselves, for clients that were given them: list, make, switch, end."""
+
+from __future__ import annotations
+
+import json
+from inspect import cleandoc
+from typing import Annotated, Any
+
+from mcp import types
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sandmesh import SandboxAsync
+from sandmesh.errors import InvalidArgument
+from sandmeshd.facades.mcp.sandboxes import Desk
+
+SandboxId = Annotated[str, Field(min_length=1, description="The sandbox's id.")]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ListSandboxes(_Arguments):
+    """List the sandboxes of this session, with the one that the other tools use now."""
+
+
+class NewSandbox(_Arguments):
+    """Make another sandbox; the other tools use it from now on."""
+
+    sandbox_type: Annotated[str, Field(min_length=1, description="Its type, like base or filesystem.")] = "base"
+
+
+class SwitchSandbox(_Arguments):
+    """Let the other tools use another sandbox: one of this session, or one that is there already."""
+
+    sandbox_id: SandboxId
+
+
+class EndSandbox(_Arguments):
+    """End a sandbox of this session, with its files; one that was there already is only let go."""
+
+    sandbox_id: SandboxId
+
+
+NAMES: dict[str, type[_Arguments]] = {
+    "list_sandboxes": ListSandboxes,
+    "new_sandbox": NewSandbox,
+    "switch_sandbox": SwitchSandbox,
+    "end_sandbox": EndSandbox,
+}
+
+
+def managing_tools() -> list[types.Tool]:
+    """Give the tools."""
+    return [
+        types.Tool(name=name, description=cleandoc(model.__doc__ or ""), input_schema=_schema(model))
+        for name, model in NAMES.items()
+    ]
+
+
+async def manage(desk: Desk, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+    """Run one of the tools; each answers with the sandboxes of this session.
+
+    Raises:
+        InvalidArgument: The arguments do not fit.
+        SandmeshError: What was asked for cannot be done.
+    """
+    try:
+        asked = NAMES[name].model_validate(arguments)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+            for one in error.errors(include_url=False, include_input=False)
+        )
+        raise InvalidArgument(f"{name} was called with bad arguments: {problems}", {"tool": name}) from None
+    await _do(desk, asked)
+    listed = {"sandboxes": [_told(desk, box) for box in desk.boxes]}
+    return types.CallToolResult(
+        content=[types.TextContent(text=json.dumps(listed, indent=2))], structured_content=listed
+    )
+
+
+async def _do(desk: Desk, asked: _Arguments) -> None:
+    match asked:
+        case NewSandbox():
+            await desk.make(asked.sandbox_type)
+        case SwitchSandbox():
+            await desk.use(asked.sandbox_id)
+        case EndSandbox():
+            await desk.end(asked.sandbox_id)
+        case _:
+            pass
+
+
+def _told(desk: Desk, box: SandboxAsync) -> dict[str, object]:
+    return {"sandbox_id": box.sandbox_id, "sandbox_type": box.sandbox_type, "in_use": box is desk.current}
+
+
+def _schema(model: type[_Arguments]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    schema.pop("description", None)
+    return schema

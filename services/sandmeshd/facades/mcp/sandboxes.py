@@ -1,0 +1,171 @@
+"""The sandboxes of one MCP session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from sandmesh import SandboxAsync, SandboxService, SandmeshError
+from sandmesh.errors import NotFound
+from sandmeshd.facades.mcp.settings import AdapterSettings
+
+log = structlog.get_logger()
+
+# The mesh takes a token's own user for an id that begins so; named sessions of administrators' tokens are this one's.
+NOBODY = "anonymous-mcp"
+
+
+class Desk:
+    """Has one sandbox in use: made when it is first needed, again when it was lost, ended with the MCP session.
+
+    A named session's sandbox stays, and so does one that was only attached to.
+    """
+
+    def __init__(self, settings: AdapterSettings, token: str | None = None) -> None:
+        own = settings.bearer_token.get_secret_value() if settings.bearer_token else None
+        self.settings = settings
+        self.changed: Callable[[], None] = lambda: None
+        self._token = token or own
+        self._user = (settings.user if token is None else None) or NOBODY
+        self._mesh = SandboxService(settings.base_url, self._token, settings.timeout, ttl=settings.ttl)
+        self._lock = asyncio.Lock()
+        self._boxes: dict[str, SandboxAsync] = {}
+        self._current: SandboxAsync | None = None
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def current(self) -> SandboxAsync | None:
+        """The sandbox in use; None while none was needed."""
+        return self._current
+
+    @property
+    def boxes(self) -> list[SandboxAsync]:
+        """The sandboxes of this MCP session, the oldest first."""
+        return list(self._boxes.values())
+
+    async def reach(self) -> None:
+        """Reach the mesh, and start a private one where there is none.
+
+        Raises:
+            SandmeshError: It cannot be reached, or does not take the token.
+        """
+        await self._mesh.start()
+
+    async def box(self) -> SandboxAsync:
+        """Give the sandbox in use; the first call makes it.
+
+        Raises:
+            SandmeshError: It could not be had.
+        """
+        async with self._lock:
+            if self._current is None:
+                await self._enter(await self._first())
+            return self._boxes[self._here()]
+
+    async def make(self, sandbox_type: str) -> SandboxAsync:
+        """Make another sandbox and use it from now on."""
+        async with self._lock:
+            return await self._enter(await self._own(sandbox_type))
+
+    async def use(self, sandbox_id: str) -> SandboxAsync:
+        """Use a sandbox of this MCP session, or attach to one that is there already.
+
+        Raises:
+            SandboxNotFound: There is none, or it is not the caller's.
+        """
+        async with self._lock:
+            found = self._boxes.get(sandbox_id)
+            return await self._enter(found or await self._attached(sandbox_id))
+
+    async def end(self, sandbox_id: str) -> None:
+        """End a sandbox that this MCP session made; one that it attached to is only let go.
+
+        Raises:
+            NotFound: It is none of this MCP session's.
+        """
+        async with self._lock:
+            box = self._boxes.get(sandbox_id)
+            if box is None:
+                known = ", ".join(self._boxes) or "none"
+                raise NotFound(f"{sandbox_id!r} is no sandbox of this MCP session, which has {known}")
+            await self._leave(box)
+
+    async def lost(self, box: SandboxAsync) -> None:
+        """Let a sandbox go that is no more."""
+        async with self._lock:
+            if box.is_open and self._boxes.get(box.sandbox_id) is box:
+                await self._leave(box)
+
+    async def close(self) -> None:
+        """End what this MCP session made."""
+        async with self._lock:
+            await asyncio.gather(*(self._leave(box) for box in self.boxes))
+            await self._mesh.stop()
+
+    def _here(self) -> str:
+        return self._current.sandbox_id if self._current is not None else ""
+
+    async def _first(self) -> SandboxAsync:
+        name = self.settings.session
+        if name is None:
+            return await self._own(self.settings.sandbox_type)
+        await self._mesh.start()
+        [box] = await self._mesh.connect_async(name, self._user, [self.settings.sandbox_type])
+        return await self._equipped(box)
+
+    async def _own(self, sandbox_type: str) -> SandboxAsync:
+        told = self.settings
+        box = SandboxAsync(None, told.timeout, told.base_url, self._token, sandbox_type, **told.sandbox_options())
+        return await self._equipped(await box.start())
+
+    async def _equipped(self, box: SandboxAsync) -> SandboxAsync:
+        """Give a sandbox the MCP servers that it is to have and has not."""
+        wanted = self.settings.mcp_servers
+        there = {server.name for server in await box.list_mcp_servers()} if wanted else set[str]()
+        lacking = {name: told for name, told in wanted.items() if name not in there}
+        if lacking:
+            try:
+                servers = await box.add_mcp_servers({"mcpServers": lacking})
+            except BaseException:
+                await box.close()
+                raise
+            for server in servers:
+                if server.state == "FAILED":
+                    log.warning("an MCP server did not start", server=server.name, error=server.error, log=server.log)
+        return box
+
+    async def _attached(self, sandbox_id: str) -> SandboxAsync:
+        return await SandboxAsync(sandbox_id, self.settings.timeout, self.settings.base_url, self._token).start()
+
+    async def _enter(self, box: SandboxAsync) -> SandboxAsync:
+        self._current = self._boxes[box.sandbox_id] = box
+        if box.sandbox_id not in self._following:
+            self._following[box.sandbox_id] = asyncio.create_task(self._follow(box), name="sandmesh-mcp-tools")
+        log.info("a sandbox is in use", sandbox_id=box.sandbox_id, template=box.sandbox_type)
+        self.changed()
+        return box
+
+    async def _follow(self, box: SandboxAsync) -> None:
+        """Tell when the tools of a sandbox change."""
+        try:
+            async with box.watch_tools() as changes:
+                async for _ in changes:
+                    if box is self._current:
+                        self.changed()
+        except SandmeshError as error:
+            log.info("changes of a sandbox's tools are not heard of", reason=error.reason)
+
+    async def _leave(self, box: SandboxAsync) -> None:
+        del self._boxes[box.sandbox_id]
+        following = self._following.pop(box.sandbox_id)
+        following.cancel()
+        await asyncio.wait([following])
+        if self._current is box:
+            self._current = None
+            self.changed()
+        try:
+            await box.close()
+        except SandmeshError as error:
+            log.warning("a sandbox could not be given back; it ends when its lease does", error=str(error))

@@ -1,0 +1,152 @@
+"""One MCP session's server: what its client asks, done in its sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from mcp import types
+from mcp.server import NotificationOptions, Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
+
+from sandmesh import SandmeshError, __version__
+from sandmesh.errors import ToolNotFound
+from sandmeshd.facades.mcp.failures import GONE, failed_result, mesh_error, unknown_tool
+from sandmeshd.facades.mcp.progress import reporting
+from sandmeshd.facades.mcp.resources import Workspace, templates
+from sandmeshd.facades.mcp.results import write_result
+from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
+from sandmeshd.facades.mcp.sandboxes import Desk
+from sandmeshd.facades.mcp.subscriptions import Subscriptions
+from sandmeshd.facades.mcp.tool_list import offered
+
+log = structlog.get_logger()
+
+Asked = ServerRequestContext[Any]
+
+
+class Front:
+    """Answers one MCP client."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._workspace = Workspace(desk)
+        self._subscriptions = Subscriptions(self._workspace)
+        self._client: ServerSession | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        desk.changed = self._tools_changed
+        self.server: Server[Any] = Server(
+            "sandmesh",
+            version=__version__,
+            title="sandmesh",
+            instructions=_instructions(desk),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_read_resource=self._read_resource,
+            on_list_resource_templates=self._list_templates,
+            on_subscribe_resource=self._subscribe,
+            on_unsubscribe_resource=self._unsubscribe,
+        )
+        self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._connected)
+
+    def options(self) -> InitializationOptions:
+        """Give what the client is told when it connects."""
+        return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
+
+    async def close(self) -> None:
+        """Let go of what this session holds."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._subscriptions.close()
+        await self._desk.close()
+
+    async def _connected(self, asked: Asked, _: types.NotificationParams) -> None:
+        self._client = asked.session
+        self._spawn(self._prepare())
+
+    async def _prepare(self) -> None:
+        """Have the mesh, or the sandbox, there before it is needed; what fails here is said by the first call."""
+        try:
+            await (self._desk.box() if self._desk.settings.eager else self._desk.reach())
+        except SandmeshError as error:
+            log.warning("the mesh is not ready", reason=error.reason, error=error.message)
+
+    def _tools_changed(self) -> None:
+        if self._client is not None:
+            self._spawn(self._client.send_tool_list_changed())
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _list_tools(self, _: Asked, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        try:
+            return types.ListToolsResult(tools=await offered(self._desk))
+        except SandmeshError as error:
+            raise mesh_error(error) from None
+
+    async def _call_tool(self, asked: Asked, called: types.CallToolRequestParams) -> types.CallToolResult:
+        try:
+            return await self._run(asked, called.name, called.arguments or {})
+        except ToolNotFound as error:
+            raise unknown_tool(error) from None
+        except SandmeshError as error:
+            return failed_result(error)
+
+    async def _run(self, asked: Asked, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        if self._desk.settings.manage and name in NAMES:
+            return await manage(self._desk, name, arguments)
+        box = await self._desk.box()
+        try:
+            if "progress_token" not in (asked.meta or {}):
+                return write_result(await box.call_tool(name, arguments))
+            async with reporting(asked.session.report_progress) as hear:
+                return write_result(await box.call_tool(name, arguments, hear))
+        except GONE:
+            await self._desk.lost(box)
+            raise
+
+    async def _list_resources(self, _: Asked, asked: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return await self._workspace.list(asked.cursor if asked else None)
+
+    async def _list_templates(
+        self, _: Asked, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return templates()
+
+    async def _read_resource(self, _: Asked, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await self._workspace.read(str(asked.uri))
+
+    async def _subscribe(self, asked: Asked, wanted: types.SubscribeRequestParams) -> types.EmptyResult:
+        await self._subscriptions.add(str(wanted.uri), asked.session.send_resource_updated)
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, _: Asked, wanted: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        await self._subscriptions.remove(str(wanted.uri))
+        return types.EmptyResult()
+
+
+def _instructions(desk: Desk) -> str:
+    told = desk.settings
+    stays = "It stays when you go." if told.session else "It ends with this session."
+    kind = f"an isolated sandbox of type {told.sandbox_type!r}"
+    return f"The tools run in {kind}, with files of its own in /workspace. {stays}"
+
+
+@asynccontextmanager
+async def open_front(desk: Desk) -> AsyncGenerator[Front]:
+    """Give one MCP session's server; at the end of the block its sandbox ends."""
+    front = Front(desk)
+    try:
+        yield front
+    finally:
+        await asyncio.shield(front.close())

@@ -1,0 +1,119 @@
+"""MCP sessions over HTTP: each has a transport, a server and a sandbox of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import structlog
+from mcp.server.runner import serve_loop
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from sandmesh.errors import NotFound, PoolExhausted
+from sandmeshd.facades.mcp.sandboxes import Desk
+from sandmeshd.facades.mcp.server import open_front
+from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Session:
+    """One client's session; `owner` is a hash of the token that it was opened with."""
+
+    transport: StreamableHTTPServerTransport
+    owner: bytes
+    running: asyncio.Task[None]
+
+
+class HttpSessions:
+    """The sessions that are open, by id. Only whoever shows the token that opened one may use it."""
+
+    def __init__(self, adapter: AdapterSettings, http: HttpSettings) -> None:
+        self._adapter = adapter
+        self._http = http
+        self._open: dict[str, _Session] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def handle(self, token: str | None, request: Request, send: Send) -> None:
+        """Have a request answered by its session; one that names none opens one.
+
+        Raises:
+            NotFound: No such session is open for this token.
+            PoolExhausted: As many are open as may be.
+        """
+        named = request.headers.get(MCP_SESSION_ID_HEADER)
+        if named is None:
+            await self._handle_first(token, request.scope, request.receive, send)
+            return
+        session = self._open.get(named)
+        if session is None or session.owner != _digest(token):
+            raise NotFound("no such MCP session is open: initialize a new one")
+        await session.transport.handle_request(request.scope, request.receive, send)
+        if session.transport.is_terminated:
+            self._open.pop(named, None)
+
+    async def close(self) -> None:
+        """End all sessions with their sandboxes."""
+        for task in self._ending:
+            task.cancel()
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _handle_first(self, token: str | None, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self._open) >= self._http.max_sessions:
+            raise PoolExhausted(f"{len(self._open)} MCP sessions are open, which is the most: end one, or wait")
+        session_id = secrets.token_urlsafe(24)
+        transport = StreamableHTTPServerTransport(session_id, idle_timeout=self._http.idle_timeout)
+        ready = asyncio.Event()
+        running = asyncio.create_task(self._run(session_id, transport, token, ready), name="sandmesh-mcp-session")
+        self._open[session_id] = _Session(transport, _digest(token), running)
+        self._ending.add(running)
+        running.add_done_callback(self._ending.discard)
+        await ready.wait()
+        statuses: list[int] = []
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            await send(message)
+
+        try:
+            await transport.handle_request(scope, receive, noting)
+        finally:
+            # Only `initialize` opens a session: what was refused leaves nothing.
+            if not statuses or statuses[0] >= 400:
+                running.cancel()
+
+    async def _run(
+        self, session_id: str, transport: StreamableHTTPServerTransport, token: str | None, ready: asyncio.Event
+    ) -> None:
+        try:
+            async with (
+                open_front(Desk(self._adapter, token)) as front,
+                transport.connect() as (incoming, outgoing),
+            ):
+                ready.set()
+                with transport.idle_scope or nullcontext():
+                    await serve_loop(
+                        front.server,
+                        incoming,
+                        outgoing,
+                        lifespan_state=None,
+                        session_id=session_id,
+                        init_options=front.options(),
+                    )
+                self._open.pop(session_id, None)
+                await transport.terminate()
+        finally:
+            self._open.pop(session_id, None)
+            log.info("an MCP session ended")
+
+
+def _digest(token: str | None) -> bytes:
+    return hashlib.sha256((token or "").encode()).digest()

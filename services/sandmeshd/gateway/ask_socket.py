@@ -1,0 +1,148 @@
+"""The ask socket: unary RPCs without HTTP/2 beside each unix socket. SocketAsk in call.proto specifies it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, cast
+
+import grpc
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import DeadlineExceeded, MeshUnavailable, MethodNotFound, SandmeshError, to_detail
+from sandmesh.shared.wire_errors import from_rpc_error
+from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, check_protocol, open_beside, settled
+from sandmeshd.runtime.rpc.handlers import Handlers
+from sandmeshd.runtime.rpc.interceptors import Around, nested, unexpected, within
+from sandmeshd.runtime.rpc.server import Registration
+
+Answer = Callable[[bytes, SocketContext], Awaitable[bytes]]
+
+
+class Rpcs:
+    """The unary RPCs of a server, each within its arounds; made at first use and kept."""
+
+    def __init__(self, services: Sequence[Registration], arounds: Sequence[Around]) -> None:
+        self._handlers = Handlers(services)
+        self._around = nested(arounds)
+        self._made: dict[str, Answer] = {}
+
+    async def answer(self, method: str, request: bytes, context: SocketContext) -> bytes:
+        """Answer a serialized request as the server would.
+
+        Raises:
+            SandmeshError: What the RPC fails with, whatever it is.
+        """
+        try:
+            found = self._made.get(method)
+            if found is None:
+                # Only what exists is kept: a client cannot fill this by making names up.
+                found = self._made[method] = self._find(method)
+            async with asyncio.timeout(context.time_remaining()):
+                return await found(request, context)
+        except SandmeshError:
+            raise
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        except TimeoutError:
+            raise DeadlineExceeded(f"{method} did not answer in time", changed=True) from None
+        except Exception:  # as the interceptor of a server: what is unexpected leaves with an id to look up
+            raise unexpected(method) from None
+
+    def _find(self, method: str) -> Answer:
+        handler = self._handlers.find(method)
+        if handler.unary_unary is None:
+            raise MethodNotFound(f"{method} is a stream: use gRPC for it", {"method": method})
+        wrapped: Any = within(handler, self._around, method)
+
+        async def answer(request: bytes, context: SocketContext) -> bytes:
+            message = wrapped.request_deserializer(request) if wrapped.request_deserializer else request
+            response = await wrapped.unary_unary(message, context)
+            serialized = wrapped.response_serializer(response) if wrapped.response_serializer else response
+            return cast("bytes", serialized)
+
+        return answer
+
+
+class AskSocket(Peer):
+    """One client: its hello, then what it asks."""
+
+    def __init__(self, connected: Connections, rpcs: Rpcs) -> None:
+        super().__init__(connected)
+        self._rpcs = rpcs
+        self._hello: pb.SocketHello | None = None
+        self._open: dict[int, asyncio.Task[None]] = {}
+        self._ending = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End what nobody waits for any more."""
+        super().connection_lost(exc)
+        for task in self._open.values():
+            task.cancel()
+
+    def take(self, message: bytes) -> None:
+        """Act on the hello, or begin or end an RPC."""
+        if self._hello is None:
+            self._greet(pb.SocketHello.FromString(message))
+            return
+        ask = pb.SocketAsk.FromString(message)
+        found = self._open.get(ask.id)
+        if ask.cancel:
+            if found is not None:
+                found.cancel()
+        elif ask.id == 0 or found is not None:
+            self.close()
+        elif self._ending:
+            self._tell(pb.SocketAnswer(id=ask.id, error=to_detail(_ending())))
+        else:
+            self._begin(ask, self._hello)
+
+    async def end(self) -> None:
+        """End the connection once what is under way was answered, or its grace has passed."""
+        self._ending = True
+        await settled(list(self._open.values()))
+        self.close()
+
+    def _greet(self, hello: pb.SocketHello) -> None:
+        try:
+            check_protocol(hello)
+        except SandmeshError as error:
+            self._tell(pb.SocketAnswer(error=to_detail(error)))
+            self.close()
+        else:
+            self._hello = hello
+
+    def _begin(self, ask: pb.SocketAsk, hello: pb.SocketHello) -> None:
+        seconds = ask.timeout.ToMicroseconds() / 1e6 if ask.HasField("timeout") else None
+        working = self._answer(ask, SocketContext(hello, seconds))
+        self._open[ask.id] = asyncio.get_running_loop().create_task(working, name=ask.method)
+
+    async def _answer(self, ask: pb.SocketAsk, context: SocketContext) -> None:
+        answer = pb.SocketAnswer(id=ask.id)
+        try:
+            answer.response = await self._rpcs.answer(ask.method, ask.request, context)
+        except SandmeshError as error:
+            answer.error.CopyFrom(to_detail(error))
+        except asyncio.CancelledError:
+            if not self._ending:
+                raise
+            answer.error.CopyFrom(to_detail(_ending(changed=True)))
+        finally:
+            del self._open[ask.id]
+        self._tell(answer)
+
+    def _tell(self, answer: pb.SocketAnswer) -> None:
+        self.send(answer.SerializeToString())
+
+
+def _ending(*, changed: bool = False) -> MeshUnavailable:
+    return MeshUnavailable("the gateway ends", changed=changed)
+
+
+def open_ask_sockets(
+    addresses: Sequence[str], services: Sequence[Registration], arounds: Sequence[Around]
+) -> AbstractAsyncContextManager[None]:
+    """Serve an ask socket beside each unix socket among the addresses until the block ends."""
+    rpcs = Rpcs(services, arounds)
+    return open_beside(addresses, ".asks", lambda connected: AskSocket(connected, rpcs))

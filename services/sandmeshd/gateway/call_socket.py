@@ -1,0 +1,108 @@
+"""The call socket: Multiplex without HTTP/2 beside each unix socket. SocketHello in call.proto specifies it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Final, cast
+
+from google.protobuf.message import DecodeError
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import SandmeshError
+from sandmesh.shared.bulk_frames import LEAST, read_input
+from sandmeshd.gateway.calls import NAME, Client, Put
+from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, check_protocol, open_beside, settled
+from sandmeshd.gateway.relay import Relay
+from sandmeshd.gateway.wire import refusal
+from sandmeshd.runtime.rpc.interceptors import Around, Context, unexpected
+
+METHOD: Final = f"/{NAME}/Multiplex"
+MakeClient = Callable[[Put], Client]
+
+
+class CallSocket(Peer):
+    """One client: its hello, then its frames."""
+
+    def __init__(self, connected: Connections, make_client: MakeClient, arounds: Sequence[Around]) -> None:
+        super().__init__(connected)
+        self._make_client = make_client
+        self._arounds = arounds
+        self._early: list[bytes] = []
+        self._client: Client | None = None
+        self._ended = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Detach the client's calls; they go on."""
+        super().connection_lost(exc)
+        self._ended.set()
+        if self._client is not None:
+            self._client.detach()
+            self._client = None
+
+    def take(self, message: bytes) -> None:
+        """Act on the hello, or on frames, which wait until that is through."""
+        if self._client is not None:
+            found = read_input(message) if len(message) >= LEAST else None
+            if found is not None:
+                self._client.take_input(*found)
+            else:
+                self._client.take_all(pb.MultiplexRequest.FromString(message))
+        elif self._serving is None:
+            hello = pb.SocketHello.FromString(message)
+            self._serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")
+        else:
+            self._early.append(message)
+
+    async def end(self) -> None:
+        """End the connection; calls go on."""
+        self.close()
+        if self._serving is None:
+            self.abort()
+        else:
+            await settled([self._serving])
+
+    async def _serve(self, hello: pb.SocketHello) -> None:
+        try:
+            check_protocol(hello)
+            async with AsyncExitStack() as stack:
+                context = cast("Context", SocketContext(hello))
+                for around in self._arounds:
+                    await stack.enter_async_context(around(METHOD, context))
+                self._admit()
+                await self._ended.wait()
+        except SandmeshError as error:
+            self._refuse(error)
+        except Exception:  # as the interceptor of a server: what is unexpected leaves with an id to look up
+            self._refuse(unexpected(METHOD))
+
+    def _admit(self) -> None:
+        if self._ended.is_set():
+            return
+        self._client = self._make_client(self._put)
+        early, self._early = self._early, []
+        self._take_early(early)
+
+    def _take_early(self, messages: Sequence[bytes]) -> None:
+        try:
+            for message in messages:
+                self.take(message)
+        except DecodeError:
+            self.close()
+
+    def _put(self, relay: Relay | None, response: bytes, last_sequence: int) -> None:
+        # It leaves at once: each call's window bounds how much may wait in the connection.
+        self.send(response)
+
+    def _refuse(self, error: SandmeshError) -> None:
+        self.send(refusal("", error))
+        self.close()
+
+
+def open_call_sockets(
+    addresses: Sequence[str], make_client: MakeClient, arounds: Sequence[Around]
+) -> AbstractAsyncContextManager[None]:
+    """Serve a call socket beside each unix socket among the addresses until the block ends."""
+    return open_beside(addresses, ".calls", lambda connected: CallSocket(connected, make_client, arounds))

@@ -1,0 +1,157 @@
+"""Sockets beside each unix socket of a gateway, where clients of its machine are spared what HTTP/2 costs.
+
+On each of them a message has its length before it, and the first is a SocketHello, as call.proto specifies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+from google.protobuf.message import DecodeError
+
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import ProtocolMismatch
+from sandmesh.shared.framing import Cutter, FrameTooLarge, frame
+
+PROTOCOL: Final = 1
+GRACE_SECONDS: Final = 0.5
+"""How long what is under way may take when a gateway ends, as on its other sockets."""
+
+_TURNS: Final = 4
+"""Turns of the loop from a waiting connection to `connection_made`."""
+
+
+class Connections(set["Peer"]):
+    """The clients that are there; `closing` sends away who comes late."""
+
+    closing = False
+
+
+class Peer(asyncio.Protocol, ABC):
+    """One client until either side ends; what is no message ends the connection."""
+
+    def __init__(self, connected: Connections) -> None:
+        self._connected = connected
+        self._cutter = Cutter()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the hello."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._connected.add(self)
+        if self._connected.closing:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client."""
+        self._connected.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Act on whole messages."""
+        try:
+            for message in self._cutter.cut(data):
+                self.take(message)
+        except (FrameTooLarge, DecodeError):
+            self.close()
+
+    def eof_received(self) -> bool:
+        """End: a client that sends no more wants no more."""
+        return False
+
+    @abstractmethod
+    def take(self, message: bytes) -> None:
+        """Act on a message.
+
+        Raises:
+            DecodeError: It is none.
+        """
+
+    def send(self, message: bytes) -> None:
+        """Send a message; to a client that is gone it goes nowhere."""
+        if self._transport is not None:
+            self._transport.write(frame(message))
+
+    def close(self) -> None:
+        """End the connection when what was sent has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @abstractmethod
+    async def end(self) -> None:
+        """End the connection, and what is under way for it within its grace."""
+
+
+def check_protocol(hello: pb.SocketHello) -> None:
+    """Check that a client speaks what is spoken here.
+
+    Raises:
+        ProtocolMismatch: It does not.
+    """
+    if hello.protocol != PROTOCOL:
+        raise ProtocolMismatch(f"this socket speaks protocol {PROTOCOL}, not {hello.protocol}")
+
+
+class SocketContext:
+    """What interceptors and servicers of unary RPCs use of a ServicerContext."""
+
+    def __init__(self, hello: pb.SocketHello, timeout: float | None = None) -> None:
+        self._metadata = tuple(hello.metadata.items())
+        self._ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
+
+    def peer(self) -> str:
+        """Say where the client is."""
+        return "unix:"
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        """Give what came with the hello."""
+        return self._metadata
+
+    def time_remaining(self) -> float | None:
+        """Say how many seconds the client still waits, None for without end."""
+        return None if self._ends is None else max(0.0, self._ends - asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def open_beside(
+    addresses: Sequence[str], suffix: str, make_peer: Callable[[Connections], Peer]
+) -> AsyncGenerator[None]:
+    """Serve a socket beside each unix socket among the addresses until the block ends."""
+    loop = asyncio.get_running_loop()
+    connected = Connections()
+    paths = [Path(f"{address.removeprefix('unix://')}{suffix}") for address in addresses if address.startswith("unix:")]
+    servers: list[Any] = []
+    try:
+        for path in paths:
+            server = await loop.create_unix_server(lambda: make_peer(connected), path)
+            servers.append(server)
+            path.chmod(0o600)
+        yield
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        connected.closing = True
+        # asyncio forgets a connection that it accepted but has not made when its server closes: let it make them.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+        await asyncio.gather(*(peer.end() for peer in list(connected)))
+
+
+async def settled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Give tasks their grace, and end those that need more."""
+    if tasks:
+        _, late = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        for task in late:
+            task.cancel()
+        await asyncio.wait(tasks)

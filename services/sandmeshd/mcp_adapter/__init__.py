@@ -1,8 +1,0 @@
-"""Shows sandboxes to clients of the Model Context Protocol, over standard input and output or over HTTP.
-
-It is a client of the SDK: the tools are those that a sandbox has, and every MCP session has a sandbox of its own.
-"""
-
-from sandmeshd.mcp_adapter.settings import AdapterSettings, HttpSettings
-
-__all__ = ["AdapterSettings", "HttpSettings"]

@@ -1,0 +1,81 @@
+"""The HTTP listener, opened at once or when something first needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    Pages = Callable[[web.Application], None]
+    """Adds its routes to the application, before it listens."""
+else:
+    Pages = Callable[[Any], None]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Files in PEM: a certificate with its chain, and its key."""
+
+    chain: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Where to listen: addresses, whether other processes do too, and of which ports one is taken instead of port 0."""
+
+    addresses: tuple[str, ...]
+    shared: bool = False
+    ports: tuple[int, int] | None = None
+
+
+class HttpDoor:
+    """An HTTP listener that opens when it is told to: a first sandbox need not wait for the import of aiohttp."""
+
+    def __init__(self, wanted: Wanted, certificate: Certificate | None, stack: AsyncExitStack) -> None:
+        self._wanted = wanted
+        self._certificate = certificate
+        self._stack = stack
+        self._pages: list[Pages] = []
+        self._lock = asyncio.Lock()
+        self._bound: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it listens, as http://host:port or https://host:port; empty while it is closed."""
+        return self._bound
+
+    def add(self, pages: Pages) -> None:
+        """Have pages added to it when it opens."""
+        self._pages.append(pages)
+
+    async def open(self) -> tuple[str, ...]:
+        """Listen, if it does not yet, and give its addresses as URLs; none where none are configured.
+
+        Raises:
+            MeshUnavailable: An address cannot be listened at.
+        """
+        async with self._lock:
+            if self._wanted.addresses and not self._bound:
+                # A thread imports, so that the loop goes on.
+                serving = await asyncio.to_thread(import_module, "sandmeshd.runtime.http.server")
+                listening = serving.open_http(self._wanted, self._pages, self._certificate)
+                self._bound = await self._stack.enter_async_context(listening)
+        return self._bound
+
+
+@asynccontextmanager
+async def open_door(wanted: Wanted, certificate: Certificate | None = None) -> AsyncGenerator[HttpDoor]:
+    """Give a door that `open` opens; the end of the block closes it.
+
+    Addresses that others than this machine's processes could reach serve HTTPS where there is a certificate.
+    """
+    async with AsyncExitStack() as stack:
+        yield HttpDoor(wanted, certificate, stack)

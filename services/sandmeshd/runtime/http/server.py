@@ -1,0 +1,82 @@
+"""Serves HTTP with aiohttp: what is said about health, and the pages that others add."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+from sandmesh.errors import MeshUnavailable
+from sandmeshd.runtime.addresses import is_open
+from sandmeshd.runtime.http.listener import Certificate, Pages, Wanted
+
+# Requests under way at the end get so long.
+GRACE_SECONDS = 0.5
+SERVER: Final[dict[str, Any]] = {
+    "auto_decompress": False,  # what is carried on stays as it is
+    "handler_cancellation": True,  # who went away is not worked for
+    "max_line_size": 64 << 10,
+    "max_field_size": 64 << 10,
+}
+
+
+@asynccontextmanager
+async def open_http(
+    wanted: Wanted, pages: Sequence[Pages], certificate: Certificate | None
+) -> AsyncGenerator[tuple[str, ...]]:
+    """Serve `/healthz` and the pages at addresses (host:port; port 0 takes a free one) until the block ends.
+
+    Yields them as URLs, with the ports that were chosen.
+
+    Raises:
+        MeshUnavailable: An address cannot be listened at.
+    """
+    application = web.Application()
+    application.router.add_get("/healthz", _health)
+    for add in pages:
+        add(application)
+    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=GRACE_SECONDS, **SERVER)
+    await runner.setup()
+    try:
+        schemes = [await _listen(runner, wanted, address, certificate) for address in wanted.addresses]
+        bound = (_written(address) for address in runner.addresses)
+        yield tuple(f"{scheme}://{address}" for scheme, address in zip(schemes, bound, strict=True))
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, wanted: Wanted, address: str, certificate: Certificate | None) -> str:
+    """Listen at an address and give its scheme."""
+    host, _, port = address.rpartition(":")
+    tls = _context(certificate) if certificate is not None and is_open(address) else None
+    first, last = wanted.ports if wanted.ports is not None and port == "0" else (port, port)
+    shared = wanted.shared or None
+    failure: Exception | None = None
+    for one in range(int(first), int(last) + 1) if f"{first}{last}".isdigit() else ():
+        try:
+            await web.TCPSite(runner, host.strip("[]"), one, ssl_context=tls, reuse_port=shared).start()
+        except OSError as error:
+            failure = error
+        else:
+            return "http" if tls is None else "https"
+    reason = failure or "its port is no number"
+    message = f"cannot listen at {address} for HTTP: {reason}; free it or choose another address"
+    raise MeshUnavailable(message, {"address": address})
+
+
+def _context(certificate: Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate.chain, certificate.key)
+    return context
+
+
+def _written(bound: tuple[str, int]) -> str:
+    host, port = bound[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _health(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")

@@ -1,0 +1,1 @@
+"""gRPC servers, channels and interceptors of the services."""

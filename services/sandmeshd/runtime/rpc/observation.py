@@ -1,0 +1,93 @@
+"""Around every RPC: its ids go with every line of the log, and it is counted.
+
+An RPC has a request id: the one that its caller sends as `x-request-id`, or a new one. Services send it on, so that one
+request has one id in the logs of all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import grpc
+import structlog
+from google.protobuf import descriptor_pool
+
+from sandmesh.errors import SandmeshError
+from sandmeshd.runtime.metrics import RpcMetrics
+from sandmeshd.runtime.rpc.interceptors import Around, Context
+from sandmeshd.runtime.rpc.outgoing_metadata import telling
+
+HEADER = "x-request-id"
+
+_SAFE = re.compile(r"[\w.:/-]{1,128}")
+
+log = structlog.get_logger()
+
+
+def observed(metrics: RpcMetrics) -> Around:
+    """Give every RPC its request id in the log's context, and count it by how it ended."""
+
+    @asynccontextmanager
+    async def around(method: str, context: Context) -> AsyncGenerator[None]:
+        name = method.removeprefix("/")
+        began = time.monotonic()
+        reason = "OK"
+        metrics.open.labels(name).inc()
+        with structlog.contextvars.bound_contextvars(request_id=_request_id(context)):
+            try:
+                yield
+            except BaseException as error:
+                reason = _reason(error)
+                raise
+            finally:
+                seconds = time.monotonic() - began
+                _count(metrics, name, reason, seconds)
+                log.debug("an RPC ended", method=name, reason=reason, seconds=round(seconds, 6))
+
+    return around
+
+
+def _count(metrics: RpcMetrics, name: str, reason: str, seconds: float) -> None:
+    metrics.open.labels(name).dec()
+    metrics.ended.labels(name, reason).inc()
+    if not _streams(name):
+        metrics.seconds.labels(name).observe(seconds)
+
+
+@functools.cache
+def _streams(name: str) -> bool:
+    """Tell whether a method has a stream: how long that is open says nothing of the method's speed."""
+    try:
+        method = descriptor_pool.Default().FindMethodByName(name.replace("/", "."))
+    except KeyError:
+        return False  # none of the mesh's own
+    return bool(method.client_streaming or method.server_streaming)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, SandmeshError):
+        return error.reason
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code().name
+    return "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
+
+
+def _request_id(context: Context) -> str:
+    given = dict(context.invocation_metadata() or ()).get(HEADER, "")
+    # What a client sends goes into logs: only what cannot break a line or fill a disk.
+    return given if isinstance(given, str) and _SAFE.fullmatch(given) else secrets.token_hex(8)
+
+
+def correlating() -> list[grpc.aio.ClientInterceptor]:
+    """Give what sends the request's id on with a channel's RPCs whose request is one message."""
+    return telling(_correlation)
+
+
+def _correlation(_: str) -> tuple[str, str] | None:
+    found = structlog.contextvars.get_contextvars().get("request_id")
+    return (HEADER, str(found)) if found else None

@@ -1,0 +1,119 @@
+"""A gRPC server with what every service of a mesh has: errors as statuses, health, reflection, a quiet end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection
+
+from sandmesh.errors import MeshUnavailable
+from sandmeshd.runtime.rpc.interceptors import Around, AroundInterceptor, errors_as_status, nested
+from sandmeshd.runtime.rpc.tls import ServerTls
+
+# 64 KiB of events fit many times; arguments and results pass in chunks of at most 1 MiB.
+MESSAGE_BYTES = 8 * 1024 * 1024
+OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Clients ask every few seconds whether the connection lives, and so does the server.
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One service of a server: its full name and what adds it."""
+
+    name: str
+    add: Callable[[grpc.aio.Server], None]
+
+
+@dataclass(frozen=True)
+class Listening:
+    """A server that listens: its addresses as clients dial them, with the ports that were chosen."""
+
+    server: grpc.aio.Server
+    addresses: tuple[str, ...]
+
+
+def target(address: str) -> str:
+    """Turn an address (unix:///path, grpc://host:port, host:port) into what gRPC dials."""
+    if address.startswith("unix://"):
+        return "unix:" + address.removeprefix("unix://")
+    return address.removeprefix("grpc://").removeprefix("http://")
+
+
+@asynccontextmanager
+async def open_server(
+    addresses: Sequence[str],
+    services: Sequence[Registration],
+    arounds: Sequence[Around] = (),
+    grace: float = 0.5,
+    tls: ServerTls | None = None,
+    share_ports: bool = False,
+) -> AsyncGenerator[Listening]:
+    """Serve the services at the addresses until the block ends.
+
+    Each is unix:///path or host:port, where port 0 takes a free one. `arounds` run inside the one that turns
+    exceptions into statuses. RPCs under way at the end get `grace` seconds. With `tls` it is spoken at host:port.
+    With `share_ports` other processes may listen at the same ports.
+
+    Raises:
+        InvalidArgument: The certificate or its key cannot be used.
+        MeshUnavailable: An address cannot be listened at.
+    """
+    interceptors = [AroundInterceptor(nested((errors_as_status, *arounds)))]
+    options = [*OPTIONS, ("grpc.so_reuseport", int(share_ports))]
+    server = grpc.aio.server(interceptors=interceptors, options=options)
+    for service in services:
+        service.add(server)
+    health = await _add_standard(server, [service.name for service in services])
+    bound = tuple(_listen(server, address, tls) for address in addresses)
+    await server.start()
+    try:
+        yield Listening(server, bound)
+    finally:
+        await health.enter_graceful_shutdown()
+        await server.stop(grace)
+        _unlink(addresses)
+
+
+async def _add_standard(server: grpc.aio.Server, names: Sequence[str]) -> health_aio.HealthServicer:
+    health = health_aio.HealthServicer()
+    for name in ("", *names):
+        await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(listed, server)
+    return health
+
+
+def _listen(server: grpc.aio.Server, address: str, tls: ServerTls | None) -> str:
+    try:
+        if tls is None or address.startswith("unix://"):
+            port = server.add_insecure_port(target(address))
+        else:
+            port = server.add_secure_port(target(address), tls.credentials())
+    except RuntimeError as error:
+        message = f"cannot listen at {address}: {error}; free it or choose another address"
+        raise MeshUnavailable(message, {"address": address}) from None
+    if address.startswith("unix://"):
+        Path(address.removeprefix("unix://")).chmod(0o600)
+        return address
+    return f"{target(address).rpartition(':')[0]}:{port}"
+
+
+def _unlink(addresses: Sequence[str]) -> None:
+    for address in addresses:
+        if address.startswith("unix://"):
+            Path(address.removeprefix("unix://")).unlink(missing_ok=True)

@@ -1,0 +1,61 @@
+"""Reads templates from the package's data files, or from a directory of the same shape."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.agent.mcp.manager.config import read_shipped
+from sandmeshd.templates.model import Template
+
+
+def load_templates(root: Traversable | None = None) -> Mapping[str, Template]:
+    """Give the templates by name, sorted; `root` holds `definitions` and `environments`, by default the shipped ones.
+
+    A definition's `mcp_config` is the name of a file in `servers`, as MCP clients have it: {"mcpServers": {...}}.
+
+    Raises:
+        InvalidArgument: A file is not TOML, lacks a value, has an unknown one, or names no environment or
+            servers that are there.
+    """
+    folder = root or files("sandmeshd.templates")
+    entries = sorted(folder.joinpath("definitions").iterdir(), key=lambda entry: entry.name)
+    found = [_template(folder, entry) for entry in entries if entry.name.endswith(".toml")]
+    return MappingProxyType({template.name: template for template in found})
+
+
+def _template(root: Traversable, entry: Traversable) -> Template:
+    values = _read(entry)
+    environment = values.pop("environment", None)
+    values["name"] = entry.name.removesuffix(".toml")
+    servers = values.get("mcp_config")
+    if isinstance(servers, str):
+        values["mcp_config"] = _servers(root.joinpath("servers", servers))
+    values["python"] = _read(root.joinpath("environments", f"{environment}.toml"))
+    try:
+        return Template.model_validate(values)
+    except ValidationError as error:
+        raise InvalidArgument(f"{entry} is not a template: {error}", {"file": str(entry)}) from None
+
+
+def _servers(entry: Traversable) -> str:
+    try:
+        text = entry.read_text("utf-8")
+        read_shipped(text.encode())
+    except (OSError, ValueError, TypeError, AttributeError, InvalidArgument) as error:
+        raise InvalidArgument(f"{entry} cannot be read: {error}", {"file": str(entry)}) from None
+    return text
+
+
+def _read(entry: Traversable) -> dict[str, Any]:
+    try:
+        return tomllib.loads(entry.read_text("utf-8"))
+    except (FileNotFoundError, tomllib.TOMLDecodeError) as error:
+        raise InvalidArgument(f"{entry} cannot be read: {error}", {"file": str(entry)}) from None

@@ -1,0 +1,202 @@
+"""Confinement on kernels without openat2, and files that land whole."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from sandmesh.shared.tar import pack, take_whole, unpack
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.files.confinement import Workspace
+from sandmeshd.agent.files.new_file import Landing, landing
+from sandmeshd.agent.files.syscalls import open_beneath, walk_beneath
+
+from .conftest import SENTINEL
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY
+
+
+@pytest.fixture
+def fd(root: Path) -> Iterator[int]:
+    """The workspace's directory."""
+    opened = os.open(root, DIRECTORY)
+    yield opened
+    os.close(opened)
+
+
+@pytest.mark.parametrize("path", ["link/secret", "link", "a/../../outside/secret", "..", "loop/x", "a/file-link"])
+def test_a_walk_goes_through_no_link_and_never_up(fd: int, root: Path, outside: Path, path: str) -> None:
+    (root / "a").mkdir()
+    (root / "link").symlink_to(outside)
+    (root / "loop").symlink_to("loop")
+    (root / "a/file-link").symlink_to(outside / "secret")
+    for flags in (os.O_RDONLY, os.O_PATH, os.O_WRONLY):
+        with pytest.raises(OSError, match="cross-device") as caught:
+            os.close(walk_beneath(fd, path, flags))
+        assert caught.value.errno == errno.EXDEV
+
+
+def test_a_walk_says_what_the_system_says(fd: int, root: Path) -> None:
+    (root / "file").write_text("x")
+    with pytest.raises(FileNotFoundError):
+        walk_beneath(fd, "a/b", os.O_RDONLY)
+    with pytest.raises(NotADirectoryError):
+        walk_beneath(fd, "file/b", os.O_RDONLY)
+    with os.fdopen(walk_beneath(fd, "./file", os.O_RDONLY)) as file:
+        assert file.read() == "x"
+
+
+@pytest.mark.parametrize("opens", [open_beneath, walk_beneath])
+def test_names_that_are_swapped_for_links_all_the_time_never_lead_out(
+    fd: int, root: Path, outside: Path, opens: object
+) -> None:
+    (root / "d").mkdir()
+    (root / "d/secret").write_text("inside")
+    (root / "l").symlink_to(outside)
+    ended = threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            (root / "d").rename(root / "x")
+            (root / "l").rename(root / "d")
+            (root / "d").rename(root / "l")
+            (root / "x").rename(root / "d")
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    seen: set[str] = set()
+    try:
+        tries = 0
+        while tries < 3000 or ("inside" not in seen and tries < 300_000):
+            tries += 1
+            try:
+                with os.fdopen(opens(fd, "d/secret", os.O_RDONLY)) as file:  # type: ignore[operator]
+                    seen.add(file.read())
+            except OSError as error:
+                seen.add(errno.errorcode[error.errno or 0])
+    finally:
+        ended.set()
+        swapper.join()
+    assert "inside" in seen
+    assert SENTINEL not in seen
+
+
+def test_an_upload_that_writes_where_links_are_swapped_stays_inside(
+    workspace: Workspace, root: Path, outside: Path
+) -> None:
+    (root / "d").mkdir()
+    (root / "l").symlink_to(outside)
+    ended = threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            (root / "d").rename(root / "x")
+            (root / "l").rename(root / "d")
+            (root / "d").rename(root / "l")
+            (root / "x").rename(root / "d")
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    written, tries = 0, 0
+    try:
+        while written < 50 and tries < 200_000:
+            tries += 1
+            # What is refused meanwhile is not the point.
+            with suppress(OSError, ToolFailure), workspace.parent("d/secret") as (directory, name):
+                made = Landing(directory, name)
+                with closing(made):
+                    os.write(made.fd, b"new")
+                    made.commit(replace=True, mode=None)
+                    written += 1
+    finally:
+        ended.set()
+        swapper.join()
+    assert written
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_text() == SENTINEL
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_a_file_lands_whole_or_leaves_nothing(fd: int, root: Path, nameless: bool) -> None:
+    (root / "file").write_text("before")
+    cut = Landing(fd, "file", make_nameless=nameless)
+    os.write(cut.fd, b"half")
+    cut.close()
+    assert {path.name: path.read_text() for path in root.iterdir()} == {"file": "before"}
+    made = Landing(fd, "file", make_nameless=nameless)
+    os.write(made.fd, b"after")
+    with pytest.raises(FileExistsError):
+        made.commit(replace=False, mode=None)
+    made.commit(replace=True, mode=0o640)
+    made.close()
+    assert {path.name: path.read_text() for path in root.iterdir()} == {"file": "after"}
+    assert (root / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_another_name_of_a_replaced_file_keeps_what_it_had(workspace: Workspace, root: Path, outside: Path) -> None:
+    (root / "file").hardlink_to(outside / "secret")
+    with landing(workspace, "file", make_parents=True) as (made, mode):
+        os.write(made.fd, b"new")
+        made.commit(replace=True, mode=mode)
+    assert (outside / "secret").read_text() == SENTINEL
+    assert (root / "file").read_text() == "new"
+
+
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, target: str = "", data: bytes = b"evil"
+) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    info.size = len(data) if kind == tarfile.REGTYPE else 0
+    return info, data
+
+
+EVIL = {
+    "absolute": [member("/tmp/evil")],
+    "up": [member("a/../../evil")],
+    "link out": [member("l", tarfile.SYMTYPE, "/etc")],
+    "link up": [member("a/l", tarfile.SYMTYPE, "../../x")],
+    "link in disguise": [member("d/l", tarfile.SYMTYPE, ".."), member("m", tarfile.SYMTYPE, "d/l/../..")],
+    "through a link": [member("l", tarfile.SYMTYPE, "d"), member("l/evil")],
+    "hard link out": [member("h", tarfile.LNKTYPE, "../outside/secret")],
+    "hard link absolute": [member("h", tarfile.LNKTYPE, "/etc/passwd")],
+    "hard link to a link": [member("l", tarfile.SYMTYPE, "d"), member("h", tarfile.LNKTYPE, "l")],
+    "device": [member("dev", tarfile.CHRTYPE)],
+    "fifo": [member("fifo", tarfile.FIFOTYPE)],
+}
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_an_archive_that_leads_out_leaves_nothing(fd: int, root: Path, outside: Path, name: str) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for info, content in [member("good"), *EVIL[name]]:
+            archive.addfile(info, io.BytesIO(content) if info.size else None)
+    with pytest.raises(OSError, match="nothing of it is kept"):
+        take_whole(fd, "new", lambda place: unpack(io.BytesIO(data.getvalue()), place))
+    assert list(root.iterdir()) == []
+    assert (outside / "secret").read_text() == SENTINEL
+    assert not Path("/tmp/evil").exists()
+
+
+def test_what_is_no_archive_or_is_cut_off_leaves_nothing(fd: int, root: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_bytes(b"x" * 100_000)
+    opened = os.open(source, DIRECTORY)
+    whole = b"".join(pack(opened))
+    os.close(opened)
+    for data in (b"no archive" * 100, whole[:50_000]):
+        with pytest.raises(OSError, match="no whole tar stream"):
+            take_whole(fd, "new", lambda place, data=data: unpack(io.BytesIO(data), place))  # type: ignore[misc]
+    assert list(root.iterdir()) == []
+    take_whole(fd, "new", lambda place: unpack(io.BytesIO(whole), place))
+    assert (root / "new/file").stat().st_size == 100_000

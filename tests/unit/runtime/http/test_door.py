@@ -1,0 +1,48 @@
+"""The HTTP listener over real sockets."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sandmesh.errors import MeshUnavailable
+from sandmeshd.runtime.http import Wanted, open_door
+
+
+async def get(address: str, path: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(address + path) as response:
+        return response.status, await response.text()
+
+
+async def test_the_listener_says_that_it_lives() -> None:
+    async with open_door(Wanted(("127.0.0.1:0",))) as door:
+        (address,) = await door.open()
+        assert await get(address, "/healthz") == (200, "ok\n")
+        assert await door.open() == (address,)
+
+
+async def test_pages_of_others_are_served() -> None:
+    async def hello(_: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    def add(application: web.Application) -> None:
+        application.router.add_get("/hello", hello)
+
+    async with open_door(Wanted(("127.0.0.1:0",))) as door:
+        door.add(add)
+        (address,) = await door.open()
+        assert await get(address, "/hello") == (200, "hello")
+
+
+async def test_a_door_without_addresses_stays_closed() -> None:
+    async with open_door(Wanted(())) as door:
+        assert await door.open() == ()
+
+
+async def test_an_address_in_use_is_refused_by_name() -> None:
+    async with open_door(Wanted(("127.0.0.1:0",))) as first:
+        (address,) = await first.open()
+        async with open_door(Wanted((address.removeprefix("http://"),))) as second:
+            with pytest.raises(MeshUnavailable, match="in use"):
+                await second.open()
