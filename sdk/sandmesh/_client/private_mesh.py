@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import subprocess
 import sys
 import tempfile
 import threading
@@ -17,10 +16,11 @@ import time
 from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from typing import IO, Any
+from typing import Any
 
 from sandmesh._client.progress import ProgressLine
-from sandmesh.errors import CLASSES, DeadlineExceeded, MeshUnavailable, RuntimeUnavailable, SandmeshError
+from sandmesh.errors import DeadlineExceeded, MeshUnavailable, RuntimeUnavailable
+from sandmesh.shared.child_process import read_error, spawn_child
 
 GROUP = "sandmesh.private_mesh"
 INSTALL = 'pip install "sandmesh[local]"'
@@ -54,16 +54,7 @@ class PrivateMesh:
         self._address: str | None = None
         self._failed = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
-        owner, self._owner = os.pipe()
-        self._ready, ready = os.pipe()
-        try:
-            self._child = _spawn(module, owner, ready, self._log)
-        except BaseException:
-            self.disown()
-            raise
-        finally:
-            os.close(owner)
-            os.close(ready)
+        self._child = spawn_child([sys.executable, "-m", module], output=self._log)
         # Its frame keeps the child referenced and reaps it, so that nothing is left to do at exit.
         self._words = ""
         self._waiter = threading.Thread(target=self._reap, name="sandmesh-private", daemon=True)
@@ -72,12 +63,12 @@ class PrivateMesh:
     @property
     def ended(self) -> bool:
         """Whether the child has ended, or is told to because it failed."""
-        return self._failed or self._child.poll() is not None
+        return self._failed or self._child.process.poll() is not None
 
     @property
     def pid(self) -> int:
         """The child's process id."""
-        return self._child.pid
+        return self._child.process.pid
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for its end, and say whether it came."""
@@ -86,8 +77,7 @@ class PrivateMesh:
 
     def disown(self) -> None:
         """Close this process's ends of the pipes: no other holder is left, or none but the process that forked it."""
-        for descriptor in (self._owner, self._ready):
-            os.close(descriptor)
+        self._child.release()
 
     def address(self, patience: float) -> str:
         """Wait until the mesh listens and give its address.
@@ -111,12 +101,12 @@ class PrivateMesh:
 
     def _wait(self, patience: float) -> str:
         with ProgressLine(sys.stderr) as progress:
-            for line in _lines(self._ready, patience):
+            for line in _lines(self._child.status, patience):
                 said: dict[str, Any] = json.loads(line)
                 if "progress" in said:
                     progress.show(str(said["progress"]["message"]), float(said["progress"].get("fraction", -1)))
                 elif "error" in said:
-                    raise _read_error(said["error"])
+                    raise read_error(said)
                 else:
                     return str(said["address"])
         words = self._last_words()
@@ -126,7 +116,7 @@ class PrivateMesh:
         raise MeshUnavailable(f"the private mesh ended before it was ready: {last}", {"detail": words})
 
     def _reap(self) -> None:
-        code = self._child.wait()
+        code = self._child.process.wait()
         with self._log:
             size = self._log.seek(0, os.SEEK_END)
             self._log.seek(max(0, size - LAST_WORDS))
@@ -135,18 +125,6 @@ class PrivateMesh:
     def _last_words(self) -> str:
         self._waiter.join()
         return self._words
-
-
-def _spawn(module: str, owner: int, ready: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", module, "--owner-fd", str(owner), "--ready-fd", str(ready)]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        pass_fds=(owner, ready),
-        start_new_session=True,  # a terminal's Ctrl-C is the program's, not the mesh's
-    )
 
 
 def _lines(descriptor: int, patience: float) -> Iterator[bytes]:
@@ -168,8 +146,3 @@ def _lines(descriptor: int, patience: float) -> Iterator[bytes]:
 def _not_installed(detail: str = "") -> RuntimeUnavailable:
     message = f"no mesh address was given and this machine has no mesh of its own: {INSTALL}, or pass base_url="
     return RuntimeUnavailable(message, {"fix": INSTALL, "detail": detail})
-
-
-def _read_error(said: dict[str, Any]) -> SandmeshError:
-    facts = {str(key): str(value) for key, value in said.get("metadata", {}).items()}
-    return CLASSES.get(str(said.get("reason")), SandmeshError)(str(said.get("message", "")), facts)

@@ -13,6 +13,7 @@ import fcntl
 import importlib.util
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -21,8 +22,10 @@ from pathlib import Path
 import structlog
 
 from sandmesh.errors import RuntimeUnavailable
+from sandmesh.shared.child_process import spawn_child
+from sandmeshd.runtime import supervisor
+from sandmeshd.runtime.child_process import end, wait
 from sandmeshd.runtime.paths import make_private
-from sandmeshd.store import supervisor as supervise
 from sandmeshd.store.disk_space import Room
 
 log = structlog.get_logger()
@@ -120,31 +123,24 @@ class EmbeddedServer:
         command = _command(self._binary, self._directory, self._socket, outlives_machine=self._outlives_machine)
         _clear(self._directory)
         try:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", supervise.__file__, *command,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-                pass_fds=(lock,), start_new_session=True, env={"LC_ALL": "C.UTF-8"},
+            child = spawn_child(
+                [sys.executable, "-I", "-S", supervisor.__file__], command,
+                output=subprocess.DEVNULL, pass_fds=(lock,), env={"LC_ALL": "C.UTF-8"},
             )  # fmt: skip
         finally:
             os.close(lock)
         try:
-            status = await process.wait()
-            log.warning("the embedded store ended and is started again", status=status, tail=self.last_words())
+            status = await wait(child.process)
+            log.warning("the embedded store ended and is restarted", status=status, tail=self.last_words())
         finally:
-            await _end(process)
+            # Closing the pipe ends it; its data is on disk already.
+            await asyncio.shield(end(child))
 
     def last_words(self) -> str:
         """Give the end of the server's log."""
         with suppress(OSError):
             return (self._directory / "server.log").read_text(errors="replace")[-500:]
         return ""
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    # Closing the pipe is the order to end; the data is on disk already.
-    if process.stdin is not None:
-        process.stdin.close()
-    await asyncio.shield(process.wait())
 
 
 @asynccontextmanager

@@ -26,8 +26,8 @@ from sandmeshd.drivers.bubblewrap.exec_start import open_pipe
 from sandmeshd.drivers.bubblewrap.fork_start import Birth
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
-from sandmeshd.drivers.node.processes import readable
 from sandmeshd.drivers.node.records import Folders
+from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
 
 from .conftest import request_of

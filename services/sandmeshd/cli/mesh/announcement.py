@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -15,6 +13,7 @@ from rich.console import Console
 from sandmesh.errors import SandmeshError
 from sandmeshd.cli.terminal.output import print_json
 from sandmeshd.cli.terminal.progress import Report, progress_bar
+from sandmeshd.runtime.owner import StatusPipe
 
 
 @dataclass(frozen=True)
@@ -78,25 +77,20 @@ class ToStarter:
     """Writes JSON lines into a pipe: progress, then the mesh or the error."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self._status = StatusPipe(descriptor)
 
     @contextmanager
     def progress(self) -> Generator[Report]:
         """Write each step."""
-        yield lambda message, fraction: self._say({"progress": {"message": message, "fraction": fraction}})
+        yield self._status.progress
 
     def ready(self, ready: Ready) -> None:
         """Write the mesh and close the pipe."""
-        self._say({"ready": ready.plain()})
-        os.close(self._descriptor)
+        self._status.finish({"ready": ready.plain()})
 
     def failed(self, error: SandmeshError) -> None:
         """Write what stands in the way."""
-        self._say({"error": {"reason": error.reason, "message": error.message, "metadata": error.facts}})
-
-    def _say(self, line: dict[str, Any]) -> None:
-        with suppress(OSError):  # who started it has gone; the mesh runs all the same
-            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+        self._status.fail(error)
 
 
 def _lines(ready: Ready) -> list[str]:

@@ -1,20 +1,15 @@
-"""A mesh for one program: a child process that ends when the pipe to its parent closes.
+"""A mesh for one program: a child process that ends when the pipe to its owner closes.
 
-Run as `python -m sandmeshd.cli.mesh.private --owner-fd N --ready-fd M`. The parent holds the other end of N and nothing
-else does, so that its end, a kill -9 too, closes it. On M come JSON lines: progress, then the address or an error.
+Run as `python -m sandmeshd.cli.mesh.private --owner-fd N --ready-fd M` by `sandmesh.shared.child_process`. Its status
+messages are progress, then the address or an error.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
 import secrets
-import signal
 import sys
-from contextlib import suppress
-from typing import Any
 
 import uvloop
 
@@ -25,60 +20,31 @@ from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
+from sandmeshd.runtime.owner import Owner, StatusPipe, find_owner
 
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m sandmeshd.cli.mesh.private", description=__doc__)
-    parser.add_argument("--owner-fd", type=int, required=True, help="read end of a pipe that only the owner holds")
-    parser.add_argument("--ready-fd", type=int, required=True, help="where the address is written")
-    options = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C is the owner's: it closes the pipe when it ends
-    for descriptor in (options.owner_fd, options.ready_fd):
-        os.set_inheritable(descriptor, False)
-    uvloop.run(_run(options.owner_fd, options.ready_fd))
+    uvloop.run(_run(find_owner("sandmeshd.cli.mesh.private", __doc__)))
 
 
-async def _run(owner: int, ready: int) -> None:
-    ended = asyncio.Event()
-    _watch_owner(owner, ended)
+async def _run(owner: Owner) -> None:
+    owner.watch(await owner.connect())
     try:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
         keep_freed_memory()
         with full_disk_told(settings.state_directory):
-            await until(ended, _serve(settings, ready))
+            await until(owner.ended, _serve(settings, owner.status))
     except SandmeshError as error:
-        facts = {"reason": error.reason, "message": error.message, "metadata": error.facts}
-        _say(ready, {"error": facts})
+        owner.status.fail(error)
         sys.exit(1)
 
 
-async def _serve(settings: MeshSettings, ready: int) -> None:
-    def progress(message: str, fraction: float) -> None:
-        _say(ready, {"progress": {"message": message, "fraction": fraction}})
-
-    async with open_mesh(settings, progress) as mesh:
-        _say(ready, {"address": mesh.addresses[0]})
-        os.close(ready)
+async def _serve(settings: MeshSettings, status: StatusPipe) -> None:
+    async with open_mesh(settings, status.progress) as mesh:
+        status.finish({"address": mesh.addresses[0]})
         await asyncio.Event().wait()
-
-
-def _watch_owner(owner: int, ended: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-
-    def readable() -> None:
-        if not os.read(owner, 4096):
-            loop.remove_reader(owner)
-            ended.set()
-
-    loop.add_reader(owner, readable)
-
-
-def _say(ready: int, line: dict[str, Any]) -> None:
-    with suppress(OSError):  # the owner is gone; the pipe to it says so too
-        os.write(ready, json.dumps(line).encode() + b"\n")
 
 
 if __name__ == "__main__":

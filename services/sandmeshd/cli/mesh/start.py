@@ -13,7 +13,8 @@ from typing import IO, Any
 
 import structlog
 
-from sandmesh.errors import CLASSES, MeshUnavailable, SandmeshError
+from sandmesh.errors import MeshUnavailable, SandmeshError
+from sandmesh.shared.child_process import read_error
 from sandmeshd.cli.config.environment import read_notes, read_settings
 from sandmeshd.cli.mesh.announcement import Announcer, Ready, ToPerson, ToStarter
 from sandmeshd.cli.mesh.host import host
@@ -34,7 +35,6 @@ def start_here(given: dict[str, object], ready_fd: int | None, *, as_json: bool)
     if ready_fd is None:
         run_until_told(_host(given, ToPerson(as_json=as_json)))
         return
-    os.set_inheritable(ready_fd, False)
     starter = ToStarter(ready_fd)
     try:
         run_until_told(_host(given, starter))
@@ -119,14 +119,10 @@ async def _follow(lines: IO[bytes], person: ToPerson) -> dict[str, Any] | None:
                 if "progress" in said:
                     progress(said["progress"]["message"], said["progress"]["fraction"])
                 elif "error" in said:
-                    raise _error(said["error"])
+                    raise read_error(said)
                 else:
                     ready: dict[str, Any] = said["ready"]
                     return ready
     finally:
         transport.close()
     return None
-
-
-def _error(said: dict[str, Any]) -> SandmeshError:
-    return CLASSES.get(said["reason"], SandmeshError)(said["message"], said["metadata"])

@@ -19,8 +19,9 @@ from sandmesh.errors import InvalidArgument, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups, Wanted
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.node.processes import end, readable, reap, to_the_end
+from sandmeshd.drivers.node.processes import end, reap, to_the_end
 from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.runtime.child_process import readable
 
 CONFIG_BYTES = 1 << 20
 PIPE_BYTES = 1 << 16

@@ -31,8 +31,9 @@ from sandmeshd.drivers.bubblewrap.exec_start import (
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.zygotes import CannotFork, Zygote, ZygoteGone, Zygotes
 from sandmeshd.drivers.node.agent_config import BASIC, WORKSPACE
-from sandmeshd.drivers.node.processes import end, readable, to_the_end
+from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder
+from sandmeshd.runtime.child_process import readable
 from sandmeshd.templates import Template
 
 log = structlog.get_logger()

@@ -25,7 +25,8 @@ from sandmeshd.drivers.bubblewrap.arguments import (
 from sandmeshd.drivers.bubblewrap.exec_start import memory_file, parsed
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
-from sandmeshd.drivers.node.processes import readable, reap
+from sandmeshd.drivers.node.processes import reap
+from sandmeshd.runtime.child_process import readable
 
 END_SECONDS = 2.0
 TAIL_BYTES = 2048

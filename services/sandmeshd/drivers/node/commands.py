@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from sandmeshd.drivers.node.processes import readable
+from sandmeshd.runtime.child_process import readable, wait
 
 TAIL_LINES = 30
 READ_BYTES = 1 << 16
@@ -56,12 +56,7 @@ class Command:
 
     async def ended(self) -> None:
         """Return when it ended."""
-        pidfd = os.pidfd_open(self._process.pid)
-        try:
-            await readable(pidfd)
-        finally:
-            os.close(pidfd)
-        self._process.wait()
+        await wait(self._process)
 
     async def kill(self) -> None:
         """End it and all in its process group, where it runs."""

@@ -13,21 +13,11 @@ from typing import Any
 
 from sandmesh.errors import InternalError
 from sandmeshd.drivers.node.records import Folder
+from sandmeshd.runtime.child_process import readable
 
 POLL_SECONDS = 0.005
 MONITORS = ("bwrap", "sandmesh-zygote")
 """The names of what notes how a sandbox ended."""
-
-
-async def readable(descriptor: int) -> None:
-    """Return when a descriptor can be read; that of a pidfd when its process ended."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(descriptor, lambda: None if ready.done() else ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_reader(descriptor)
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
