@@ -1,4 +1,4 @@
-"""The README shows what is run: its Python is that of files in examples/, and it stays short."""
+"""The README and the quickstart show what is run: their Python is that of files in examples/; links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,17 +8,38 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(r"```python\n# (examples/\w+\.py)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/quickstart.md")}
+SHOWN = {name: re.findall(r"```python\n# (examples/\w+\.py)\n(.*?)```", PAGES[name], re.DOTALL) for name in PAGES}
+BLOCKS = [block for blocks in SHOWN.values() for block in blocks]
+INDEX = (ROOT / "docs" / "README.md").read_text()
 
 
-def test_every_python_block_names_its_file() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert text.count("```python") == len(BLOCKS) > 0
+@pytest.mark.parametrize("name", PAGES)
+def test_every_python_block_names_its_file(name: str) -> None:
+    assert PAGES[name].count("```python") == len(SHOWN[name]) > 0
 
 
 @pytest.mark.parametrize(("name", "shown"), BLOCKS)
 def test_a_shown_program_is_the_file_that_is_run(name: str, shown: str) -> None:
     assert shown == (ROOT / name).read_text()
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_the_index_lists_every_page(page: str) -> None:
+    assert page == "README.md" or f"({page})" in INDEX
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+)
+def test_every_link_leads_to_a_file(name: str) -> None:
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", prose)
+    assert [target for target in targets if not ((ROOT / name).parent / target).exists()] == []
+
+
+def test_the_recording_is_small() -> None:
+    assert (ROOT / "docs" / "demo.svg").stat().st_size < 1024 * 1024
 
 
 def test_the_readme_is_short() -> None:

@@ -26,7 +26,7 @@ class CallsToolsAsync(Protocol):
         ...
 
 
-class _Schemas(list[dict[str, Any]]):
+class _Schemas(list[Any]):
     def __init__(self, form: str, listing: Mapping[str, Any]) -> None:
         self.form: Form = read_form(form)
         """The form: "mcp", "openai" or "anthropic"."""
