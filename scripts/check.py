@@ -32,6 +32,7 @@ def checks() -> dict[str, Sequence[str]]:
         "pyright": ("pyright", "--warnings"),
         "mypy": ("mypy",),
         "import rules": ("lint-imports", "--no-cache"),
+        "import graph": ("python", "scripts/import_graph.py"),
         "ruff": ("ruff", "check", "."),
         "formatting": ("ruff", "format", "--check", "."),
         "proto lint": ("buf", "lint"),
