@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from . import leaks, needs
+from . import leaks, needs, timeouts
 from .engine import Daemon, left_on, own_engine
 from .kernel_log import KernelLog
 from .parts import PartsTable
@@ -20,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("sandmesh", deadline=None, derandomize=True, suppress_health_check=slow)
     settings.load_profile("sandmesh")
     config.pluginmanager.register(needs, "sandmesh-needs")
+    config.pluginmanager.register(timeouts, "sandmesh-timeouts")
     config.pluginmanager.register(PartsTable(), "sandmesh-parts")
     config.pluginmanager.register(KernelLog(), "sandmesh-kernel-log")
 

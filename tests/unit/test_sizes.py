@@ -15,6 +15,34 @@ GENERATED = ROOT / "sdk" / "sandmesh" / "api"
 
 MEDIAN_FUNCTION, P95_FUNCTION, LONGEST_FUNCTION = 8, 30, 50
 LONGEST_FILE, MOST_ARGUMENTS = 400, 6
+MOST_METHODS, MOST_ATTRIBUTES = 20, 12
+
+# Classes that are larger, with their methods and attributes: none may grow, and none may join them.
+LARGE_CLASSES = {
+    "AgentLink": (20, 14),
+    "AllocatorMetrics": (1, 14),
+    "BubblewrapDriver": (28, 11),
+    "Call": (34, 21),
+    "CallMux": (28, 17),
+    "Connection": (18, 17),
+    "DockerDriver": (33, 15),
+    "Feed": (19, 13),
+    "GuardedDriver": (8, 16),
+    "Input": (17, 14),
+    "Ledger": (24, 3),
+    "Link": (24, 8),
+    "Nodes": (22, 5),
+    "ProcessAsync": (22, 5),
+    "Relay": (18, 14),
+    "Routes": (23, 9),
+    "SandboxAsync": (31, 4),
+    "SandboxManager": (30, 6),
+    "SandboxService": (31, 7),
+    "SandboxServicer": (24, 4),
+    "Transfer": (15, 17),
+    "Tunnel": (20, 13),
+    "_Connection": (17, 13),
+}
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -53,6 +81,21 @@ def functions() -> Iterator[Function]:
                 yield measure(path, node)
 
 
+def class_size(node: ast.ClassDef) -> tuple[int, int]:
+    """Return a class's methods and the attributes that they assign; fields of records and settings are not counted."""
+    methods = [each for each in node.body if isinstance(each, Definition) and not is_overload(each)]
+    attributes = {
+        each.attr
+        for method in methods
+        for each in ast.walk(method)
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.ctx, ast.Store)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+    }
+    return len(methods), len(attributes)
+
+
 def undocumented(path: Path, body: list[ast.stmt]) -> Iterator[str]:
     """Name the public classes and functions that say nothing of themselves; what is inside functions is nobody's."""
     for node in body:
@@ -87,6 +130,18 @@ def test_most_functions_are_short(measured: list[Function]) -> None:
 
 def test_no_function_takes_more_than_six_arguments(measured: list[Function]) -> None:
     assert [f"{each.name}: {each.arguments}" for each in measured if each.arguments > MOST_ARGUMENTS] == []
+
+
+def test_no_class_has_more_than_twenty_methods_or_twelve_attributes() -> None:
+    large: list[str] = []
+    for path in product_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                methods, attributes = class_size(node)
+                most = LARGE_CLASSES.get(node.name, (MOST_METHODS, MOST_ATTRIBUTES))
+                if methods > max(most[0], MOST_METHODS) or attributes > max(most[1], MOST_ATTRIBUTES):
+                    large.append(f"{place(path, node)}: {methods} methods, {attributes} attributes")
+    assert large == []
 
 
 def test_no_file_is_over_four_hundred_lines() -> None:

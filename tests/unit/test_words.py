@@ -1,0 +1,87 @@
+"""The words of the code are the field's: names of modules, identifiers and docstrings."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GENERATED = ROOT / "sdk" / "sandmesh" / "api"
+
+# Nouns of the field that end as gerunds do.
+NOUNS = {
+    "framing": "what cuts a stream of bytes into messages is called framing",
+    "routing": "routes of an address family are set up by what is called routing",
+    "logging": "the standard library's name for what it is",
+}
+# Docstrings begin with a verb that says what is done: Return, Raise, Write; not with one that fits everything.
+VAGUE_VERBS = {"Give", "Say", "Tell", "Let", "Have", "Be", "Do"}
+MOST_VAGUE_DOCSTRINGS = 0.27
+# Participles that name how a value came, where a name should say what the value is.
+PARTICIPLES = {"told", "stated", "asked", "given"}
+MOST_PARTICIPLES = {"product": 1196, "tests": 547}
+FOLDERS = {"product": ("sdk", "services"), "tests": ("tests",)}
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def python_files(part: str) -> list[Path]:
+    found = (path for folder in FOLDERS[part] for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if GENERATED not in path.parents)
+
+
+def identifiers(tree: ast.AST) -> Iterator[str]:
+    """Yield each use of a name; tests' own names are sentences and may have any word."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                yield name
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if not name.startswith("test_"):
+                yield name
+            case _:
+                pass
+
+
+def participles(tree: ast.AST) -> list[str]:
+    return [name for name in identifiers(tree) if not PARTICIPLES.isdisjoint(name.lower().split("_"))]
+
+
+def first_words(tree: ast.AST) -> list[str]:
+    """Return the first word of each docstring."""
+    documented = (node for node in ast.walk(tree) if isinstance(node, Documented))
+    texts = (ast.get_docstring(node) for node in documented)
+    return [text.split()[0] for text in texts if text]
+
+
+def test_no_module_is_named_by_a_gerund() -> None:
+    modules = {path.parent if path.stem == "__init__" else path for path in python_files("product")}
+    gerunds = [str(path.relative_to(ROOT)) for path in modules if path.stem.endswith("ing") and path.stem not in NOUNS]
+    assert sorted(gerunds) == []
+
+
+def test_docstrings_begin_with_a_verb_that_says_what_is_done() -> None:
+    words = [word for path in python_files("product") for word in first_words(ast.parse(path.read_text()))]
+    vague = sum(word in VAGUE_VERBS for word in words)
+    assert vague <= MOST_VAGUE_DOCSTRINGS * len(words), f"{vague} of {len(words)} docstrings"
+
+
+@pytest.mark.parametrize("part", MOST_PARTICIPLES)
+def test_names_say_what_a_value_is_and_not_how_it_came(part: str) -> None:
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in python_files(part)
+        if (names := participles(ast.parse(path.read_text())))
+    }
+    assert sum(map(len, found.values())) <= MOST_PARTICIPLES[part], found
+
+
+def test_the_words_are_found() -> None:
+    source = 'def f(given, *, x):\n    """Give it."""\n    self._asked_for = told(stated=1, bedded=2)\n'
+    tree = ast.parse(source)
+    assert sorted(participles(tree)) == ["_asked_for", "given", "stated", "told"]
+    assert first_words(tree) == ["Give"]
