@@ -1,4 +1,7 @@
-"""`python -m benchmarks [--markdown] [NAME ...]`: measures a mesh on this machine and prints a table."""
+"""`python -m benchmarks [--markdown] [NAME ...]`: measures a mesh on this machine and prints a table.
+
+Programs of their own: `python -m benchmarks.call_path` prints each function that one call enters.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adapter, figures, profiles, servers, streams, transfers
+from benchmarks import adapter, call_path, figures, profiles, servers, streams, transfers
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from sandmesh import SandmeshError
@@ -33,7 +36,7 @@ PLAIN: Mapping[str, Bench] = {
     "at_once": figures.at_once,
 }
 POOLED: Mapping[str, Bench] = {"warm": figures.warm}
-NAMES = ("imports", *PLAIN, *POOLED, "profile")
+NAMES = ("imports", *PLAIN, *POOLED, "profile", "call_path")
 
 
 async def measure(console: Console, names: set[str]) -> list[Figure]:
@@ -49,6 +52,9 @@ async def measure(console: Console, names: set[str]) -> list[Figure]:
     if "profile" in names:
         with console.status("profile"):
             found += await profiles.profile()
+    if "call_path" in names:
+        with console.status("call_path"):
+            found += await call_path.call_path()
     return found
 
 

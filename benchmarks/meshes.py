@@ -32,8 +32,13 @@ class RunningMesh:
 
 
 @asynccontextmanager
-async def running_mesh(pools: Mapping[str, int] | None = None, log: Path | None = None) -> AsyncGenerator[RunningMesh]:
-    """Run a mesh that ends with the block and leaves nothing; with `log` it writes down every step there."""
+async def running_mesh(
+    pools: Mapping[str, int] | None = None, log: Path | None = None, program: str = "sandmeshd.cli.user"
+) -> AsyncGenerator[RunningMesh]:
+    """Run a mesh that ends with the block and leaves nothing; with `log` it writes down every step there.
+
+    `program` is the module that runs as `sandmesh`.
+    """
     mesh_id = f"bench-{secrets.token_hex(4)}"
     environment = {
         **os.environ,
@@ -42,7 +47,7 @@ async def running_mesh(pools: Mapping[str, int] | None = None, log: Path | None 
         "SANDMESH_LOG_LEVEL": "DEBUG" if log else "WARNING",
     }
     wanted = [argument for name, count in (pools or {}).items() for argument in ("--pool", f"{name}={count}")]
-    command = (sys.executable, "-m", "sandmeshd.cli.user", "up", "-o", "json", *wanted)
+    command = (sys.executable, "-m", program, "up", "-o", "json", *wanted)
     with (log or Path(os.devnull)).open("wb") as kept:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=subprocess.PIPE, stderr=kept if log else None, env=environment
