@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sandmesh.errors import SandmeshError
     from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Snapshot
+    from sandmesh.mesh import Mesh, MeshAsync
     from sandmesh.results import ToolResult
     from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
     from sandmesh.sandbox.dummy import DummySandbox
@@ -50,6 +51,8 @@ __all__ = [
     "KernelsAsync",
     "Limits",
     "McpServer",
+    "Mesh",
+    "MeshAsync",
     "NetworkGrant",
     "Output",
     "Process",
@@ -110,6 +113,8 @@ _HOMES = {
     "Kernels": "sandbox.sync_kernels",
     "KernelsAsync": "sandbox.kernels",
     "McpServer": "sandbox.mcp",
+    "Mesh": "mesh",
+    "MeshAsync": "mesh",
     "ToolsChanged": "sandbox.mcp",
     "Process": "sandbox.sync_processes",
     "ProcessAsync": "sandbox.processes",

@@ -28,6 +28,7 @@ async def run_example(name: str) -> str:
         ("quickstart_async.py", ["['0', '1', '4', '9', '16']"]),
         ("live_output.py", ["step 1\nstep 2\nstep 3\n", "+for i in 1 2; do"]),
         ("sessions.py", ["2"]),
+        ("mesh_client.py", [" base READY {'team': 'red'}", "'created'", "troubles: []"]),
     ],
 )
 async def test_an_example_prints_what_it_promises(name: str, expected: list[str]) -> None:

@@ -77,6 +77,11 @@ class Process:
                 self._private = make()
             return self._private
 
+    @property
+    def has_private_mesh(self) -> bool:
+        """Whether a private mesh of this process runs."""
+        return self._private is not None and not self._private.ended
+
     def first_time(self, what: str) -> bool:
         """Say whether this is asked for the first time."""
         known, self._warned = what in self._warned, self._warned | {what}

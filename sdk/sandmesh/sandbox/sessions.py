@@ -30,7 +30,7 @@ async def list_sessions(connection: Connection, user_id: str, timeout: float) ->
     request = session_pb2.ListSessionsRequest(user_id=user_id, page_size=PAGE)
     while True:
         page = await connection.ask(lambda stubs: stubs.sessions.ListSessions, request, timeout)
-        found += [_read(session) for session in page.sessions]
+        found += [read_session(session) for session in page.sessions]
         if not page.next_page_token:
             return found
         request.page_token = page.next_page_token
@@ -44,10 +44,11 @@ async def get_session(connection: Connection, user_id: str, session_id: str, tim
     """
     request = session_pb2.GetSessionRequest(user_id=user_id, session_id=session_id)
     answer = await connection.ask(lambda stubs: stubs.sessions.GetSession, request, timeout)
-    return _read(answer.session)
+    return read_session(answer.session)
 
 
-def _read(session: session_pb2.Session) -> SessionInfo:
+def read_session(session: session_pb2.Session) -> SessionInfo:
+    """Read a session's record."""
     return SessionInfo(
         user_id=session.user_id,
         session_id=session.session_id,

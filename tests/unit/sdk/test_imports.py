@@ -12,7 +12,8 @@ import sandmesh
 PUBLIC = [
     "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "DummySandbox", "FilesystemSandbox",
     "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
-    "Limits", "McpServer", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo", "Processes",
+    "Limits", "McpServer", "Mesh", "MeshAsync", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
+    "Processes",
     "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",
     "SandboxService", "SandboxType", "SandmeshError", "SessionInfo", "Snapshot", "Started", "ToolResult", "Toolkit",
     "ToolkitAsync", "ToolsChanged", "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",

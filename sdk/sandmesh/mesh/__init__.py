@@ -1,0 +1,53 @@
+"""A client of a mesh: its sandboxes, events, sessions, tokens, templates, snapshots, ports and health.
+
+with Mesh() as mesh:
+    for sandbox in mesh.sandboxes.list(template="base"):
+        print(sandbox.sandbox_id, sandbox.state)
+"""
+
+from sandmesh.mesh.client import MeshAsync, find_mesh
+from sandmesh.mesh.records import (
+    Capacity,
+    CreatedToken,
+    Lease,
+    LogChunk,
+    MeshHealth,
+    NodeHealth,
+    PortInfo,
+    Preparation,
+    Record,
+    SandboxEvent,
+    SandboxInfo,
+    SnapshotInfo,
+    SnapshotList,
+    SweepFinding,
+    SweepReport,
+    TemplateRegistration,
+    TokenInfo,
+    Trouble,
+)
+from sandmesh.mesh.sync import Mesh
+
+__all__ = [
+    "Capacity",
+    "CreatedToken",
+    "Lease",
+    "LogChunk",
+    "Mesh",
+    "MeshAsync",
+    "MeshHealth",
+    "NodeHealth",
+    "PortInfo",
+    "Preparation",
+    "Record",
+    "SandboxEvent",
+    "SandboxInfo",
+    "SnapshotInfo",
+    "SnapshotList",
+    "SweepFinding",
+    "SweepReport",
+    "TemplateRegistration",
+    "TokenInfo",
+    "Trouble",
+    "find_mesh",
+]

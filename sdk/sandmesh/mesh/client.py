@@ -1,0 +1,157 @@
+"""The client of a mesh for programs with an event loop; the sync one in `sandmesh.mesh.sync` is made of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Self
+
+from sandmesh._client.addresses import configured
+from sandmesh._client.connection import Connection, acquire, release
+from sandmesh._client.messages import read_seconds
+from sandmesh._client.process_state import process
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import MeshUnavailable, WrongState
+from sandmesh.mesh.events import EventsAsync
+from sandmesh.mesh.messages import read_capacity, read_health, read_sweep
+from sandmesh.mesh.records import Capacity, MeshHealth, SweepReport
+from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
+from sandmesh.mesh.rpc import Rpc
+from sandmesh.mesh.sandboxes import SandboxesAsync
+from sandmesh.mesh.sessions import SessionsAsync
+
+REQUEST_SECONDS = 10.0
+SWEEP_SECONDS = 60.0
+
+
+def find_mesh(base_url: str | None = None) -> str | None:
+    """Return the address that a client uses: `base_url`, else SANDMESH_ADDRESS, else this user's local mesh, else None.
+
+    The local mesh counts only while it answers; nothing is started.
+    """
+    return configured(base_url)
+
+
+class MeshAsync:
+    """A client of a mesh that runs: `async with MeshAsync() as mesh: ...`.
+
+    Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
+    this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
+    A token of the scope user sees what belongs to its user; tokens, health and sweeps need the scope admin.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        bearer_token: str | None = None,
+        timeout: float = REQUEST_SECONDS,
+        *,
+        ca_cert: str | Path | None = None,
+    ) -> None:
+        """Set the mesh's address and the seconds that a request may take; nothing is connected before `start`.
+
+        Raises:
+            InvalidArgument: `timeout` is not a number above 0.
+        """
+        self._base_url = base_url
+        self._bearer_token = bearer_token
+        self._ca_cert = ca_cert
+        self._connection: Connection | None = None
+        self._rpc = Rpc(self._connected, read_seconds("timeout", timeout))
+
+    @property
+    def sandboxes(self) -> SandboxesAsync:
+        """The sandboxes: list, get, kill, and their logs."""
+        return SandboxesAsync(self._rpc)
+
+    @property
+    def events(self) -> EventsAsync:
+        """What happened to sandboxes: list, follow."""
+        return EventsAsync(self._rpc)
+
+    @property
+    def sessions(self) -> SessionsAsync:
+        """The sessions: connect, get, list, release."""
+        return SessionsAsync(self._rpc)
+
+    @property
+    def tokens(self) -> TokensAsync:
+        """The tokens of clients: create, list, revoke."""
+        return TokensAsync(self._rpc)
+
+    @property
+    def templates(self) -> TemplatesAsync:
+        """The templates: register."""
+        return TemplatesAsync(self._rpc)
+
+    @property
+    def snapshots(self) -> MeshSnapshotsAsync:
+        """The snapshots: create, list, delete."""
+        return MeshSnapshotsAsync(self._rpc)
+
+    @property
+    def ports(self) -> MeshPortsAsync:
+        """The URLs of sandboxes' ports: expose, list, revoke."""
+        return MeshPortsAsync(self._rpc)
+
+    async def start(self) -> Self:
+        """Connect to the mesh; a client that is open stays as it is.
+
+        Raises:
+            MeshUnavailable: No address is known and no local mesh runs.
+            InvalidArgument: The address or `ca_cert` cannot be used.
+        """
+        if self._connection is None:
+            if configured(self._base_url) is None and not process().has_private_mesh:
+                fix = "start one with `sandmesh up -d`, or name one by base_url (--base-url) or SANDMESH_ADDRESS"
+                raise MeshUnavailable(f"no mesh of this user runs here: {fix}", {"fix": fix})
+            self._connection = await acquire(self._base_url, self._bearer_token, self._rpc.timeout, self._ca_cert)
+        return self
+
+    async def close(self) -> None:
+        """Disconnect; the mesh stays as it is. Closing twice changes nothing."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await release(connection)
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        return await self.start()
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Disconnect."""
+        await self.close()
+
+    async def capacity(self) -> Capacity:
+        """Return how many sandboxes the mesh has and may have, and what waits in its pools."""
+        return read_capacity(await self._rpc.send(lambda stubs: stubs.sandboxes.GetCapacity, pb.GetCapacityRequest()))
+
+    async def health(self) -> MeshHealth:
+        """Return what is wrong with the mesh now, its nodes, and the templates being built.
+
+        Neither the store nor a node is asked for it, so that it answers when they do not.
+
+        Raises:
+            PermissionDenied: The token's scope is not admin.
+        """
+        request = pb.GetMeshHealthRequest()
+        return read_health(await self._rpc.send(lambda stubs: stubs.sandboxes.GetMeshHealth, request))
+
+    async def sweep(self, *, dry_run: bool = False, timeout: float = SWEEP_SECONDS) -> SweepReport:
+        """Compare records and runtimes now, without a grace time, and fix what differs; with `dry_run` only report it.
+
+        Raises:
+            PermissionDenied: The token's scope is not admin.
+        """
+        request = pb.SweepMeshRequest(dry_run=dry_run)
+        return read_sweep(await self._rpc.send(lambda stubs: stubs.sandboxes.SweepMesh, request, timeout))
+
+    def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is None:
+            message = "this client of a mesh is not open: enter it by `with` or `async with`, or start() it"
+            raise WrongState(message, {"state": "CLOSED"})
+        if asyncio.get_running_loop() is not connection.loop:
+            message = "this client was opened in another event loop: open, use and close it in one"
+            raise WrongState(message, {"state": "FOREIGN_LOOP"})
+        return connection

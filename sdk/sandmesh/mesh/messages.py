@@ -1,0 +1,195 @@
+"""Reads the mesh's messages as the records of `sandmesh.mesh`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandmesh._client.messages import read_state
+from sandmesh.api.port.v1 import port_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.api.token.v1 import token_pb2
+from sandmesh.inputs import Limits, NetworkGrant
+from sandmesh.mesh.records import (
+    Capacity,
+    Lease,
+    MeshHealth,
+    NodeHealth,
+    PortInfo,
+    Preparation,
+    SandboxEvent,
+    SandboxInfo,
+    SnapshotInfo,
+    SweepFinding,
+    SweepReport,
+    TokenInfo,
+    Trouble,
+)
+
+_MODES: dict[int, Literal["none", "public", "hosts"]] = {
+    pb.NETWORK_MODE_NONE: "none",
+    pb.NETWORK_MODE_PUBLIC: "public",
+    pb.NETWORK_MODE_HOSTS: "hosts",
+}
+
+
+def _time(stamp: Timestamp) -> datetime:
+    return stamp.ToDatetime(UTC)
+
+
+def _optional_time(message: Any, field: str) -> datetime | None:
+    return _time(getattr(message, field)) if message.HasField(field) else None
+
+
+def read_sandbox(message: pb.Sandbox) -> SandboxInfo:
+    """Read a sandbox's record."""
+    spec = message.spec
+    return SandboxInfo(
+        _message=message,
+        sandbox_id=message.sandbox_id,
+        template=spec.template,
+        state=read_state(message),
+        state_reason=message.state_reason,
+        created=_time(message.create_time),
+        lease=_read_lease(message.lease) if message.HasField("lease") else None,
+        labels=dict(spec.labels),
+        limits=_read_limits(spec.limits),
+        network=_read_network(spec.network),
+        enforced=dict(message.enforced),
+        idle_timeout=message.idle_timeout.ToNanoseconds() / 1e9 if message.HasField("idle_timeout") else None,
+        driver=message.driver,
+        node_id=message.node_id,
+        user_id=message.user_id,
+        session_key=message.session_key,
+        slot=message.slot,
+        snapshot_id=spec.snapshot_id,
+    )
+
+
+def _read_lease(message: pb.Lease) -> Lease:
+    return Lease(
+        holder=message.holder,
+        fencing_token=message.fencing_token,
+        expires=_time(message.expire_time),
+    )
+
+
+def _read_limits(message: pb.Limits) -> Limits:
+    return Limits(
+        memory=message.memory_bytes or None,
+        cpus=message.cpu_millis / 1000 or None,
+        pids=message.pids or None,
+        file_size=message.file_bytes or None,
+        disk=message.disk_bytes or None,
+    )
+
+
+def _read_network(message: pb.NetworkGrant) -> NetworkGrant | None:
+    mode = _MODES.get(message.mode)
+    return None if mode is None else NetworkGrant(mode, tuple(message.hosts))
+
+
+def read_event(message: pb.SandboxEvent) -> SandboxEvent:
+    """Read an event."""
+    return SandboxEvent(
+        _message=message,
+        event_id=message.event_id,
+        sandbox_id=message.sandbox_id,
+        time=_time(message.time),
+        kind=message.kind,
+        reason=message.reason,
+        actor=message.actor,
+        session_key=message.session_key,
+        user_id=message.user_id,
+    )
+
+
+def read_token(message: token_pb2.Token) -> TokenInfo:
+    """Read a token."""
+    return TokenInfo(
+        _message=message,
+        token_id=message.token_id,
+        name=message.name,
+        scope="admin" if message.scope == token_pb2.SCOPE_ADMIN else "user",
+        user_id=message.user_id,
+        created=_time(message.create_time),
+        expires=_optional_time(message, "expire_time"),
+        last_used=_optional_time(message, "last_use_time"),
+        revoked=_optional_time(message, "revoke_time"),
+    )
+
+
+def read_snapshot(message: pb.Snapshot) -> SnapshotInfo:
+    """Read a snapshot."""
+    return SnapshotInfo(
+        _message=message,
+        snapshot_id=message.snapshot_id,
+        sandbox_id=message.sandbox_id,
+        sandbox_type=message.template,
+        size_bytes=message.size_bytes,
+        checksum=message.checksum,
+        created=_time(message.create_time),
+        node_id=message.node_id,
+        driver=message.driver,
+    )
+
+
+def read_port(message: port_pb2.ExposedPort) -> PortInfo:
+    """Read an exposed port."""
+    return PortInfo(
+        _message=message,
+        exposure_id=message.exposure_id,
+        port=message.port,
+        url=message.url,
+        expires=_time(message.expire_time),
+        connections=message.connections,
+    )
+
+
+def read_capacity(message: pb.GetCapacityResponse) -> Capacity:
+    """Read a mesh's capacity."""
+    return Capacity(
+        _message=message,
+        used=message.used,
+        limit=message.limit,
+        pools=dict(message.pooled),
+        templates=dict(message.templates),
+        nodes=dict(message.nodes),
+        next_expiry=_optional_time(message, "next_expire_time"),
+    )
+
+
+def read_health(message: pb.GetMeshHealthResponse) -> MeshHealth:
+    """Read a mesh's health."""
+    troubles = (
+        Trouble(_message=one, part=one.part, node_id=one.node_id, blocks=one.blocks, detail=one.detail, fix=one.fix)
+        for one in message.troubles
+    )
+    nodes = (
+        NodeHealth(_message=one, name=one.name, node_id=one.node_id, driver=one.driver, in_rotation=one.in_rotation)
+        for one in message.nodes
+    )
+    preparations = (
+        Preparation(_message=one, template=one.template, node_id=one.node_id, step=one.step)
+        for one in message.preparations
+    )
+    return MeshHealth(_message=message, troubles=tuple(troubles), nodes=tuple(nodes), preparations=tuple(preparations))
+
+
+def read_sweep(message: pb.SweepMeshResponse) -> SweepReport:
+    """Read the result of a sweep."""
+    findings = tuple(
+        SweepFinding(
+            _message=one,
+            kind=one.kind,
+            sandbox_id=one.sandbox_id,
+            node_id=one.node_id,
+            action=one.action,
+            reason=one.reason,
+            since=_optional_time(one, "since_time"),
+        )
+        for one in message.findings
+    )
+    return SweepReport(_message=message, findings=findings, recovering=message.recovering)

@@ -1,0 +1,210 @@
+"""Tokens, templates, snapshots and ports of a mesh."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+from sandmesh._client.messages import read_name, write_ttl
+from sandmesh.api.port.v1 import port_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.template.v1 import template_pb2
+from sandmesh.api.token.v1 import token_pb2
+from sandmesh.errors import InvalidArgument
+from sandmesh.inputs import Snapshot
+from sandmesh.mesh.messages import read_port, read_snapshot, read_token
+from sandmesh.mesh.records import (
+    CreatedToken,
+    PortInfo,
+    SnapshotInfo,
+    SnapshotList,
+    TemplateRegistration,
+    TokenInfo,
+)
+from sandmesh.mesh.rpc import Rpc
+from sandmesh.mesh.sandboxes import SandboxesAsync
+from sandmesh.sandbox.registered_classes import registered
+from sandmesh.templates.definitions import Stated, write_definition
+
+# A snapshot takes as long as its bytes do.
+SNAPSHOT_SECONDS = 3000.0
+
+
+class TokensAsync:
+    """The tokens of a mesh: `mesh.tokens`. Every method needs the scope admin, else it raises PermissionDenied."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+
+    async def create(
+        self,
+        name: str,
+        *,
+        scope: Literal["user", "admin"] = "user",
+        user_id: str | None = None,
+        ttl: float | None = None,
+    ) -> CreatedToken:
+        """Create a token and return its secret, which cannot be read again.
+
+        `name` is unique among the tokens in force. The scope user allows what belongs to `user_id`, by default a user
+        called as the token; admin allows everything. None as `ttl` (seconds): until it is revoked.
+
+        Raises:
+            AlreadyExists: A token in force has the name.
+            InvalidArgument: A value does not fit, or a token of the scope admin has a user.
+        """
+        if scope not in ("user", "admin"):
+            raise InvalidArgument(f"scope must be 'user' or 'admin', not {scope!r}", {"argument": "scope"})
+        is_admin = scope == "admin"
+        request = token_pb2.CreateTokenRequest(
+            name=read_name("name", name),
+            scope=token_pb2.SCOPE_ADMIN if is_admin else token_pb2.SCOPE_USER,
+            user_id=user_id or ("" if is_admin else name),
+            ttl=write_ttl(ttl),
+        )
+        response = await self._rpc.send(lambda stubs: stubs.tokens.CreateToken, request)
+        return CreatedToken(_message=response, token=read_token(response.token), secret=response.secret)
+
+    async def list(self, *, include_ended: bool = False) -> builtins.list[TokenInfo]:
+        """Return the tokens in force, by name, and with `include_ended` those that ended in the last 30 days."""
+        request = token_pb2.ListTokensRequest(include_ended=include_ended)
+        response = await self._rpc.send(lambda stubs: stubs.tokens.ListTokens, request)
+        return [read_token(token) for token in response.tokens]
+
+    async def revoke(self, token: TokenInfo | str) -> TokenInfo:
+        """Revoke a token (or the one with this id): its requests are refused at once, its streams end within a second.
+
+        Raises:
+            TokenNotFound: There is none of that id.
+        """
+        token_id = token.token_id if isinstance(token, TokenInfo) else read_name("token", token)
+        request = token_pb2.RevokeTokenRequest(token_id=token_id)
+        return read_token((await self._rpc.send(lambda stubs: stubs.tokens.RevokeToken, request)).token)
+
+
+class TemplatesAsync:
+    """The templates of a mesh: `mesh.templates`."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+
+    async def register(self, template: Mapping[str, Any] | type) -> TemplateRegistration:
+        """Add a template to the mesh until it ends, or replace one that was added so; existing sandboxes stay.
+
+        `template` is a mapping with the keys of a template's file (name, extends, image, limits, ...), or a class that
+        SandboxRegistry.register decorated.
+
+        Raises:
+            InvalidArgument: A value does not fit, or the class is not registered.
+            AlreadyExists: The mesh was started with another template of that name.
+            PermissionDenied: The token's scope is not admin.
+        """
+        definition = _registered_definition(template) if isinstance(template, type) else _definition(template)
+        request = template_pb2.RegisterTemplateRequest(definition=definition)
+        response = await self._rpc.send(lambda stubs: stubs.templates.RegisterTemplate, request)
+        return TemplateRegistration(
+            _message=response, name=definition.name, generation=response.generation, changed=response.changed
+        )
+
+
+def _definition(template: Mapping[str, Any]) -> template_pb2.TemplateDefinition:
+    known = Stated.__annotations__
+    for name in template:
+        if name not in known:
+            message = f"a template has no {name!r}, but {', '.join(known)}"
+            raise InvalidArgument(message, {"argument": "template"})
+    return write_definition(cast("Stated", template))
+
+
+def _registered_definition(sandbox_class: type) -> template_pb2.TemplateDefinition:
+    found = registered().definition_of(registered().type_of(sandbox_class) or "")
+    if found is None:
+        message = f"{sandbox_class.__qualname__} has no template: decorate it with SandboxRegistry.register"
+        raise InvalidArgument(message, {"argument": "template"})
+    return found
+
+
+class MeshSnapshotsAsync:
+    """The snapshots of a mesh: `mesh.snapshots`."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+
+    async def create(self, sandbox_id: str, *, timeout: float = SNAPSHOT_SECONDS) -> SnapshotInfo:
+        """Save a sandbox's workspace and home; its processes are held still meanwhile, and memory is not saved.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            CapabilityMissing: Its driver cannot take snapshots.
+            TooLarge: It holds more than a snapshot may have.
+            WrongState: It is not READY.
+        """
+        lease = (await SandboxesAsync(self._rpc).get(sandbox_id)).lease
+        request = sandbox_pb2.CreateSnapshotRequest(
+            sandbox_id=sandbox_id,
+            fencing_token=0 if lease is None else lease.fencing_token,
+            snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
+        )
+        response = await self._rpc.send(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
+        return read_snapshot(response.snapshot)
+
+    async def list(self) -> SnapshotList:
+        """Return the caller's snapshots, an administrator's everybody's; the oldest first."""
+        request = sandbox_pb2.ListSnapshotsRequest()
+        response = await self._rpc.send(lambda stubs: stubs.sandboxes.ListSnapshots, request)
+        return SnapshotList(
+            snapshots=tuple(read_snapshot(one) for one in response.snapshots),
+            silent_nodes=tuple(response.silent_nodes),
+        )
+
+    async def delete(self, snapshot: Snapshot | str) -> None:
+        """Delete a snapshot, or the one with this id; sandboxes that were started from it stay.
+
+        Raises:
+            SnapshotNotFound: There is none, or it is another user's.
+        """
+        snapshot_id = snapshot.snapshot_id if isinstance(snapshot, Snapshot) else read_name("snapshot", snapshot)
+        request = sandbox_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id)
+        await self._rpc.send(lambda stubs: stubs.sandboxes.DeleteSnapshot, request)
+
+
+class MeshPortsAsync:
+    """The exposed ports of a mesh's sandboxes: `mesh.ports`."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+
+    async def expose(self, sandbox_id: str, port: int, *, ttl: float = 3600.0) -> PortInfo:
+        """Create a URL that carries HTTP and WebSocket to a port of a sandbox for `ttl` seconds (1 s to 30 days).
+
+        Whoever has the URL may use it. Nothing needs to listen at the port yet.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            CapabilityMissing: The mesh serves no HTTP.
+            InvalidArgument: The port or `ttl` is out of range.
+        """
+        request = port_pb2.ExposePortRequest(sandbox_id=sandbox_id, port=port, ttl=write_ttl(ttl))
+        return read_port((await self._rpc.send(lambda stubs: stubs.ports.ExposePort, request)).port)
+
+    async def list(self, sandbox_id: str) -> builtins.list[PortInfo]:
+        """Return the URLs that lead to a sandbox's ports now, the oldest first.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+        """
+        request = port_pb2.ListExposedPortsRequest(sandbox_id=read_name("sandbox_id", sandbox_id))
+        response = await self._rpc.send(lambda stubs: stubs.ports.ListExposedPorts, request)
+        return [read_port(port) for port in response.ports]
+
+    async def revoke(self, sandbox_id: str, exposure_id: str) -> None:
+        """Revoke a URL and close the connections through it; one that has ended is revoked too.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+        """
+        request = port_pb2.RevokePortRequest(sandbox_id=sandbox_id, exposure_id=exposure_id)
+        await self._rpc.send(lambda stubs: stubs.ports.RevokePort, request)

@@ -1,0 +1,104 @@
+"""The sandboxes of a mesh and their logs."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import AsyncGenerator, Mapping
+
+from sandmesh._client.messages import read_name
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.errors import NotFound
+from sandmesh.mesh.messages import read_sandbox
+from sandmesh.mesh.records import LogChunk, SandboxInfo
+from sandmesh.mesh.rpc import Rpc, Subscription
+
+PAGE_SIZE = 1000
+TAIL_BYTES = 64 * 1024
+LARGEST_TAIL = 1 << 20
+POLL_SECONDS = 0.3
+
+
+class SandboxesAsync:
+    """The sandboxes of a mesh: `mesh.sandboxes`."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+
+    async def list(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        state: str | None = None,
+        template: str | None = None,
+        user_id: str | None = None,
+        session_key: str | None = None,
+    ) -> builtins.list[SandboxInfo]:
+        """Return the sandboxes, by id: those with all these labels, in this state (any case), of this template, ...
+
+        Sandboxes in pools and ended ones are among them; `SandboxInfo.in_use` tells them apart.
+        """
+        request = pb.ListSandboxesRequest(labels=labels, session_key=session_key or "", page_size=PAGE_SIZE)
+        found: list[SandboxInfo] = []
+        while True:
+            page = await self._rpc.send(lambda stubs: stubs.sandboxes.ListSandboxes, request)
+            found += [read_sandbox(one) for one in page.sandboxes]
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        filters = {"state": state and state.upper(), "template": template, "user_id": user_id}
+        return [one for one in found if all(want in (None, getattr(one, name)) for name, want in filters.items())]
+
+    async def get(self, sandbox_id: str) -> SandboxInfo:
+        """Return a sandbox's record.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+        """
+        request = pb.GetSandboxRequest(sandbox_id=read_name("sandbox_id", sandbox_id))
+        return read_sandbox((await self._rpc.send(lambda stubs: stubs.sandboxes.GetSandbox, request)).sandbox)
+
+    async def kill(self, sandbox_id: str) -> None:
+        """Release a sandbox, whoever holds it: it is deleted with everything in it, which finishes in the background.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+        """
+        lease = (await self.get(sandbox_id)).lease
+        request = pb.ReleaseSandboxRequest(
+            sandbox_id=sandbox_id, fencing_token=0 if lease is None else lease.fencing_token
+        )
+        await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
+
+    async def logs(self, sandbox_id: str, *, tail_bytes: int = TAIL_BYTES, after_offset: int = 0) -> LogChunk:
+        """Return the end of what a sandbox's agent and runtime wrote, at most `tail_bytes` (1 to 1048576).
+
+        The output of calls is not in it. With `after_offset`, only what follows so many bytes of the whole log.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            RuntimeUnavailable: Its node does not answer.
+        """
+        request = pb.GetSandboxLogsRequest(
+            sandbox_id=read_name("sandbox_id", sandbox_id), tail_bytes=tail_bytes, after_offset=after_offset
+        )
+        response = await self._rpc.send(lambda stubs: stubs.sandboxes.GetSandboxLogs, request)
+        return LogChunk(data=response.data, end_offset=response.end_offset)
+
+    def follow_logs(self, sandbox_id: str, *, tail_bytes: int = TAIL_BYTES) -> Subscription[LogChunk]:
+        """Return the end of a sandbox's log, then what is added, until the sandbox is gone.
+
+        The iteration raises SandboxNotFound where there is no such sandbox at its start.
+        """
+        return Subscription(self._follow_logs(sandbox_id, tail_bytes))
+
+    async def _follow_logs(self, sandbox_id: str, tail_bytes: int) -> AsyncGenerator[LogChunk]:
+        chunk = await self.logs(sandbox_id, tail_bytes=tail_bytes)
+        while True:
+            if chunk.data:
+                yield chunk
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                chunk = await self.logs(sandbox_id, tail_bytes=LARGEST_TAIL, after_offset=chunk.end_offset)
+            except NotFound:
+                return

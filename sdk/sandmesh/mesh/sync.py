@@ -1,0 +1,175 @@
+"""The client of a mesh for programs without an event loop: each method is the async twin's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
+from sandmesh.mesh.client import REQUEST_SECONDS, MeshAsync
+from sandmesh.mesh.events import EventsAsync
+from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
+from sandmesh.mesh.sandboxes import SandboxesAsync
+from sandmesh.mesh.sessions import SessionsAsync
+
+
+class Sandboxes(Facade):
+    """The sandboxes of a mesh: `mesh.sandboxes`."""
+
+    def __init__(self, twin: SandboxesAsync) -> None:
+        self.twin: SandboxesAsync = twin
+
+    list = blocking(SandboxesAsync.list)
+    get = blocking(SandboxesAsync.get)
+    kill = blocking(SandboxesAsync.kill)
+    logs = blocking(SandboxesAsync.logs)
+    follow_logs = blocking_iterator(SandboxesAsync.follow_logs)
+
+
+class Events(Facade):
+    """The events of a mesh: `mesh.events`. They outlive their sandboxes for a while."""
+
+    def __init__(self, twin: EventsAsync) -> None:
+        self.twin: EventsAsync = twin
+
+    list = blocking(EventsAsync.list)
+    follow = blocking_iterator(EventsAsync.follow)
+
+
+class Sessions(Facade):
+    """The sessions of a mesh: `mesh.sessions`. To renew and use their sandboxes there is SandboxService."""
+
+    def __init__(self, twin: SessionsAsync) -> None:
+        self.twin: SessionsAsync = twin
+
+    connect = blocking(SessionsAsync.connect)
+    get = blocking(SessionsAsync.get)
+    list = blocking(SessionsAsync.list)
+    release = blocking(SessionsAsync.release)
+
+
+class Tokens(Facade):
+    """The tokens of a mesh: `mesh.tokens`. Every method needs the scope admin, else it raises PermissionDenied."""
+
+    def __init__(self, twin: TokensAsync) -> None:
+        self.twin: TokensAsync = twin
+
+    create = blocking(TokensAsync.create)
+    list = blocking(TokensAsync.list)
+    revoke = blocking(TokensAsync.revoke)
+
+
+class Templates(Facade):
+    """The templates of a mesh: `mesh.templates`."""
+
+    def __init__(self, twin: TemplatesAsync) -> None:
+        self.twin: TemplatesAsync = twin
+
+    register = blocking(TemplatesAsync.register)
+
+
+class MeshSnapshots(Facade):
+    """The snapshots of a mesh: `mesh.snapshots`."""
+
+    def __init__(self, twin: MeshSnapshotsAsync) -> None:
+        self.twin: MeshSnapshotsAsync = twin
+
+    create = blocking(MeshSnapshotsAsync.create)
+    list = blocking(MeshSnapshotsAsync.list)
+    delete = blocking(MeshSnapshotsAsync.delete)
+
+
+class MeshPorts(Facade):
+    """The exposed ports of a mesh's sandboxes: `mesh.ports`."""
+
+    def __init__(self, twin: MeshPortsAsync) -> None:
+        self.twin: MeshPortsAsync = twin
+
+    expose = blocking(MeshPortsAsync.expose)
+    list = blocking(MeshPortsAsync.list)
+    revoke = blocking(MeshPortsAsync.revoke)
+
+
+class Mesh(Facade):
+    """A client of a mesh that runs: `with Mesh() as mesh: ...`.
+
+    Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
+    this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
+    A token of the scope user sees what belongs to its user; tokens, health and sweeps need the scope admin.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        bearer_token: str | None = None,
+        timeout: float = REQUEST_SECONDS,
+        *,
+        ca_cert: str | Path | None = None,
+    ) -> None:
+        """Set the mesh's address and the seconds that a request may take; nothing is connected before `start`.
+
+        Raises:
+            InvalidArgument: `timeout` is not a number above 0.
+        """
+        self.twin: MeshAsync = MeshAsync(base_url, bearer_token, timeout, ca_cert=ca_cert)
+
+    @property
+    def sandboxes(self) -> Sandboxes:
+        """The sandboxes: list, get, kill, and their logs."""
+        return Sandboxes(self.twin.sandboxes)
+
+    @property
+    def events(self) -> Events:
+        """What happened to sandboxes: list, follow."""
+        return Events(self.twin.events)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions: connect, get, list, release."""
+        return Sessions(self.twin.sessions)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of clients: create, list, revoke."""
+        return Tokens(self.twin.tokens)
+
+    @property
+    def templates(self) -> Templates:
+        """The templates: register."""
+        return Templates(self.twin.templates)
+
+    @property
+    def snapshots(self) -> MeshSnapshots:
+        """The snapshots: create, list, delete."""
+        return MeshSnapshots(self.twin.snapshots)
+
+    @property
+    def ports(self) -> MeshPorts:
+        """The URLs of sandboxes' ports: expose, list, revoke."""
+        return MeshPorts(self.twin.ports)
+
+    capacity = blocking(MeshAsync.capacity)
+    health = blocking(MeshAsync.health)
+    sweep = blocking(MeshAsync.sweep)
+
+    def start(self) -> Self:
+        """Connect to the mesh; a client that is open stays as it is.
+
+        Raises:
+            MeshUnavailable: No address is known and no local mesh runs.
+            InvalidArgument: The address or `ca_cert` cannot be used.
+        """
+        run("MeshAsync", self.twin.start())
+        return self
+
+    def close(self) -> None:
+        """Disconnect; the mesh stays as it is. Closing twice changes nothing."""
+        run("MeshAsync", self.twin.close())
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        return self.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        """Disconnect."""
+        self.close()
