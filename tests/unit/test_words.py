@@ -19,10 +19,10 @@ NOUNS = {
 }
 # Docstrings begin with a verb that says what is done: Return, Raise, Write; not with one that fits everything.
 VAGUE_VERBS = {"Give", "Say", "Tell", "Let", "Have", "Be", "Do"}
-MOST_VAGUE_DOCSTRINGS = 0.27
+MOST_VAGUE_DOCSTRINGS = 0.26
 # Participles that name how a value came, where a name should say what the value is.
 PARTICIPLES = {"told", "stated", "asked", "given"}
-MOST_PARTICIPLES = {"product": 1196, "tests": 547}
+MOST_PARTICIPLES = {"product": 1160, "tests": 547}
 FOLDERS = {"product": ("sdk", "services"), "tests": ("tests",)}
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

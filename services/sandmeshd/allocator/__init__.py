@@ -1,9 +1,9 @@
-"""Owns sandboxes: their records, leases, pools, ports and capacity."""
+"""Own sandboxes: their records, leases, pools, ports and capacity."""
 
 from __future__ import annotations
 
 from sandmeshd.allocator.app import open_allocator
-from sandmeshd.allocator.nodes.nodes import DriverClient
+from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.servicer import SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 

@@ -1,4 +1,4 @@
-"""Opens an allocator."""
+"""The composition root of the allocator."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from sandmesh.errors import Recovering, StoreUnavailable
-from sandmeshd.allocator.background import Background
+from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.claims.claims import Claims
 from sandmeshd.allocator.claims.pools import Pools
-from sandmeshd.allocator.claims.starts import Starts
-from sandmeshd.allocator.metered_ledger import MeteredLedger, MeteredUpkeep
-from sandmeshd.allocator.nodes.logs import Logs
-from sandmeshd.allocator.nodes.nodes import DriverClient, Nodes
-from sandmeshd.allocator.nodes.pause import Pausing
-from sandmeshd.allocator.nodes.snapshots import Snapshotting
-from sandmeshd.allocator.records.journal import Journal
-from sandmeshd.allocator.servicer import SandboxServicer, Work
+from sandmeshd.allocator.claims.starter import Starter
+from sandmeshd.allocator.maintenance.deletions import Deletions
+from sandmeshd.allocator.maintenance.evacuation import Evacuation
+from sandmeshd.allocator.maintenance.health import MeshHealth
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
+from sandmeshd.allocator.maintenance.node_watch import NodeWatch
+from sandmeshd.allocator.maintenance.reconciler import Reconciler
+from sandmeshd.allocator.maintenance.recovery import Recovery
+from sandmeshd.allocator.maintenance.store_monitor import StoreMonitor
+from sandmeshd.allocator.maintenance.sweep import MeshSweep
+from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore
+from sandmeshd.allocator.nodes.driver_client import DriverClient
+from sandmeshd.allocator.nodes.logs import SandboxLogs
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.nodes.pause import PauseControl
+from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
+from sandmeshd.allocator.records.event_log import EventLog
+from sandmeshd.allocator.servicer import Components, SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.deletions import Deletions
-from sandmeshd.allocator.upkeep.drain import Emptying
-from sandmeshd.allocator.upkeep.health import Health
-from sandmeshd.allocator.upkeep.reconcile import Reconciler
-from sandmeshd.allocator.upkeep.recovery import Recovery
-from sandmeshd.allocator.upkeep.store_health import Pulse
-from sandmeshd.allocator.upkeep.sweep import Sweeping
-from sandmeshd.allocator.upkeep.upkeep import Upkeep
-from sandmeshd.allocator.upkeep.watch import Watch
 from sandmeshd.runtime.metrics import AllocatorMetrics, Observed
 from sandmeshd.store import Store
 
@@ -47,75 +48,73 @@ async def open_allocator(
 ) -> AsyncGenerator[SandboxServicer]:
     """Own the records of a mesh, with others of its kind on the same store, until the block ends.
 
-    Its end loses nothing: what it was starting is given up, what it was deleting is taken over by the next one.
+    Nothing is lost when it ends: its starts are abandoned, and the next allocator takes its deletions over.
 
     Raises:
         StoreUnavailable: The store does not answer.
     """
-    background, filling = Background(), Background()
+    tasks, filling = BackgroundTasks(), BackgroundTasks()
     measured = measured or Observed()
     metrics = AllocatorMetrics(measured.registry)
-    ledger = MeteredLedger(store, int(settings.owner_grace_seconds * 1e6), metrics)
-    measured.before_reading(lambda: ledger.measure(settings))
-    upkeep = MeteredUpkeep(store, ledger, settings, metrics)
-    nodes = Nodes(drivers, settings, background)
-    recovery = Recovery(settings, store, upkeep, nodes)
-    reconciler = Reconciler(store, ledger, upkeep, recovery)
-    journal = Journal(store, settings.event_poll_seconds)
-    starts = Starts(settings, ledger, nodes, background, store.mesh_id)
-    await _begin(recovery, upkeep, nodes, starts)
-    watch = Watch(settings, store.mesh_id, nodes, reconciler, journal)
+    records = MeteredRecordStore(store, int(settings.owner_grace_seconds * 1e6), metrics)
+    measured.before_reading(lambda: records.measure(settings))
+    maintenance = MeteredMaintenanceStore(store, records, settings, metrics)
+    nodes = Nodes(drivers, settings, tasks)
+    recovery = Recovery(settings, store, maintenance, nodes)
+    reconciler = Reconciler(store, records, maintenance, recovery)
+    event_log = EventLog(store, settings.event_poll_seconds)
+    starter = Starter(settings, records, nodes, tasks, store.mesh_id)
+    await _recover(recovery, maintenance, nodes, starter)
+    watch = NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log)
     watch.count_refusals(metrics.egress_refusals)
-    watch.open(background)
-    Deletions(settings, store, upkeep, nodes, starts).open(background)
-    pools = Pools(settings, store, ledger, nodes, starts)
+    watch.open(tasks)
+    Deletions(settings, store, maintenance, nodes, starter).open(tasks)
+    pools = Pools(settings, store, records, nodes, starter)
     pools.open(filling)
-    pulse = Pulse(store)
-    background.forever("look at the store", pulse.look)
-    background.forever("sweep", lambda: _sweep(settings, upkeep, nodes, starts, recovery))
-    snapshots = Snapshotting(ledger, nodes, store.mesh_id)
-    work = Work(
-        claims=Claims(settings, store, ledger, nodes, starts, snapshots),
-        pausing=Pausing(ledger, nodes),
-        journal=journal,
-        sweeping=Sweeping(upkeep, nodes, reconciler, store.mesh_id),
-        emptying=Emptying(store, ledger, filling),
-        logs=Logs(nodes),
+    monitor = StoreMonitor(store)
+    tasks.forever("probe the store", monitor.probe)
+    tasks.forever("sweep", lambda: _sweep(settings, maintenance, nodes, starter, recovery))
+    snapshots = NodeSnapshots(records, nodes, store.mesh_id)
+    components = Components(
+        claims=Claims(settings, store, records, nodes, starter, snapshots),
+        pause=PauseControl(records, nodes),
+        event_log=event_log,
+        sweep=MeshSweep(maintenance, nodes, reconciler, store.mesh_id),
+        evacuation=Evacuation(store, records, filling),
+        logs=SandboxLogs(nodes),
         snapshots=snapshots,
-        health=Health(store, pulse, nodes),
+        health=MeshHealth(store, monitor, nodes),
         nodes=nodes,
-        pooled=pools.pooled,
+        pool_subscribers=pools.subscribers,
     )
     try:
-        yield SandboxServicer(settings, ledger, work)
+        yield SandboxServicer(settings, records, components)
     finally:
         await filling.finish(0.0)
-        await background.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
-        await _say_farewell(upkeep)
+        await tasks.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
+        with suppress(StoreUnavailable):
+            await maintenance.announce_exit()
 
 
-async def _say_farewell(upkeep: Upkeep) -> None:
-    with suppress(StoreUnavailable):
-        await upkeep.farewell()
-
-
-async def _sweep(settings: AllocatorSettings, upkeep: Upkeep, nodes: Nodes, starts: Starts, recovery: Recovery) -> None:
+async def _sweep(
+    settings: AllocatorSettings, maintenance: MaintenanceStore, nodes: Nodes, starter: Starter, recovery: Recovery
+) -> None:
     await asyncio.sleep(settings.sweep_seconds)
     try:
-        await _sweep_once(upkeep, nodes, starts)
+        await _sweep_once(maintenance, nodes, starter)
     except Recovering:
-        log.warning("the store came back empty: records are rebuilt before anything is made or deleted")
+        log.warning("the store came back empty: records are rebuilt before anything is created or deleted")
         await recovery.run()
 
 
-async def _begin(recovery: Recovery, upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:
-    await nodes.greet()
-    if await recovery.run(patient=False):
-        await _sweep_once(upkeep, nodes, starts)
+async def _recover(recovery: Recovery, maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> None:
+    await nodes.refresh_all()
+    if await recovery.run(wait_for_nodes=False):
+        await _sweep_once(maintenance, nodes, starter)
 
 
-async def _sweep_once(upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:
-    swept = await upkeep.sweep(nodes.healthy_ids(), starts.under_way)
+async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> None:
+    swept = await maintenance.sweep(nodes.healthy_ids(), starter.in_progress)
     if swept.expired or swept.idle or swept.abandoned or swept.lost:
         log.info(
             "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost

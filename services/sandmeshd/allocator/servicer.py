@@ -8,99 +8,78 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims.claims import Claims
-from sandmeshd.allocator.claims.pooled import Pooled
-from sandmeshd.allocator.nodes.logs import Logs
+from sandmeshd.allocator.claims.pool_subscribers import PoolSubscribers
+from sandmeshd.allocator.maintenance.evacuation import Evacuation
+from sandmeshd.allocator.maintenance.health import MeshHealth
+from sandmeshd.allocator.maintenance.sweep import MeshSweep
+from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
-from sandmeshd.allocator.nodes.pause import Pausing
-from sandmeshd.allocator.nodes.snapshots import Snapshotting
-from sandmeshd.allocator.records.journal import Journal
-from sandmeshd.allocator.records.ledger import Ledger
+from sandmeshd.allocator.nodes.pause import PauseControl
+from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
+from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, not_found
+from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.drain import Emptying
-from sandmeshd.allocator.upkeep.health import Health
-from sandmeshd.allocator.upkeep.sweep import Sweeping
 from sandmeshd.auth.principal import current_caller
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
-# What an answer needs to get back to a caller before its own deadline.
-_ANSWER_SECONDS = 1.0
+# What a response needs to reach a client before the client's own deadline.
+_RESPONSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Work:
-    """What the servicer hands requests to, beside the records themselves."""
+class Components:
+    """The handlers of requests, beside the records themselves."""
 
     claims: Claims
-    pausing: Pausing
-    journal: Journal
-    sweeping: Sweeping
-    emptying: Emptying
-    logs: Logs
-    snapshots: Snapshotting
-    health: Health
+    pause: PauseControl
+    event_log: EventLog
+    sweep: MeshSweep
+    evacuation: Evacuation
+    logs: SandboxLogs
+    snapshots: NodeSnapshots
+    health: MeshHealth
     nodes: Nodes
-    pooled: Pooled
+    pool_subscribers: PoolSubscribers
 
 
 def _ready_seconds(remaining: float | None) -> float | None:
-    """Give how long an answer may take that is to reach its caller in time; None: it has no deadline."""
-    return None if remaining is None else max(0.0, remaining - min(_ANSWER_SECONDS, remaining / 4))
+    """Return how long a response may take that is to reach its client in time; None: it has no deadline."""
+    return None if remaining is None else max(0.0, remaining - min(_RESPONSE_SECONDS, remaining / 4))
 
 
 class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
-    """Serves the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
+    """Serve the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(self, settings: AllocatorSettings, ledger: Ledger, work: Work) -> None:
+    def __init__(self, settings: AllocatorSettings, records: RecordStore, components: Components) -> None:
         self._settings = settings
-        self._ledger = ledger
-        self._work = work
-        self.emptying = work.emptying
-        """What ends every sandbox of the mesh; no RPC does."""
-
-    async def look_again(self) -> None:
-        """Ask every node for its templates, for they changed; no RPC does."""
-        await self._work.nodes.look_again()
-
-    @property
-    def journal(self) -> Journal:
-        """Where others of this process add events to a sandbox's stream."""
-        return self._work.journal
+        self._records = records
+        self._components = components
+        self.evacuation = components.evacuation
+        """Ends every sandbox of the mesh; no RPC does."""
+        self.refresh_nodes = components.nodes.refresh_all
+        """Reads the templates of every node anew after they changed; no RPC does."""
 
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
-        """Give a session a sandbox: the one it has, one from a pool, or a new one."""
-        ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
-        remaining = context.time_remaining()
-        queue_seconds = self._queue_seconds(remaining)
-        return await self._work.claims.claim(request, ttl_us, queue_seconds, _ready_seconds(remaining))
-
-    def _queue_seconds(self, remaining: float | None) -> float:
-        seconds = _ready_seconds(remaining)
-        return self._settings.queue_timeout_seconds if seconds is None else seconds
-
-    def _ttl_us(self, ttl: Duration | None) -> int:
-        if ttl is None:
-            return int(self._settings.default_ttl_seconds * 1e6)
-        microseconds = ttl.ToMicroseconds()
-        if not 0 < microseconds <= self._settings.max_ttl_seconds * 1e6:
-            rule = f"is more than 0 and at most {self._settings.max_ttl_seconds:g} s"
-            raise InvalidArgument(f"ttl {rule}", {"field": "ttl"})
-        return microseconds
+        """Claim a sandbox for a session: the one it has, one from a pool, or a new one."""
+        ttl_us = _ttl_us(request, self._settings)
+        ready_seconds = _ready_seconds(context.time_remaining())
+        queue_seconds = self._settings.queue_timeout_seconds if ready_seconds is None else ready_seconds
+        return await self._components.claims.claim(request, ttl_us, queue_seconds, ready_seconds)
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, context: Context) -> pb.RenewLeaseResponse:
-        """Move a lease's deadline."""
-        ttl_us = self._ttl_us(request.ttl if request.HasField("ttl") else None)
-        await check_owned(self._ledger, request.sandbox_id)
-        reply = await self._ledger.renew(request.sandbox_id, request.fencing_token, ttl_us)
+        """Extend a lease."""
+        ttl_us = _ttl_us(request, self._settings)
+        await check_owned(self._records, request.sandbox_id)
+        reply = await self._records.renew(request.sandbox_id, request.fencing_token, ttl_us)
         if reply.kind == "missing":
             raise not_found(request.sandbox_id)
         if reply.kind == "lost" or reply.record is None:
@@ -108,29 +87,29 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         return pb.RenewLeaseResponse(lease=reply.record.lease())
 
     async def ReleaseSandbox(self, request: pb.ReleaseSandboxRequest, context: Context) -> pb.ReleaseSandboxResponse:
-        """Record that a sandbox is to be deleted."""
-        await check_owned_or_gone(self._ledger, request.sandbox_id)
-        reply = await self._ledger.release(request.sandbox_id, request.fencing_token, "it was released", "holder")
+        """Mark a sandbox for deletion."""
+        await check_owned_or_gone(self._records, request.sandbox_id)
+        reply = await self._records.release(request.sandbox_id, request.fencing_token, "it was released", "holder")
         if reply.kind == "lost":
             raise _lease_lost(request.sandbox_id)
         return pb.ReleaseSandboxResponse()
 
     async def GetSandbox(self, request: pb.GetSandboxRequest, context: Context) -> pb.GetSandboxResponse:
         """Read a record."""
-        record = await self._ledger.read(request.sandbox_id)
+        record = await self._records.read(request.sandbox_id)
         if record is None:
-            # While records are being rebuilt this says so.
-            await self._ledger.is_buried(request.sandbox_id)
+            # This raises Recovering while records are being rebuilt.
+            await self._records.was_deleted(request.sandbox_id)
         if record is None or not current_caller().owns(record.text("session")):
             raise not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
 
     async def GetSandboxLogs(self, request: pb.GetSandboxLogsRequest, context: Context) -> pb.GetSandboxLogsResponse:
-        """Give the last words of a sandbox's agent and runtime."""
-        record = await self._ledger.read(request.sandbox_id)
+        """Return the end of the log of a sandbox's agent and runtime."""
+        record = await self._records.read(request.sandbox_id)
         if record is None or not current_caller().owns(record.text("session")):
             raise not_found(request.sandbox_id)
-        return await self._work.logs.read(record, request)
+        return await self._components.logs.read(record, request)
 
     async def ListSandboxes(self, request: pb.ListSandboxesRequest, context: Context) -> pb.ListSandboxesResponse:
         """List records by id."""
@@ -141,7 +120,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         found: list[pb.Sandbox] = []
         after = request.page_token
         while len(found) <= size:
-            records = await self._ledger.page(request.session_key, request.labels, after, _DEFAULT_PAGE)
+            records = await self._records.page(request.session_key, request.labels, after, _DEFAULT_PAGE)
             own = [record for record in records if caller.owns(record.text("session"))]
             found += [s for s in (record.sandbox() for record in own) if _has_labels(s, request)]
             if len(records) < _DEFAULT_PAGE:
@@ -151,10 +130,10 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         return pb.ListSandboxesResponse(sandboxes=found[:size], next_page_token=more)
 
     async def ResolveSandbox(self, request: pb.ResolveSandboxRequest, context: Context) -> pb.ResolveSandboxResponse:
-        """Say where the agent of a READY sandbox is."""
-        record = await self._ledger.read(request.sandbox_id)
+        """Return the endpoint of a READY sandbox's agent."""
+        record = await self._records.read(request.sandbox_id)
         if record is None:
-            if await self._ledger.is_buried(request.sandbox_id):
+            if await self._records.was_deleted(request.sandbox_id):
                 raise _lost(request.sandbox_id, "it was released, or its lease ran out")
             raise not_found(request.sandbox_id)
         _check_reachable(record)
@@ -163,12 +142,12 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             sandbox=record.sandbox(),
             endpoint=access.endpoint,
             agent_token=access.agent_token,
-            node_silent=self._work.nodes.is_silent(record.node_id),
+            node_silent=self._components.nodes.is_silent(record.node_id),
         )
 
     async def WatchPools(self, request: pb.WatchPoolsRequest, context: Context) -> AsyncIterator[pb.WatchPoolsResponse]:
-        """Send what waits in pools, then what is added."""
-        async with aclosing(self._work.pooled.follow()) as records:
+        """Stream the unused sandboxes of pools, then those that are added."""
+        async with aclosing(self._components.pool_subscribers.subscribe()) as records:
             async for record in records:
                 access = record.access
                 yield pb.WatchPoolsResponse(
@@ -176,8 +155,8 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
                 )
 
     async def GetCapacity(self, request: pb.GetCapacityRequest, context: Context) -> pb.GetCapacityResponse:
-        """Say what is used and allowed."""
-        capacity = await self._ledger.capacity()
+        """Return what is used, and the limits."""
+        capacity = await self._records.capacity()
         soonest = timestamp(capacity.next_expire_us) if capacity.next_expire_us else None
         return pb.GetCapacityResponse(
             used=capacity.used,
@@ -189,63 +168,73 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         )
 
     async def ReportActivity(self, request: pb.ReportActivityRequest, context: Context) -> pb.ReportActivityResponse:
-        """Begin idle times anew."""
-        await self._ledger.touch(request.sandbox_ids)
+        """Restart idle timeouts."""
+        await self._records.touch(request.sandbox_ids)
         return pb.ReportActivityResponse()
 
     async def PauseSandbox(self, request: pb.PauseSandboxRequest, context: Context) -> pb.PauseSandboxResponse:
-        """Freeze a sandbox."""
-        await check_owned(self._ledger, request.sandbox_id)
-        record = await self._work.pausing.become(request.sandbox_id, request.fencing_token, "PAUSED")
+        """Pause a sandbox."""
+        await check_owned(self._records, request.sandbox_id)
+        record = await self._components.pause.change(request.sandbox_id, request.fencing_token, "PAUSED")
         return pb.PauseSandboxResponse(sandbox=record.sandbox())
 
     async def ResumeSandbox(self, request: pb.ResumeSandboxRequest, context: Context) -> pb.ResumeSandboxResponse:
-        """Let a frozen sandbox run."""
-        await check_owned(self._ledger, request.sandbox_id)
-        record = await self._work.pausing.become(request.sandbox_id, request.fencing_token, "READY")
+        """Resume a paused sandbox."""
+        await check_owned(self._records, request.sandbox_id)
+        record = await self._components.pause.change(request.sandbox_id, request.fencing_token, "READY")
         return pb.ResumeSandboxResponse(sandbox=record.sandbox())
 
     async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
-        """Save what a sandbox holds."""
-        record = await self._ledger.read(request.sandbox_id)
+        """Take a snapshot of a sandbox."""
+        record = await self._records.read(request.sandbox_id)
         if record is None or not current_caller().owns(record.text("session")):
             raise not_found(request.sandbox_id)
         _check_reachable(record)
-        return pb.CreateSnapshotResponse(snapshot=await self._work.snapshots.take(record, request))
+        return pb.CreateSnapshotResponse(snapshot=await self._components.snapshots.take(record, request))
 
     async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:
         """List the caller's snapshots."""
-        return await self._work.snapshots.listing()
+        return await self._components.snapshots.list_own()
 
     async def DeleteSnapshot(self, request: pb.DeleteSnapshotRequest, context: Context) -> pb.DeleteSnapshotResponse:
-        """Remove a snapshot."""
-        await self._work.snapshots.delete(request.snapshot_id)
+        """Delete a snapshot."""
+        await self._components.snapshots.delete(request.snapshot_id)
         return pb.DeleteSnapshotResponse()
 
     async def ListEvents(self, request: pb.ListEventsRequest, context: Context) -> pb.ListEventsResponse:
-        """List what happened."""
+        """List past events."""
         if request.page_size > _LARGEST_PAGE:
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
-        events = await self._work.journal.read(request.sandbox_id, request.after_event_id, size)
+        events = await self._components.event_log.read(request.sandbox_id, request.after_event_id, size)
         return pb.ListEventsResponse(events=[one for one in events if current_caller().owns(one.session_key)])
 
     async def WatchSandboxes(
         self, request: pb.WatchSandboxesRequest, context: Context
     ) -> AsyncIterator[pb.WatchSandboxesResponse]:
-        """Send what happens as it happens."""
+        """Stream events as they happen."""
         caller = current_caller()
-        async for event in self._work.journal.follow(request.sandbox_id, request.after_event_id):
+        async for event in self._components.event_log.follow(request.sandbox_id, request.after_event_id):
             if caller.owns(event.session_key):
                 yield pb.WatchSandboxesResponse(event=event)
 
     async def GetMeshHealth(self, request: pb.GetMeshHealthRequest, context: Context) -> pb.GetMeshHealthResponse:
-        """Say what is not as it should be, asking nobody."""
-        return self._work.health.tell()
+        """Report problems and the health of the nodes, from what is known already."""
+        return self._components.health.report()
 
     async def SweepMesh(self, request: pb.SweepMeshRequest, context: Context) -> pb.SweepMeshResponse:
-        """Compare records and runtimes now."""
-        return await self._work.sweeping.run(request.dry_run)
+        """Compare records and runtimes at once."""
+        return await self._components.sweep.run(request.dry_run)
+
+
+def _ttl_us(request: pb.ClaimSandboxRequest | pb.RenewLeaseRequest, settings: AllocatorSettings) -> int:
+    if not request.HasField("ttl"):
+        return int(settings.default_ttl_seconds * 1e6)
+    microseconds = request.ttl.ToMicroseconds()
+    if not 0 < microseconds <= settings.max_ttl_seconds * 1e6:
+        rule = f"must be more than 0 and at most {settings.max_ttl_seconds:g} s"
+        raise InvalidArgument(f"ttl {rule}", {"field": "ttl"})
+    return microseconds
 
 
 def _check_reachable(record: Record) -> None:

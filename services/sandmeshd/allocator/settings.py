@@ -1,4 +1,4 @@
-"""What an allocator can be told."""
+"""Settings of the allocator."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class AllocatorSettings(BaseModel):
     """The same for single nodes, by node id."""
 
     template_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
-    """The most sandboxes of a template, where it has a bound of its own."""
+    """The most sandboxes of a template, where it has a limit of its own."""
 
     caller_capacity: int = Field(default=0, ge=0)
-    """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
+    """The most sandboxes that one user holds at once; 0: no limit of its own. All anonymous sessions are one user."""
 
     caller_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """The same for single users, by user id."""
@@ -46,16 +46,16 @@ class AllocatorSettings(BaseModel):
     """The driver for requests that name none; empty: the first one."""
 
     default_ttl_seconds: float = Field(default=3600.0, gt=0)
-    """How long a lease lasts where the request does not say."""
+    """How long a lease lasts where the request names no time."""
 
     max_ttl_seconds: float = Field(default=7 * 86400.0, gt=0)
-    """The longest lease that a request may ask for."""
+    """The longest lease that a request may have."""
 
     default_idle_seconds: float = Field(default=0.0, ge=0)
-    """The idle time of requests that state none; 0: none."""
+    """The idle timeout of requests that name none; 0: none."""
 
     min_idle_seconds: float = Field(default=5.0, gt=0)
-    """The shortest idle time that a request may ask for: use is reported every few seconds."""
+    """The shortest idle timeout that a request may have: activity is reported every few seconds."""
 
     queue_timeout_seconds: float = Field(default=30.0, ge=0)
     """How long a request without a deadline waits in the queue of a full mesh."""
@@ -79,7 +79,7 @@ class AllocatorSettings(BaseModel):
     """For how long a leased port that turned out to be somebody else's is given to nobody."""
 
     health_seconds: float = Field(default=2.0, gt=0)
-    """How often each node is asked how it is; one that does not answer twice leaves the rotation."""
+    """How often the health of each node is checked; one that fails twice leaves the rotation."""
 
     node_grace_seconds: float = Field(default=60.0, gt=0)
     """After how long of silence the sandboxes of a node count as lost; many times `health_seconds`."""
@@ -91,7 +91,7 @@ class AllocatorSettings(BaseModel):
     """How long the events of a deleted sandbox are kept."""
 
     event_poll_seconds: float = Field(default=0.25, gt=0)
-    """How often who follows events gets the new ones."""
+    """How often subscribers of events get the new ones."""
 
     delete_concurrency: PositiveInt = 8
     """How many sandboxes are deleted at once."""
@@ -106,7 +106,7 @@ class AllocatorSettings(BaseModel):
     """How often leases that ran out are looked for."""
 
     poll_seconds: float = Field(default=1.0, gt=0, le=2.0)
-    """How often who waits looks again even if no notice came."""
+    """How often a waiter looks again even if no notification came."""
 
     owner_grace_seconds: float = Field(default=10.0, gt=0)
     """After how long of silence an allocator counts as dead; several times `sweep_seconds`."""

@@ -105,7 +105,7 @@ async def _open_internal(
     allocator = await stack.enter_async_context(
         open_allocator(allocator_settings(settings), store, {settings.driver: driver}, parts.measured)
     )
-    stack.push_async_callback(parts.ending.run, allocator.emptying)
+    stack.push_async_callback(parts.ending.run, allocator.evacuation)
     leases = local_channel([sandbox_service(allocator)])
     sandboxes = sandbox_pb2_grpc.SandboxServiceStub(leases)
     broker = await stack.enter_async_context(open_broker(BrokerSettings(), store, sandboxes))
@@ -114,7 +114,7 @@ async def _open_internal(
         session_service(broker),
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
-        template_service(TemplateServicer(parts.book, allocator.look_again)),
+        template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),
     ]
     await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))
     return local_channel(services)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.allocator.upkeep.drain import Emptying
+from sandmeshd.allocator.maintenance.evacuation import Evacuation
 
 log = structlog.get_logger()
 
@@ -18,11 +18,11 @@ class Ending:
     def __init__(self, keep: bool) -> None:
         self.keep = keep
 
-    async def run(self, emptying: Emptying) -> None:
+    async def run(self, evacuation: Evacuation) -> None:
         """Remove every sandbox unless they are kept; what cannot be removed now, the next start removes."""
         if self.keep:
             return
         try:
-            await emptying.run(SECONDS)
+            await evacuation.run(SECONDS)
         except (SandmeshError, TimeoutError) as error:
             log.warning("some sandboxes are left; the next start removes them", error=str(error))

@@ -11,7 +11,7 @@ LIBRARY = ("base", "events", "capacity", "queue", "states")
 # What may run while records are being rebuilt: it rebuilds them, or says nothing of what is not there.
 # Tokens are in no sandbox's labels: nothing of them is rebuilt, and they can be made meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
-UNGUARDED = frozenset({"adopt", "capacity", "farewell", "generation", "open", "pulse", "session_open", *_TOKENS})
+UNGUARDED = frozenset({"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS})
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 

@@ -7,9 +7,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sandmeshd.allocator.records.ledger import Claim, Ledger, NodeWant, Want
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
+from sandmeshd.allocator.records.record_store import Claim, NodeWant, RecordStore, Want
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import Store
 from tests.unit.allocator.invariants import Caps
 
@@ -29,8 +29,8 @@ def want(template: str, ports: int, caller: str) -> Want:
 class Allocator:
     """One allocator's view: what it is starting, and who waits for it."""
 
-    ledger: Ledger
-    upkeep: Upkeep
+    records: RecordStore
+    maintenance: MaintenanceStore
     starting: list[Record]
     claims: list[tuple[Claim, str]]
 

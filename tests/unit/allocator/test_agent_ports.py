@@ -1,4 +1,4 @@
-"""Ports that sandboxes' agents are reached at: leased, found to be somebody else's, exhausted and given back."""
+"""Ports that sandboxes' agents are reached at: leased, found to be somebody else's, pool_exhausted and given back."""
 
 from __future__ import annotations
 

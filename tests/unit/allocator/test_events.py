@@ -8,7 +8,7 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import CapabilityMissing, InvalidArgument, LeaseLost, WrongState
-from sandmeshd.allocator.records.journal import Journal
+from sandmeshd.allocator.records.event_log import EventLog
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
 from tests.unit.store.waiting import until
@@ -19,8 +19,8 @@ async def test_a_life_is_told_in_order_with_reasons_and_actors_and_stays_after_i
         sandbox = (await allocator.claim("one", user="ann")).sandbox
         for _ in range(3):
             await allocator.renew(sandbox)
-        journal = Journal(mesh.store, 0.01)
-        assert await journal.append(sandbox.sandbox_id, "egress_refused", "example.org is not granted", "driver")
+        event_log = EventLog(mesh.store, 0.01)
+        assert await event_log.append(sandbox.sandbox_id, "egress_refused", "example.org is not granted", "driver")
         await allocator.release(sandbox)
         await allocator.until_used(0)
         events = await allocator.events(sandbox.sandbox_id)
@@ -34,7 +34,7 @@ async def test_a_life_is_told_in_order_with_reasons_and_actors_and_stays_after_i
         }
         later = await allocator.events(sandbox.sandbox_id, after=events[2].event_id)
         assert [event.kind for event in later] == ["egress_refused", "stopping", "deleted"]
-        assert not await journal.append("sb_none", "egress_refused", "", "driver")
+        assert not await event_log.append("sb_none", "egress_refused", "", "driver")
 
 
 async def test_who_follows_a_mesh_hears_of_each_sandbox(mesh: Mesh) -> None:

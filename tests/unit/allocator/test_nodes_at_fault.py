@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.allocator.nodes.circuit_breaker import Breaker
+from sandmeshd.allocator.nodes.circuit_breaker import CircuitBreaker
 from tests.unit.allocator.conftest import Allocator, Mesh
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime, start_failure
 from tests.unit.store.waiting import commands, until
@@ -84,7 +84,7 @@ async def test_of_two_drivers_that_say_they_are_one_node_the_second_is_left_out(
                 await allocator.claim(f"s{number}")
             assert not second.runtime.processes
             [trouble] = (await allocator.health()).troubles
-            assert "both say that they are node same" in trouble.detail
+            assert "both report that they are node same" in trouble.detail
     finally:
         await first.runtime.close()
         await second.runtime.close()
@@ -98,7 +98,7 @@ async def test_nodes_with_another_version_of_a_template_do_not_serve_the_same_re
 
 
 def test_a_breaker_opens_after_failures_in_a_row_and_closes_with_a_success() -> None:
-    breaker = Breaker(2, 60.0)
+    breaker = CircuitBreaker(2, 60.0)
     breaker.failed()
     assert not breaker.is_open
     breaker.failed()

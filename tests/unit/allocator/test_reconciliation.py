@@ -12,7 +12,7 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, StoreUnavailable
-from sandmeshd.allocator.records.ledger import Claim, Ledger, NodeWant, Want
+from sandmeshd.allocator.records.record_store import Claim, NodeWant, RecordStore, Want
 from sandmeshd.allocator.records.spec import normalized, spec_key
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.process_driver import ProcessDriver
@@ -129,14 +129,14 @@ async def test_a_claim_that_is_sent_again_after_its_sandbox_was_given_back_makes
     async with mesh.allocator(sweep_seconds=3600) as allocator:
         spec = normalized(pb.SandboxSpec(template="base"), "process")
         wanted = Want("base", spec_key(spec, "1"), 0, 10, 0, [NodeWant("node-1", "process", 10, 0, 0)])
-        claim, ledger = Claim("one", "base", "t", "sb_once", 10**9, spec, wanted), Ledger(mesh.store, 10**9)
-        begun = await ledger.claim(claim, "")
+        claim, records = Claim("one", "base", "t", "sb_once", 10**9, spec, wanted), RecordStore(mesh.store, 10**9)
+        begun = await records.claim(claim, "")
         assert begun.record is not None
-        await ledger.release("sb_once", begun.record.token, "released")
+        await records.release("sb_once", begun.record.token, "released")
         # As a request that the connection to the store had repeated, before and after the sandbox is gone.
-        assert (await ledger.claim(claim, "")).kind == "left"
+        assert (await records.claim(claim, "")).kind == "left"
         await allocator.until_used(0)
-        assert (await ledger.claim(claim, "")).kind == "left"
+        assert (await records.claim(claim, "")).kind == "left"
 
 
 async def test_a_request_sent_again_goes_on_with_what_a_dead_allocator_had_begun(mesh: Mesh) -> None:
@@ -145,7 +145,7 @@ async def test_a_request_sent_again_goes_on_with_what_a_dead_allocator_had_begun
         node = NodeWant("node-1", "process", 10, 20000, 20199)
         spec = normalized(pb.SandboxSpec(template="base", port_count=2), "process")
         wanted = Want("base", spec_key(spec, "1"), 2, 10, 0, [node])
-        begun = await Ledger(mesh.store, 1).claim(Claim("one", "base", "t", "sb_begun", 10**9, spec, wanted), "")
+        begun = await RecordStore(mesh.store, 1).claim(Claim("one", "base", "t", "sb_begun", 10**9, spec, wanted), "")
         assert begun.kind == "create"
         assert begun.record is not None
         again = await allocator.claim("one", ports=2)
@@ -221,8 +221,8 @@ async def test_every_key_belongs_to_the_mesh_and_little_is_left_when_all_is_rele
 
 
 async def test_a_released_record_cannot_become_ready(mesh: Mesh) -> None:
-    ledger = Ledger(mesh.store, 1)
+    records = RecordStore(mesh.store, 1)
     async with mesh.allocator():
-        done, record = await ledger.ready("sb_nothing", driver_pb2.RuntimeSandbox())
+        done, record = await records.ready("sb_nothing", driver_pb2.RuntimeSandbox())
     assert not done
     assert record.state == ""

@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandboxStartFailed
-from sandmeshd.allocator.records.ledger import Claim, Ledger
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
+from sandmeshd.allocator.records.record_store import Claim, RecordStore
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import StoreSettings, open_store
 from tests.unit.allocator.invariants import Caps, check, dump
 from tests.unit.allocator.states_world import CAPS, NODES, Allocator, World, want
@@ -67,8 +67,8 @@ class Steps(RuleBasedStateMachine):
         return self.world.run(work)
 
     def fresh(self) -> Allocator:
-        ledger = Ledger(self.world.store, int(GRACE_SECONDS * 1e6))
-        return Allocator(ledger, Upkeep(self.world.store, ledger, SETTINGS), [], [])
+        records = RecordStore(self.world.store, int(GRACE_SECONDS * 1e6))
+        return Allocator(records, MaintenanceStore(self.world.store, records, SETTINGS), [], [])
 
     async def begin(self) -> None:
         await self.world.store.learn()
@@ -76,10 +76,10 @@ class Steps(RuleBasedStateMachine):
             info = driver_pb2.GetInfoResponse(name="process", node_id=name)
             for found in [one for one in self.runtime.values() if one.record_labels["node"] == name]:
                 if found.record_labels["session"]:
-                    await self.allocators[0].upkeep.adopt(info, found)
-        assert await self.allocators[0].upkeep.open()
+                    await self.allocators[0].maintenance.adopt(info, found)
+        assert await self.allocators[0].maintenance.open()
         for allocator in self.allocators:
-            await allocator.upkeep.sweep(NODES)
+            await allocator.maintenance.sweep(NODES)
 
     def name(self, kind: str) -> str:
         # Made-up names would make a replay of the same draws another story.
@@ -105,7 +105,7 @@ class Steps(RuleBasedStateMachine):
     def some(self, pick: int, *states: str) -> Record | None:
         """Choose a record in one of the states."""
         ids = sorted(self.data.ids(*states))
-        return self.do(self.allocators[0].ledger.read(ids[pick % len(ids)])) if ids else None
+        return self.do(self.allocators[0].records.read(ids[pick % len(ids)])) if ids else None
 
     # Callers.
 
@@ -136,7 +136,7 @@ class Steps(RuleBasedStateMachine):
         for session in sessions:
             self.claim(at, session, "a", "base", ports, (HOUR_US, HOUR_US if idle else 0))
             for record in list(self.allocators[at].starting):
-                if self.do(self.allocators[at].ledger.started(record.sandbox_id)):
+                if self.do(self.allocators[at].records.started(record.sandbox_id)):
                     self.keep_in_runtime(record)
                 self.finish_one(self.allocators[at], record)
 
@@ -148,7 +148,7 @@ class Steps(RuleBasedStateMachine):
         self.ask(allocator, made, waited)
 
     def ask(self, allocator: Allocator, made: Claim, waited: str) -> None:
-        reply = self.do(allocator.ledger.claim(made, waited))
+        reply = self.do(allocator.records.claim(made, waited))
         record = reply.record
         if reply.kind in ("queued", "wait"):
             allocator.claims.append((made, record.sandbox_id if record else ""))
@@ -163,21 +163,21 @@ class Steps(RuleBasedStateMachine):
         elif reply.kind == "pooled" and record is not None:
             self.granted(record)
             self.keep_in_runtime(record)
-            self.do(allocator.ledger.installed(record.sandbox_id, record.token))
+            self.do(allocator.records.installed(record.sandbox_id, record.token))
 
     @precondition(anybody("claims"))
     @rule(at=allocators, pick=picks)
     def leave(self, at: int, pick: int) -> None:
         allocator = self.at_work(at, "claims")
         made, _ = allocator.claims.pop(pick % len(allocator.claims))
-        self.do(allocator.ledger.leave(made))
+        self.do(allocator.records.leave(made))
 
     @precondition(there_are("READY", "PAUSED", "LOST", "FAILED", "STOPPING"))
     @rule(at=allocators, pick=picks, stale=st.booleans(), ttl_us=st.sampled_from((HOUR_US, 1)))
     def renew(self, at: int, pick: int, stale: bool, ttl_us: int) -> None:
         record = self.some(pick, "READY", "PAUSED", "LOST", "FAILED", "STOPPING")
         if record is not None and record.token:
-            reply = self.do(self.allocators[at].ledger.renew(record.sandbox_id, record.token - stale, ttl_us))
+            reply = self.do(self.allocators[at].records.renew(record.sandbox_id, record.token - stale, ttl_us))
             assert reply.kind == ("lost" if stale or record.state in ("FAILED", "STOPPING") else "renewed")
 
     @precondition(there_are("STARTING", "READY", "PAUSED", "LOST", "FAILED"))
@@ -185,9 +185,9 @@ class Steps(RuleBasedStateMachine):
     def release(self, at: int, pick: int, stale: bool) -> None:
         record = self.some(pick, "PENDING", "STARTING", "READY", "PAUSED", "LOST", "FAILED", "STOPPING")
         if record is not None and record.token:
-            ledger = self.allocators[at].ledger
+            records = self.allocators[at].records
             for _ in range(2):
-                reply = self.do(ledger.release(record.sandbox_id, record.token - stale, "released"))
+                reply = self.do(records.release(record.sandbox_id, record.token - stale, "released"))
                 assert reply.kind == ("lost" if stale else "released")
 
     @precondition(there_are("READY", "PAUSED"))
@@ -195,17 +195,17 @@ class Steps(RuleBasedStateMachine):
     def pause_or_resume(self, at: int, pick: int, state: str, seen: bool) -> None:
         record = self.some(pick, "READY", "PAUSED")
         if record is not None and record.token:
-            ledger = self.allocators[at].ledger
-            reply = self.do(ledger.intend(record.sandbox_id, record.token, state))
+            records = self.allocators[at].records
+            reply = self.do(records.intend(record.sandbox_id, record.token, state))
             if reply.kind == "intended" and seen:
-                assert self.do(ledger.settle(record.sandbox_id, state)) is not None
+                assert self.do(records.settle(record.sandbox_id, state)) is not None
 
     @precondition(there_are("READY", "PAUSED"))
     @rule(at=allocators, pick=picks)
     def touch(self, at: int, pick: int) -> None:
         record = self.some(pick, "READY", "PAUSED", "STOPPING")
         if record is not None:
-            self.do(self.allocators[at].ledger.touch([record.sandbox_id, "sb_unknown"]))
+            self.do(self.allocators[at].records.touch([record.sandbox_id, "sb_unknown"]))
 
     # Allocators at work.
 
@@ -214,7 +214,7 @@ class Steps(RuleBasedStateMachine):
     def start(self, at: int, pick: int) -> None:
         allocator = self.at_work(at, "starting")
         record = allocator.starting[pick % len(allocator.starting)]
-        if self.do(allocator.ledger.started(record.sandbox_id)):
+        if self.do(allocator.records.started(record.sandbox_id)):
             self.keep_in_runtime(record)
 
     @precondition(anybody("starting"))
@@ -225,11 +225,11 @@ class Steps(RuleBasedStateMachine):
 
     def finish_one(self, allocator: Allocator, record: Record) -> None:
         allocator.starting.remove(record)
-        done, now = self.do(allocator.ledger.ready(record.sandbox_id, driver_pb2.RuntimeSandbox()))
+        done, now = self.do(allocator.records.ready(record.sandbox_id, driver_pb2.RuntimeSandbox()))
         assert not done or record.sandbox_id in self.runtime
-        if not done and (now.state not in ("PENDING", "STARTING", "READY") or now.owner == allocator.ledger.owner):
+        if not done and (now.state not in ("PENDING", "STARTING", "READY") or now.owner == allocator.records.owner):
             self.runtime.pop(record.sandbox_id, None)
-            self.do(allocator.ledger.failed(record.sandbox_id, SandboxStartFailed("it ended")))
+            self.do(allocator.records.failed(record.sandbox_id, SandboxStartFailed("it ended")))
 
     @precondition(anybody("starting"))
     @rule(at=allocators, pick=picks)
@@ -244,10 +244,10 @@ class Steps(RuleBasedStateMachine):
         record = allocator.starting.pop(pick % len(allocator.starting))
         self.runtime.pop(record.sandbox_id, None)
         if not again:
-            self.do(allocator.ledger.failed(record.sandbox_id, SandboxStartFailed("no")))
+            self.do(allocator.records.failed(record.sandbox_id, SandboxStartFailed("no")))
             return
         wanted = want(record.spec.template, record.spec.port_count, "")
-        moved = self.do(allocator.ledger.retry(record.sandbox_id, wanted, [record.node_id], SandboxStartFailed("no")))
+        moved = self.do(allocator.records.retry(record.sandbox_id, wanted, [record.node_id], SandboxStartFailed("no")))
         if moved is not None:
             assert moved.node_id in NODES
             allocator.starting.append(moved)
@@ -256,30 +256,30 @@ class Steps(RuleBasedStateMachine):
     def fill(self, at: int, template: str) -> None:
         allocator = self.allocators[at]
         spec = pb.SandboxSpec(template=template)
-        record = self.do(allocator.ledger.fill(self.name("sb"), spec, want(template, 0, ""), 2))
+        record = self.do(allocator.records.fill(self.name("sb"), spec, want(template, 0, ""), 2))
         if record is not None:
             allocator.starting.append(record)
 
     @rule(at=allocators, kept=st.integers(0, 2))
     def drain(self, at: int, kept: int) -> None:
-        self.do(self.allocators[at].ledger.drain({"key-base-0": kept}))
+        self.do(self.allocators[at].records.drain({"key-base-0": kept}))
 
     @precondition(there_are("STOPPING"))
     @rule(at=allocators, finished=st.booleans())
     def delete(self, at: int, finished: bool) -> None:
-        upkeep = self.allocators[at].upkeep
-        taken = self.do(upkeep.take_stopping(0, 0))
+        maintenance = self.allocators[at].maintenance
+        taken = self.do(maintenance.take_stopping(0, 0))
         if taken is not None:
             self.runtime.pop(taken.sandbox_id, None)
             if finished:
-                assert self.do(upkeep.gone(taken.sandbox_id))
-                assert not self.do(upkeep.gone(taken.sandbox_id))
+                assert self.do(maintenance.gone(taken.sandbox_id))
+                assert not self.do(maintenance.gone(taken.sandbox_id))
             else:
-                self.do(upkeep.defer(taken.sandbox_id, 0, "busy"))
+                self.do(maintenance.defer(taken.sandbox_id, 0, "busy"))
 
     @rule(at=allocators)
     def sweep(self, at: int) -> None:
-        self.do(self.allocators[at].upkeep.sweep(NODES))
+        self.do(self.allocators[at].maintenance.sweep(NODES))
 
     # What goes wrong.
 
@@ -288,8 +288,8 @@ class Steps(RuleBasedStateMachine):
         dead = self.allocators[at]
         self.abandoned += dead.claims
         self.allocators[at] = self.fresh()
-        self.do(commands(self.world.store).zrem(self.world.store.key("allocators"), dead.ledger.owner))
-        self.do(self.allocators[at].upkeep.sweep(NODES))
+        self.do(commands(self.world.store).zrem(self.world.store.key("allocators"), dead.records.owner))
+        self.do(self.allocators[at].maintenance.sweep(NODES))
 
     @precondition(there_are("STARTING", "READY", "PAUSED"))
     @rule(at=allocators, pick=picks)
@@ -297,7 +297,7 @@ class Steps(RuleBasedStateMachine):
         record = self.some(pick, "STARTING", "READY", "PAUSED")
         if record is not None:
             self.runtime.pop(record.sandbox_id, None)
-            self.do(self.allocators[at].upkeep.lost(record.sandbox_id, "signal 9"))
+            self.do(self.allocators[at].maintenance.lost(record.sandbox_id, "signal 9"))
 
     @precondition(lambda self: self.runtime)
     @rule(keep=st.booleans())
@@ -308,7 +308,7 @@ class Steps(RuleBasedStateMachine):
         before = {one.sandbox_id for one in self.runtime.values() if one.record_labels["session"]}
         self.do(commands(self.world.store).flushdb())
         with pytest.raises(Recovering):
-            self.do(self.allocators[1].ledger.is_buried("sb_any"))
+            self.do(self.allocators[1].records.was_deleted("sb_any"))
         self.caps = None
         self.do(self.begin())
         found = self.do(dump(self.world.store)).records
@@ -329,16 +329,16 @@ class Steps(RuleBasedStateMachine):
         last = self.fresh()
         # A dead allocator's tickets are dropped after some seconds, which no step can bring about.
         for made, _ in [*self.abandoned, *(one for allocator in self.allocators for one in allocator.claims)]:
-            self.do(last.ledger.leave(made))
+            self.do(last.records.leave(made))
         self.do(commands(self.world.store).delete(self.world.store.key("allocators")))
         for _ in range(3):
-            self.do(last.upkeep.sweep(NODES))
+            self.do(last.maintenance.sweep(NODES))
             for sandbox_id, fields in self.do(dump(self.world.store)).records.items():
                 if fields["holder"]:
-                    self.do(last.ledger.release(sandbox_id, int(fields["token"]), "the end"))
-            self.do(last.ledger.drain({}))
-            while (taken := self.do(last.upkeep.take_stopping(HOUR_US, HOUR_US))) is not None:
-                self.do(last.upkeep.gone(taken.sandbox_id))
+                    self.do(last.records.release(sandbox_id, int(fields["token"]), "the end"))
+            self.do(last.records.drain({}))
+            while (taken := self.do(last.maintenance.take_stopping(HOUR_US, HOUR_US))) is not None:
+                self.do(last.maintenance.gone(taken.sandbox_id))
         left = self.do(dump(self.world.store))
         check(left, CAPS)
         assert not left.records

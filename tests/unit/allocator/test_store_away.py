@@ -6,10 +6,10 @@ import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, Recovering, StoreUnavailable
-from sandmeshd.allocator.records.ledger import Claim, Ledger
-from sandmeshd.allocator.records.retry import patiently
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
+from sandmeshd.allocator.records.record_store import Claim, RecordStore
+from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import Store
 from tests.unit.allocator.states_world import NODES, want
 
@@ -25,7 +25,7 @@ async def test_a_step_is_taken_again_until_the_store_answers() -> None:
             raise answer
         return answer
 
-    assert await patiently(step) == "done"
+    assert await retry_until_available(step) == "done"
 
 
 async def test_a_refusal_is_not_repeated() -> None:
@@ -33,20 +33,20 @@ async def test_a_refusal_is_not_repeated() -> None:
         raise InvalidArgument("no")
 
     with pytest.raises(InvalidArgument):
-        await patiently(step)
+        await retry_until_available(step)
 
 
 async def test_a_start_whose_allocator_does_not_know_of_it_fails_while_others_go_on(store: Store) -> None:
-    ledger = Ledger(store, 1)
-    upkeep = Upkeep(store, ledger, AllocatorSettings(owner_grace_seconds=1e-6))
-    await upkeep.open()
+    records = RecordStore(store, 1)
+    maintenance = MaintenanceStore(store, records, AllocatorSettings(owner_grace_seconds=1e-6))
+    await maintenance.open()
     spec = pb.SandboxSpec(template="base")
     for name in ("known", "forgotten"):
         claim = Claim(f"s-{name}", "a", f"t-{name}", f"sb-{name}", HOUR_US, spec, want("base", 0, ""))
-        assert (await ledger.claim(claim, "")).kind == "create"
+        assert (await records.claim(claim, "")).kind == "create"
     for _ in range(2):
-        await upkeep.sweep(NODES, ["sb-known"])
-    states = {name: await ledger.read(f"sb-{name}") for name in ("known", "forgotten")}
+        await maintenance.sweep(NODES, ["sb-known"])
+    states = {name: await records.read(f"sb-{name}") for name in ("known", "forgotten")}
     assert {name: record and record.state for name, record in states.items()} == {
         "known": "PENDING",
         "forgotten": "FAILED",

@@ -74,7 +74,7 @@ async def test_a_server_that_cannot_write_is_told_as_that_and_with_what_to_do(tm
         async with cast("Any", Redis).from_url(server.unix_url) as client:
             await client.config_set("maxmemory", "1")
         with pytest.raises(StoreUnavailable, match="the store cannot write: ") as caught:
-            await store.run("pulse", {})
+            await store.run("probe", {})
         assert "its disk or memory may be full" in caught.value.facts["fix"]
 
 

@@ -1,4 +1,4 @@
-"""Passes over a node whose starts fail, for a while that grows."""
+"""A circuit breaker for nodes whose starts fail, with a timeout that grows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 _LONGEST_SECONDS = 60.0
 
 
-class Breaker:
-    """Open after a number of failures in a row; closed again by the first success."""
+class CircuitBreaker:
+    """Is open after a number of failures in a row, and closed by the first success."""
 
     def __init__(self, failures: int, seconds: float) -> None:
         self._allowed = failures
@@ -20,12 +20,12 @@ class Breaker:
 
     @property
     def left(self) -> float:
-        """For how many seconds it is passed over from now on."""
+        """For how many seconds it stays open."""
         return max(0.0, self._until - time.monotonic())
 
     @property
     def is_open(self) -> bool:
-        """Whether the node is to be passed over now; when the time is over one start shows whether it works again."""
+        """Whether the node is skipped now; after the timeout one start shows whether it works again."""
         return time.monotonic() < self._until
 
     def failed(self, reason: str = "") -> None:
@@ -37,5 +37,5 @@ class Breaker:
             self._until = time.monotonic() + min(self._seconds * 2 ** min(beyond, 10), _LONGEST_SECONDS)
 
     def succeeded(self) -> None:
-        """Begin anew."""
+        """Reset."""
         self._failures, self._until, self.reason = 0, 0.0, ""

@@ -1,4 +1,4 @@
-"""Reads what a sandbox's agent and runtime wrote, from the driver that has it."""
+"""Logs of a sandbox's agent and runtime, read from its driver."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sandmeshd.allocator.records.records import Record
 _LARGEST_TAIL = 1 << 20
 
 
-class Logs:
-    """Asks the nodes."""
+class SandboxLogs:
+    """Read the logs of sandboxes from their nodes."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
 
     async def read(self, record: Record, request: pb.GetSandboxLogsRequest) -> pb.GetSandboxLogsResponse:
-        """Give the end of a sandbox's log.
+        """Return the end of a sandbox's log.
 
         Raises:
-            InvalidArgument: More was asked for than one answer holds.
+            InvalidArgument: More was requested than one response holds.
             RuntimeUnavailable: Its node does not answer.
             SandboxNotFound: Nothing of it is left.
         """
         if request.tail_bytes > _LARGEST_TAIL:
-            raise InvalidArgument(f"tail_bytes is at most {_LARGEST_TAIL}", {"field": "tail_bytes"})
+            raise InvalidArgument(f"tail_bytes must be at most {_LARGEST_TAIL}", {"field": "tail_bytes"})
         node = self._nodes.by_id(record.node_id)
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
-        wanted = driver_pb2.GetLogsRequest(
+        driver_request = driver_pb2.GetLogsRequest(
             sandbox_id=record.sandbox_id, tail_bytes=request.tail_bytes, after_offset=request.after_offset
         )
-        found = await node.client.get_logs(wanted)
-        return pb.GetSandboxLogsResponse(data=found.data, end_offset=found.end_offset)
+        response = await node.client.get_logs(driver_request)
+        return pb.GetSandboxLogsResponse(data=response.data, end_offset=response.end_offset)

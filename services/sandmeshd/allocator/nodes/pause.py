@@ -1,29 +1,31 @@
-"""Freezes sandboxes and lets them run again, the intent recorded first."""
+"""Pausing and resuming sandboxes, with the intent recorded first."""
 
 from __future__ import annotations
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import LeaseLost, RuntimeUnavailable, SandboxNotFound, SandmeshError, WrongState
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
-from sandmeshd.allocator.records.ledger import Ledger
+from sandmesh.errors import LeaseLost, RuntimeUnavailable, SandmeshError, WrongState
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.records.ownership import not_found
+from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
 
 
-class Pausing:
-    """Takes records from READY to PAUSED and back."""
+class PauseControl:
+    """Take sandboxes from READY to PAUSED and back."""
 
-    def __init__(self, ledger: Ledger, nodes: Nodes) -> None:
-        self._ledger = ledger
+    def __init__(self, records: RecordStore, nodes: Nodes) -> None:
+        self._records = records
         self._nodes = nodes
 
-    async def become(self, sandbox_id: str, token: int, target: str) -> Record:
-        """Make a sandbox PAUSED or READY; one that is so already stays.
+    async def change(self, sandbox_id: str, token: int, target: str) -> Record:
+        """Bring a sandbox to PAUSED or READY; one that is there already stays.
 
         Raises:
             SandboxNotFound, LeaseLost, WrongState: As named.
             CapabilityMissing: Its driver cannot; it stays as it was.
         """
-        reply = await self._ledger.intend(sandbox_id, token, target)
+        reply = await self._records.intend(sandbox_id, token, target)
         record = reply.record
         if record is None or reply.kind == "lost":
             raise _refusal(sandbox_id, reply.kind)
@@ -37,18 +39,18 @@ class Pausing:
         try:
             if node is None:
                 raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
-            await _ask(node, record.sandbox_id, target)
+            await _call_driver(node, record.sandbox_id, target)
         except SandmeshError:
-            await self._ledger.settle(record.sandbox_id, record.state)
+            await self._records.settle(record.sandbox_id, record.state)
             raise
-        settled = await self._ledger.settle(record.sandbox_id, target, actor="holder")
+        settled = await self._records.settle(record.sandbox_id, target, actor="holder")
         if settled is None:
             message = f"sandbox {record.sandbox_id} was released or lost meanwhile"
             raise WrongState(message, {"state": "STOPPING"})
         return settled
 
 
-async def _ask(node: Node, sandbox_id: str, target: str) -> None:
+async def _call_driver(node: Node, sandbox_id: str, target: str) -> None:
     if target == "PAUSED":
         await node.client.pause_sandbox(pb.PauseSandboxRequest(sandbox_id=sandbox_id))
     else:
@@ -57,6 +59,6 @@ async def _ask(node: Node, sandbox_id: str, target: str) -> None:
 
 def _refusal(sandbox_id: str, kind: str) -> SandmeshError:
     if kind == "missing":
-        return SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
+        return not_found(sandbox_id)
     message = f"the token is not the one in force for sandbox {sandbox_id}: its lease ran out or passed on"
     return LeaseLost(message, {"sandbox_id": sandbox_id})

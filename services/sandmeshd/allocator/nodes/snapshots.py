@@ -1,6 +1,6 @@
-"""Snapshots of sandboxes: taken and kept by nodes, asked for by who owns the sandbox's session.
+"""Snapshots of sandboxes: taken and kept by nodes, for the owners of the sandboxes' sessions.
 
-No record of them is in the store: a node says what it has, and whose it is, so that there is nothing to hold together.
+The store has no records of them: nodes list what they have with its owner, so that nothing can diverge.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from sandmesh.errors import (
     SandmeshError,
     SnapshotNotFound,
 )
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
-from sandmeshd.allocator.records.ledger import Ledger, NodeWant, Want
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.records.record_store import NodeWant, RecordStore, Want
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.auth.principal import current_caller
 
@@ -33,22 +34,22 @@ _OWNER, _USER = "session", "user"
 
 @dataclass(frozen=True)
 class Found:
-    """A snapshot, and the node that has it."""
+    """A snapshot and its node."""
 
     node: Node
     snapshot: driver_pb2.RuntimeSnapshot
 
 
-class Snapshotting:
-    """Asks the nodes for snapshots, for their owners."""
+class NodeSnapshots:
+    """Take, list and delete snapshots on the nodes, for their owners."""
 
-    def __init__(self, ledger: Ledger, nodes: Nodes, mesh_id: str) -> None:
-        self._ledger = ledger
+    def __init__(self, records: RecordStore, nodes: Nodes, mesh_id: str) -> None:
+        self._records = records
         self._nodes = nodes
         self._mesh_id = mesh_id
 
     async def take(self, record: Record, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
-        """Take one of a READY sandbox, which counts as a use of it.
+        """Take a snapshot of a READY sandbox, which counts as activity.
 
         Raises:
             LeaseLost, InvalidArgument, CapabilityMissing, RuntimeUnavailable: As named.
@@ -59,15 +60,15 @@ class Snapshotting:
             )
             raise LeaseLost(message, {"sandbox_id": record.sandbox_id})
         node = self._able(record)
-        await self._ledger.touch([record.sandbox_id])
-        asked = driver_pb2.SnapshotSandboxRequest(
+        await self._records.touch([record.sandbox_id])
+        driver_request = driver_pb2.SnapshotSandboxRequest(
             sandbox_id=record.sandbox_id,
             snapshot_id=_checked(request.snapshot_id) if request.snapshot_id else _new_id(),
             record_labels={name: record.text(name) for name in (_OWNER, _USER)},
         )
-        made = (await node.client.snapshot_sandbox(asked)).snapshot
-        await self._ledger.touch([record.sandbox_id])
-        return _told(Found(node, made))
+        snapshot = (await node.client.snapshot_sandbox(driver_request)).snapshot
+        await self._records.touch([record.sandbox_id])
+        return _as_message(Found(node, snapshot))
 
     def _able(self, record: Record) -> Node:
         node = self._nodes.by_id(record.node_id)
@@ -78,30 +79,30 @@ class Snapshotting:
             raise CapabilityMissing(message, {"needs": "snapshot"})
         return node
 
-    async def listing(self) -> pb.ListSnapshotsResponse:
-        """Give the caller's, the oldest first."""
-        found, silent = await self._look()
-        told = sorted((_told(one) for one in found), key=lambda one: (one.create_time.ToNanoseconds(), one.snapshot_id))
-        return pb.ListSnapshotsResponse(snapshots=told, silent_nodes=silent)
+    async def list_own(self) -> pb.ListSnapshotsResponse:
+        """List the principal's snapshots, the oldest first."""
+        found, silent = await self._find_all()
+        messages = sorted(map(_as_message, found), key=lambda one: (one.create_time.ToNanoseconds(), one.snapshot_id))
+        return pb.ListSnapshotsResponse(snapshots=messages, silent_nodes=silent)
 
     async def delete(self, snapshot_id: str) -> None:
-        """Remove one of the caller's.
+        """Delete a snapshot of the principal's.
 
         Raises:
-            SnapshotNotFound: There is none, or it is another's.
-            RuntimeUnavailable: A node does not answer that may have it.
+            SnapshotNotFound: It does not exist, or has another owner.
+            RuntimeUnavailable: A node that may have it does not answer.
         """
         found = await self.find(snapshot_id)
         await found.node.client.delete_snapshot(driver_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id))
 
     async def find(self, snapshot_id: str) -> Found:
-        """Give one of the caller's.
+        """Return a snapshot of the principal's.
 
         Raises:
-            SnapshotNotFound: There is none, or it is another's.
-            RuntimeUnavailable: A node does not answer that may have it.
+            SnapshotNotFound: It does not exist, or has another owner.
+            RuntimeUnavailable: A node that may have it does not answer.
         """
-        found, silent = await self._look()
+        found, silent = await self._find_all()
         for one in found:
             if one.snapshot.snapshot_id == snapshot_id:
                 return one
@@ -111,7 +112,7 @@ class Snapshotting:
             raise RuntimeUnavailable(message, {"fix": "start its driver"})
         raise SnapshotNotFound(f"there is no snapshot {snapshot_id}", {"snapshot_id": snapshot_id})
 
-    async def _look(self) -> tuple[list[Found], list[str]]:
+    async def _find_all(self) -> tuple[list[Found], list[str]]:
         able = [node for node in self._nodes.all if node.info is not None and node.info.capabilities.snapshot]
         answers = await asyncio.gather(*(self._of(node) for node in able))
         silent = [node.node_id for node, answer in zip(able, answers, strict=True) if answer is None]
@@ -128,19 +129,19 @@ class Snapshotting:
         return [Found(node, one) for one in kept if caller.owns(one.record_labels[_OWNER])]
 
     async def placed(self, spec: pb.SandboxSpec) -> pb.SandboxSpec:
-        """Give a spec with the driver that has its snapshot, where it names one.
+        """Return a spec with the driver that has its snapshot, where it names one.
 
         Raises:
             SnapshotNotFound, RuntimeUnavailable: As `find`.
-            InvalidArgument: It is another driver's or template's.
+            InvalidArgument: It is of another driver or template.
         """
         if not spec.snapshot_id:
             return spec
         found = await self.find(spec.snapshot_id)
         driver = found.node.info.name if found.node.info else ""
         if spec.driver not in ("", driver) or spec.template != found.snapshot.template:
-            told = f"a sandbox of {found.snapshot.template} on {driver}"
-            message = f"snapshot {spec.snapshot_id} is one of {told}: it fits no other"
+            source = f"a sandbox of {found.snapshot.template} on {driver}"
+            message = f"snapshot {spec.snapshot_id} is one of {source}: it fits no other"
             raise InvalidArgument(message, {"field": "spec.snapshot_id", "template": found.snapshot.template})
         full = pb.SandboxSpec()
         full.CopyFrom(spec)
@@ -148,7 +149,7 @@ class Snapshotting:
         return full
 
     async def narrowed(self, spec: pb.SandboxSpec, want: Want) -> Want:
-        """Give what the store has to know with only the node that has the spec's snapshot, where it names one."""
+        """Return `want` with only the node that has the spec's snapshot, where it names one."""
         if not spec.snapshot_id:
             return want
         node = (await self.find(spec.snapshot_id)).node
@@ -168,20 +169,20 @@ def _new_id() -> str:
 
 def _checked(snapshot_id: str) -> str:
     if not _ID.fullmatch(snapshot_id):
-        rule = "is snap_ and 1 to 64 small letters and digits"
+        rule = "must be snap_ and 1 to 64 lowercase letters and digits"
         raise InvalidArgument(f"snapshot_id {rule}", {"field": "snapshot_id"})
     return snapshot_id
 
 
-def _told(found: Found) -> pb.Snapshot:
-    kept = found.snapshot
+def _as_message(found: Found) -> pb.Snapshot:
+    snapshot = found.snapshot
     return pb.Snapshot(
-        snapshot_id=kept.snapshot_id,
-        sandbox_id=kept.sandbox_id,
-        template=kept.template,
-        size_bytes=kept.size_bytes,
-        checksum=kept.checksum,
-        create_time=kept.create_time,
+        snapshot_id=snapshot.snapshot_id,
+        sandbox_id=snapshot.sandbox_id,
+        template=snapshot.template,
+        size_bytes=snapshot.size_bytes,
+        checksum=snapshot.checksum,
+        create_time=snapshot.create_time,
         node_id=found.node.node_id,
         driver=found.node.info.name if found.node.info else "",
     )

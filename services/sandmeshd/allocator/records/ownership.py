@@ -1,44 +1,44 @@
-"""Whose a sandbox is: its session's key begins with its user's. Another's is answered as if there were none."""
+"""Ownership of sandboxes: a session's key begins with its user's. Those of other owners appear not to exist."""
 
 from __future__ import annotations
 
 from sandmesh.errors import SandboxNotFound
-from sandmeshd.allocator.records.ledger import Ledger
+from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.auth.principal import current_caller
 
 
-async def check_owned(ledger: Ledger, sandbox_id: str) -> None:
-    """Check that a sandbox is the caller's; a sandbox never passes to another session, so that holds from then on.
+async def check_owned(records: RecordStore, sandbox_id: str) -> None:
+    """Check that the principal owns a sandbox; it never passes to another session, so that holds from then on.
 
-    Only a user is asked for: services and administrators cost no round trip.
+    Only users are checked: services and administrators cost no round trip.
 
     Raises:
-        SandboxNotFound: There is none, or it is another's.
+        SandboxNotFound: It does not exist, or has another owner.
     """
-    if not await _is_owned(ledger, sandbox_id):
+    if not await _is_owned(records, sandbox_id):
         raise not_found(sandbox_id)
 
 
-async def check_owned_or_gone(ledger: Ledger, sandbox_id: str) -> None:
-    """Check that a sandbox is the caller's, or was deleted not too long ago.
+async def check_owned_or_gone(records: RecordStore, sandbox_id: str) -> None:
+    """Check that the principal owns a sandbox, or that it was deleted recently.
 
     Raises:
-        SandboxNotFound: There is none, or it is another's.
+        SandboxNotFound: It does not exist, or has another owner.
     """
-    if not await _is_owned(ledger, sandbox_id, gone=True):
+    if not await _is_owned(records, sandbox_id, gone=True):
         raise not_found(sandbox_id)
 
 
-async def _is_owned(ledger: Ledger, sandbox_id: str, gone: bool = False) -> bool:
+async def _is_owned(records: RecordStore, sandbox_id: str, gone: bool = False) -> bool:
     caller = current_caller()
     if caller.scope != "user":
         return True
-    record = await ledger.read(sandbox_id)
+    record = await records.read(sandbox_id)
     if record is None:
-        return gone and await ledger.is_buried(sandbox_id)
+        return gone and await records.was_deleted(sandbox_id)
     return caller.owns(record.text("session"))
 
 
 def not_found(sandbox_id: str) -> SandboxNotFound:
-    """Say that there is no such sandbox."""
+    """Return the error of a sandbox that does not exist."""
     return SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})

@@ -22,16 +22,16 @@ _LABELS = (
 
 @dataclass(frozen=True)
 class Record:
-    """One record as it stood at one moment."""
+    """A record as it was at one moment."""
 
     fields: Mapping[str, bytes]
 
     def text(self, name: str) -> str:
-        """Read a plain field; one that is not there is empty."""
+        """Return a plain field; one that is missing is empty."""
         return self.fields.get(name, b"").decode()
 
     def number(self, name: str) -> int:
-        """Read a plain field that is a number; one that is not there is 0."""
+        """Return a plain field that is a number; one that is missing is 0."""
         return int(self.fields.get(name, b"") or b"0")
 
     @property
@@ -88,18 +88,18 @@ class Record:
         return from_detail(errors_pb2.ErrorDetail.FromString(data))
 
     def labels(self) -> dict[str, str]:
-        """Give what a driver stores with the sandbox, to rebuild this record from."""
+        """Return what a driver stores with the sandbox, to rebuild this record from."""
         return {name: self.text(name) for name in _LABELS}
 
     def lease(self) -> pb.Lease | None:
-        """Give the lease, or None where it is unused."""
+        """Return the lease, or None where the sandbox is unused."""
         if not self.text("holder"):
             return None
         expire = timestamp(self.number("deadline_us"))
         return pb.Lease(holder=self.text("holder"), fencing_token=self.token, expire_time=expire)
 
     def sandbox(self) -> pb.Sandbox:
-        """Give the record as callers see it."""
+        """Return the record as clients see it."""
         idle_us = self.number("idle_us")
         return pb.Sandbox(
             sandbox_id=self.sandbox_id,
@@ -120,15 +120,15 @@ class Record:
 
 
 def record_from(pairs: Sequence[bytes]) -> Record:
-    """Read a record as scripts answer it: names and values in turn."""
+    """Parse a record as scripts return it: names and values in turn."""
     return Record({pairs[i].decode(): pairs[i + 1] for i in range(0, len(pairs), 2)})
 
 
 def timestamp(microseconds: int) -> Timestamp:
-    """Give a time of the store's clock as a message."""
+    """Convert a time of the store's clock to a message."""
     return Timestamp(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)
 
 
 def span(microseconds: int) -> Duration:
-    """Give a span of time as a message."""
+    """Convert a duration to a message."""
     return Duration(seconds=microseconds // 1_000_000, nanos=microseconds % 1_000_000 * 1000)

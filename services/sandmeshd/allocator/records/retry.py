@@ -1,4 +1,4 @@
-"""Takes a step of the store for as long as it takes."""
+"""Retries of changes of the store that must not be lost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0
 
 
-async def patiently(step: Callable[[], Awaitable[T]]) -> T:
-    """Take a step, again while the store does not answer or is being rebuilt: for what nobody else would do.
+async def retry_until_available(step: Callable[[], Awaitable[T]]) -> T:
+    """Retry a change while the store does not answer or is being rebuilt: for what nobody else would do.
 
-    Every script may run twice, so that one whose answer was lost is answered the second time.
+    Every script may run twice, so that the result of one whose response was lost comes the second time.
     """
     pause = _FIRST_SECONDS
     while True:

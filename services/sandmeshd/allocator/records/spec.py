@@ -1,4 +1,4 @@
-"""What a sandbox is to be: checked, in one form, and as a key that equal ones share."""
+"""Specs of sandboxes: validation, the canonical form, and a key that equal ones share."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ _LISTING = frozenset({pb.NETWORK_MODE_HOSTS, pb.NETWORK_MODE_PUBLIC})
 
 
 def new_sandbox_id() -> str:
-    """Make an id: "sb_" and 26 characters of 130 random bits."""
+    """Return a new id: "sb_" and 26 characters of 130 random bits."""
     return "sb_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26]
 
 
 def check_spec(spec: pb.SandboxSpec) -> None:
-    """Check what can be told from the spec alone.
+    """Check what the spec alone shows.
 
     Raises:
         InvalidArgument: A field is out of range.
     """
     _check(bool(spec.template), "spec.template", "must be set")
     for key, value in spec.labels.items():
-        _check(1 <= len(key) <= _LABEL_KEY, "spec.labels", f"keys have 1 to {_LABEL_KEY} characters")
-        _check(len(value) <= _LABEL_VALUE, "spec.labels", f"values have at most {_LABEL_VALUE} characters")
+        _check(1 <= len(key) <= _LABEL_KEY, "spec.labels", f"keys must have 1 to {_LABEL_KEY} characters")
+        _check(len(value) <= _LABEL_VALUE, "spec.labels", f"values must have at most {_LABEL_VALUE} characters")
     for name in spec.environment:
-        _check(bool(name) and "=" not in name and "\0" not in name, "spec.environment", "has a name that is none")
-    _check(spec.port_count <= _PORTS, "spec.port_count", f"is at most {_PORTS}")
+        _check(bool(name) and "=" not in name and "\0" not in name, "spec.environment", "has an invalid name")
+    _check(spec.port_count <= _PORTS, "spec.port_count", f"must be at most {_PORTS}")
     _check_network(spec.network)
 
 
 def _check_network(grant: pb.NetworkGrant) -> None:
     field = "spec.network.hosts"
-    _check(len(grant.hosts) <= _HOSTS, field, f"are at most {_HOSTS}")
-    _check(bool(grant.hosts) or grant.mode != pb.NETWORK_MODE_HOSTS, field, "are at least one with the mode HOSTS")
-    _check(not grant.hosts or grant.mode in _LISTING, field, "go with the modes HOSTS and PUBLIC, and only with those")
+    _check(len(grant.hosts) <= _HOSTS, field, f"must be at most {_HOSTS}")
+    _check(bool(grant.hosts) or grant.mode != pb.NETWORK_MODE_HOSTS, field, "must be at least one with the mode HOSTS")
+    _check(not grant.hosts or grant.mode in _LISTING, field, "must only be used with the modes HOSTS and PUBLIC")
     for host in grant.hosts:
         normal_host(host)
 
@@ -50,7 +50,7 @@ def check_name(value: str, field: str) -> None:
     Raises:
         InvalidArgument: It is empty or too long.
     """
-    _check(1 <= len(value) <= _NAME, field, f"has 1 to {_NAME} characters")
+    _check(1 <= len(value) <= _NAME, field, f"must have 1 to {_NAME} characters")
 
 
 def _check(good: bool, field: str, rule: str) -> None:
@@ -59,9 +59,9 @@ def _check(good: bool, field: str, rule: str) -> None:
 
 
 def normalized(spec: pb.SandboxSpec, driver: str, network: pb.NetworkGrant | None = None) -> pb.SandboxSpec:
-    """Give the spec in the one form that all with the same meaning have, with its driver named.
+    """Return the canonical form of a spec, with its driver named.
 
-    `network` is what it may reach where the spec does not say.
+    `network` is the default where the spec has none.
     """
     result = pb.SandboxSpec()
     result.CopyFrom(spec)
@@ -79,7 +79,7 @@ def normalized(spec: pb.SandboxSpec, driver: str, network: pb.NetworkGrant | Non
 
 
 def spec_key(spec: pb.SandboxSpec, template_generation: str) -> str:
-    """Give the key of a normalized spec: labels say nothing of what a sandbox is, its template's generation does."""
+    """Return the key of a normalized spec: without labels, but with the generation of its template."""
     bare = pb.SandboxSpec()
     bare.CopyFrom(spec)
     bare.ClearField("labels")

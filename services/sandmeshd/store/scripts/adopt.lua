@@ -1,9 +1,9 @@
 -- Rebuilds the record of a sandbox that its runtime has and the store lost; `record` has the fields, ARGV[2] how to
--- reach it, ARGV[3] its message. Answers {kind}: adopted; known where it has a record; buried where it was deleted;
+-- reach it, ARGV[3] its message. Answers {kind}: adopted; known where it has a record; deleted where it was deleted;
 -- taken where its place or a port of it belongs to another by now.
 local made = args.record
 if redis.call('EXISTS', record(made.id)) == 1 then return {'known'} end
-if redis.call('EXISTS', key('tomb', made.id)) == 1 then return {'buried'} end
+if redis.call('EXISTS', key('tomb', made.id)) == 1 then return {'deleted'} end
 if redis.call('HEXISTS', key('session', made.session), made.slot) == 1 then return {'taken'} end
 for port in string.gmatch(made.ports, '%d+') do
   if redis.call('HEXISTS', key('ports', made.node), port) == 1 then return {'taken'} end

@@ -1,4 +1,4 @@
-"""A sweep at somebody's word: everything that is not as it should be, and what is done about it."""
+"""A sweep on request: every difference between records and runtimes, and its repair."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandmeshError
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
+from sandmeshd.allocator.maintenance.maintenance_store import Due, MaintenanceStore
+from sandmeshd.allocator.maintenance.reconciler import Finding, Reconciler
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.records import timestamp
-from sandmeshd.allocator.upkeep.reconcile import Finding, Reconciler
-from sandmeshd.allocator.upkeep.upkeep import Due, Upkeep
 
 log = structlog.get_logger()
 
@@ -24,24 +25,24 @@ _DUE = {
 }
 
 
-class Sweeping:
-    """Finds, and puts right unless it is a dry run."""
+class MeshSweep:
+    """Find differences, and repair them unless it is a dry run."""
 
-    def __init__(self, upkeep: Upkeep, nodes: Nodes, reconciler: Reconciler, mesh_id: str) -> None:
-        self._upkeep = upkeep
+    def __init__(self, maintenance: MaintenanceStore, nodes: Nodes, reconciler: Reconciler, mesh_id: str) -> None:
+        self._maintenance = maintenance
         self._nodes = nodes
         self._reconciler = reconciler
         self._mesh_id = mesh_id
 
     async def run(self, dry_run: bool) -> pb.SweepMeshResponse:
-        """Compare everything now, without a grace time."""
+        """Compare everything at once, without a grace time."""
         try:
-            due = await self._upkeep.survey()
+            due = await self._maintenance.survey()
             findings = [_due(one) for one in due]
             for node in self._nodes.all:
                 findings += await self._compare(node, dry_run)
             if not dry_run:
-                await self._upkeep.sweep(self._nodes.healthy_ids())
+                await self._maintenance.sweep(self._nodes.healthy_ids())
         except Recovering:
             return pb.SweepMeshResponse(recovering=True)
         return pb.SweepMeshResponse(findings=findings)
@@ -55,7 +56,7 @@ class Sweeping:
             seen = {sandbox.sandbox_id: sandbox for sandbox in listed}
             found = await self._reconciler.find(node, expected, seen)
             if not dry_run:
-                await self._reconciler.put_right(node, found, seen, 0.0)
+                await self._reconciler.repair(node, found, seen, 0.0)
         except Recovering:
             raise
         except SandmeshError as error:
@@ -66,9 +67,9 @@ class Sweeping:
 
 def _due(due: Due) -> pb.SweepFinding:
     action, reason = _DUE[due.kind]
-    said = f"{reason}; the last try failed: {due.detail}" if due.kind == "stopping" and due.detail else reason
+    detail = f"{reason}; the last attempt failed: {due.detail}" if due.kind == "stopping" and due.detail else reason
     return pb.SweepFinding(
-        kind=due.kind, sandbox_id=due.sandbox_id, node_id=due.node_id, action=action, reason=said,
+        kind=due.kind, sandbox_id=due.sandbox_id, node_id=due.node_id, action=action, reason=detail,
         since_time=timestamp(due.since_us),
     )  # fmt: skip
 

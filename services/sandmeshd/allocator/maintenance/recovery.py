@@ -1,4 +1,4 @@
-"""Rebuilds the records from what runtimes have after the store came back empty; until then nothing else happens."""
+"""Recovery: rebuilds the records from the runtimes after the store came back empty, before anything else happens."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.upkeep import Upkeep
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -19,29 +20,29 @@ _PAUSE_SECONDS = 0.2
 
 
 class Recovery:
-    """Takes a mesh from RECOVERING to open; several allocators may be at it."""
+    """Take a mesh from RECOVERING to open; several allocators may do so at once."""
 
-    def __init__(self, settings: AllocatorSettings, store: Store, upkeep: Upkeep, nodes: Nodes) -> None:
+    def __init__(self, settings: AllocatorSettings, store: Store, maintenance: MaintenanceStore, nodes: Nodes) -> None:
         self._settings = settings
         self._store = store
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._nodes = nodes
 
-    async def run(self, patient: bool = True) -> bool:
-        """Rebuild every record that a node knows of, then serve; say whether the mesh is open.
+    async def run(self, wait_for_nodes: bool = True) -> bool:
+        """Rebuild every record that a node knows of, then serve; return whether the mesh is open.
 
-        A node that does not answer is waited for where `patient`; its sandboxes are adopted later, when it does.
+        Sandboxes of a node that does not answer in time are adopted later, when it does.
         """
         silent = list(self._nodes.all)
-        ends = asyncio.get_running_loop().time() + (self._settings.recovery_seconds if patient else 0.0)
+        ends = asyncio.get_running_loop().time() + (self._settings.recovery_seconds if wait_for_nodes else 0.0)
         while True:
             await self._store.learn()
             if self._store.is_open:
                 return True
             silent = [node for node in silent if not await self._rebuild(node)]
-            if not silent or (patient and asyncio.get_running_loop().time() >= ends):
-                return await self._upkeep.open()
-            if not patient:
+            if not silent or (wait_for_nodes and asyncio.get_running_loop().time() >= ends):
+                return await self._maintenance.open()
+            if not wait_for_nodes:
                 return False
             await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -59,14 +60,14 @@ class Recovery:
         return True
 
     async def adopt(self, info: pb.GetInfoResponse, sandbox: pb.RuntimeSandbox) -> str:
-        """Rebuild one record; say what came of it: adopted, known, buried or taken."""
-        kind = await self._upkeep.adopt(info, sandbox)
+        """Rebuild a record; return the outcome: adopted, known, deleted or taken."""
+        kind = await self._maintenance.adopt(info, sandbox)
         log.info("a sandbox without a record", sandbox_id=sandbox.sandbox_id, node=info.node_id, outcome=kind)
         return kind
 
 
 def is_lost_record(sandbox: pb.RuntimeSandbox, generation: str) -> bool:
-    """Say whether a sandbox is a user's and its record was lost with an earlier store."""
+    """Return whether a sandbox is in use and its record was lost with an earlier store."""
     labels = sandbox.record_labels
     theirs = labels.get("generation", generation) != generation
     lives = sandbox.state in (pb.RUNTIME_STATE_RUNNING, pb.RUNTIME_STATE_PAUSED)

@@ -1,4 +1,4 @@
-"""Follows every node: what changes there, whether it answers, and now and then everything that it has."""
+"""Watching of every node: its changes, its health, and periodically everything that it has."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from prometheus_client import Counter
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
-from sandmeshd.allocator.background import Background
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
-from sandmeshd.allocator.records.journal import Journal
+from sandmeshd.allocator.background_tasks import BackgroundTasks
+from sandmeshd.allocator.maintenance.reconciler import Reconciler
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.reconcile import Reconciler
 from sandmeshd.runtime.rpc.iteration import ended
 
 log = structlog.get_logger()
@@ -24,44 +25,44 @@ log = structlog.get_logger()
 _AGAIN_SECONDS = 0.5
 
 
-class Watch:
-    """Keeps the records true to what the nodes say."""
+class NodeWatch:
+    """Keep the records consistent with what the nodes report."""
 
     def __init__(
-        self, settings: AllocatorSettings, mesh_id: str, nodes: Nodes, reconciler: Reconciler, journal: Journal
+        self, settings: AllocatorSettings, mesh_id: str, nodes: Nodes, reconciler: Reconciler, event_log: EventLog
     ) -> None:
         self._settings = settings
         self._mesh_id = mesh_id
         self._nodes = nodes
         self._reconciler = reconciler
-        self._journal = journal
+        self._event_log = event_log
         self._refusals: Counter | None = None
 
     def count_refusals(self, counter: Counter) -> None:
-        """Have refused connections of sandboxes counted."""
+        """Count refused connections of sandboxes."""
         self._refusals = counter
 
-    def open(self, background: Background) -> None:
-        """Follow until the background ends."""
+    def open(self, tasks: BackgroundTasks) -> None:
+        """Watch every node until `tasks` is finished."""
         for node in self._nodes.all:
-            background.forever(f"watch {node.name}", partial(self._follow, node))
-            background.forever(f"health of {node.name}", partial(self._check_health, node))
+            tasks.forever(f"watch {node.name}", partial(self._watch, node))
+            tasks.forever(f"health of {node.name}", partial(self._check_health, node))
 
     async def _check_health(self, node: Node) -> None:
         await asyncio.sleep(self._settings.health_seconds)
-        with suppress(SandmeshError):  # it counts its silences
+        with suppress(SandmeshError):  # the node counts its failures
             await node.refresh()
 
-    async def _follow(self, node: Node) -> None:
+    async def _watch(self, node: Node) -> None:
         await node.refresh()
-        # Read first: what is made from now on is not expected among what the driver lists.
+        # Read first: what is created from now on is not expected among what the driver lists.
         expected = await self._reconciler.expected(node)
         request = pb.WatchSandboxesRequest(mesh_id=self._mesh_id)
         try:
             async with asyncio.timeout(self._settings.reconcile_seconds) as bound:
                 async with ended(node.client.watch_sandboxes(request)) as changes:
                     await self._read(node, expected, changes, bound)
-                # A driver that ends its stream is asked again, but not without a pause.
+                # A driver that ends its stream is called again, but not without a pause.
                 await asyncio.sleep(_AGAIN_SECONDS)
         except TimeoutError:
             return
@@ -78,28 +79,28 @@ class Watch:
         async for change in changes:
             if change.synced:
                 found = await self._reconciler.find(node, expected, seen)
-                await self._reconciler.put_right(node, found, seen, self._settings.orphan_grace_seconds)
-                self._come_back_for_orphans(node, bound)
+                await self._reconciler.repair(node, found, seen, self._settings.orphan_grace_seconds)
+                self._stop_for_orphans(node, bound)
                 synced = True
             elif change.HasField("egress_refusal"):
-                await self._refused(change.egress_refusal)
+                await self._record_refusal(change.egress_refusal)
             else:
                 before = seen.get(change.sandbox.sandbox_id)
                 seen[change.sandbox.sandbox_id] = change.sandbox
                 if synced:
                     await self._observe(node, change.sandbox, before)
 
-    def _come_back_for_orphans(self, node: Node, bound: asyncio.Timeout) -> None:
+    def _stop_for_orphans(self, node: Node, bound: asyncio.Timeout) -> None:
         end, planned = self._reconciler.next_grace_end(node, self._settings.orphan_grace_seconds), bound.when()
         if end is not None and planned is not None:
             bound.reschedule(min(end, planned))
 
-    async def _refused(self, refusal: pb.EgressRefusal) -> None:
+    async def _record_refusal(self, refusal: pb.EgressRefusal) -> None:
         if self._refusals is not None:
             self._refusals.inc(max(1, refusal.count))
         times = f", {refusal.count} times" if refusal.count > 1 else ""
         reason = f"{refusal.host}:{refusal.port}{times}: {refusal.reason}"
-        await self._journal.append(refusal.sandbox_id, "egress_refused", reason, "driver")
+        await self._event_log.append(refusal.sandbox_id, "egress_refused", reason, "driver")
 
     async def _observe(self, node: Node, sandbox: pb.RuntimeSandbox, before: pb.RuntimeSandbox | None) -> None:
         if sandbox.state == pb.RUNTIME_STATE_ENDED:

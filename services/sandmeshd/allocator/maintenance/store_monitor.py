@@ -1,4 +1,4 @@
-"""How the store is: whether it answers, how fast, whether it can write, and what time it thinks it is."""
+"""Monitoring of the store: whether it answers, how fast, whether it can write, and whether its clock is right."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from sandmeshd.store import Store
 
 log = structlog.get_logger()
 
-LOOK_SECONDS = 1.0
+PROBE_SECONDS = 1.0
 SILENT_SECONDS = 2.0
-"""A store that has not answered for so long is said to be away."""
+"""A store that has not answered for this long is reported as unavailable."""
 SLOW_SECONDS = 0.25
 SKEW_SECONDS = 2.0
 REMEMBERED_SECONDS = 15.0
-_LOOKS = 5
-_AWAY = "until then nothing is made, renewed or ended, and calls to sandboxes in use go on"
+_SAMPLES = 5
+_CONSEQUENCE = "until then nothing is created, renewed or ended, and calls to sandboxes in use go on"
 
 
 @dataclass(frozen=True)
-class Beat:
-    """One answer: what the store's clock said, in seconds, and when it was on this process's two clocks."""
+class Sample:
+    """One response: the time of the store's clock, and of this process's two clocks, in seconds."""
 
     store: float
     wall: float
     steady: float
 
 
-class Pulse:
-    """Looks at the store again and again; what it says costs no round trip."""
+class StoreMonitor:
+    """Probe the store periodically; its reports cost no round trip."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._asked = 0.0
+
         self._error = ""
         self._fix = ""
-        self._took: deque[float] = deque(maxlen=_LOOKS)
-        self._last: Beat | None = None
+        self._took: deque[float] = deque(maxlen=_SAMPLES)
+        self._last: Sample | None = None
         self._answered = time.monotonic()
         self._jump: tuple[float, float] | None = None
         self._since: dict[str, float] = {}
 
-    async def look(self) -> None:
-        """Ask the store once, and pause."""
+    async def probe(self) -> None:
+        """Probe the store once, and pause."""
         began = time.monotonic()
         try:
-            [said] = await self._store.run("pulse", {})
+            [store_us] = await self._store.run("probe", {})
         except StoreUnavailable as error:
             self._error = error.facts.get("detail", error.message)
             self._fix = error.facts.get("fix", "")
         else:
-            self._heard(began, int(said) / 1e6)
-        await asyncio.sleep(LOOK_SECONDS)
+            self._record(began, int(store_us) / 1e6)
+        await asyncio.sleep(PROBE_SECONDS)
 
-    def _heard(self, began: float, store: float) -> None:
+    def _record(self, began: float, store: float) -> None:
         now = time.monotonic()
         self._took.append(now - began)
         self._error, self._answered = "", now
-        beat = Beat(store, time.time() - (now - began) / 2, now - (now - began) / 2)
+        beat = Sample(store, time.time() - (now - began) / 2, now - (now - began) / 2)
         if self._last is not None:
             jump = (beat.store - self._last.store) - (beat.steady - self._last.steady)
             if abs(jump) > SKEW_SECONDS + (now - began):
@@ -91,42 +91,42 @@ class Pulse:
         return self._last.store - self._last.wall if self._last else 0.0
 
     def troubles(self) -> list[pb.Trouble]:
-        """Say what is wrong with the store now."""
-        away = self._away()
-        others = (self._cramped(), self._slow(), self._skew(), self._jumped())
-        return [away] if away is not None else [one for one in others if one]
+        """Return the present problems of the store."""
+        unavailable = self._unavailable()
+        others = (self._low_disk(), self._slow(), self._skew(), self._jumped())
+        return [unavailable] if unavailable is not None else [one for one in others if one]
 
-    def _away(self) -> pb.Trouble | None:
+    def _unavailable(self) -> pb.Trouble | None:
         silence = time.monotonic() - self._answered
-        if not self._error and silence < LOOK_SECONDS + SILENT_SECONDS:
+        if not self._error and silence < PROBE_SECONDS + SILENT_SECONDS:
             return None
         if self._error and self._fix:
             detail, fix = f"it has not been able to write for {silence:.0f} s: {self._error}", self._fix
         else:
             detail = f"it has not answered for {silence:.0f} s" + (f": {self._error}" if self._error else "")
-            fix = "look at its server, its disk and the way to it"
-        return pb.Trouble(part="store", blocks=True, detail=detail, fix=f"{fix}; {_AWAY}")
+            fix = "check its server, its disk and the network to it"
+        return pb.Trouble(part="store", blocks=True, detail=detail, fix=f"{fix}; {_CONSEQUENCE}")
 
-    def _cramped(self) -> pb.Trouble | None:
+    def _low_disk(self) -> pb.Trouble | None:
         room = self._store.room
         little = room.little() if room else ""
         if not room or not little:
             return None
-        fix = f"free space on the disk of {room.directory}: when there is none, nothing is made, renewed or ended"
+        fix = f"free space on the disk of {room.directory}: when it is full, nothing is created, renewed or ended"
         return pb.Trouble(part="store", detail=little, fix=fix)
 
     def _slow(self) -> pb.Trouble | None:
         if "slow" not in self._since:
             return None
-        detail = f"it is slow {self._lasted('slow')}: a step takes {self._step():.2f} s"
-        fix = "look at its load, its disk and the way to it; every claim, renewal and end takes so much longer"
+        detail = f"it is slow {self._lasted('slow')}: a command takes {self._step():.2f} s"
+        fix = "check its load, its disk and the network to it; every claim, renewal and end takes that much longer"
         return pb.Trouble(part="store", detail=detail, fix=fix)
 
     def _skew(self) -> pb.Trouble | None:
         if "skewed" not in self._since:
             return None
         detail = f"the store's clock is {_off(self._skewed())} this allocator's, {self._lasted('skewed')}"
-        fix = "let NTP set both; leases and the times that are shown go by the store's clock alone"
+        fix = "synchronize both by NTP; leases and the times that are shown go by the store's clock alone"
         return pb.Trouble(part="clock", detail=detail, fix=fix)
 
     def _jumped(self) -> pb.Trouble | None:
@@ -136,7 +136,7 @@ class Pulse:
         ago = time.monotonic() - when
         detail = f"the store's clock jumped {ago:.0f} s ago: it is {_off(size)} what it was"
         ends = "that much earlier: what ended is claimed anew" if size > 0 else "that much later"
-        fix = f"see why it jumped, and let NTP slew it; leases from before end {ends}"
+        fix = f"find out why it jumped, and let NTP slew it; leases from before end {ends}"
         return pb.Trouble(part="clock", detail=detail, fix=fix)
 
 

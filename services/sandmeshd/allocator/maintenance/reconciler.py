@@ -1,4 +1,4 @@
-"""Holds records and runtimes together, both ways: what ended is LOST, what nobody recorded is deleted."""
+"""Reconciliation of records and runtimes, both ways: what ended becomes LOST, what has no record is deleted."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
-from sandmeshd.allocator.nodes.nodes import Node
-from sandmeshd.allocator.records.ledger import Ledger
-from sandmeshd.allocator.upkeep.recovery import Recovery, is_lost_record
-from sandmeshd.allocator.upkeep.upkeep import Upkeep
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
+from sandmeshd.allocator.maintenance.recovery import Recovery, is_lost_record
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -24,7 +24,7 @@ _RUNS = {pb.RUNTIME_STATE_RUNNING: "READY", pb.RUNTIME_STATE_PAUSED: "PAUSED"}
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that differs between a record and a runtime, and what is done about it."""
+    """A difference between a record and a runtime, and the action that repairs it."""
 
     kind: str
     sandbox_id: str
@@ -34,26 +34,26 @@ class Finding:
 
 
 class Reconciler:
-    """Compares a node's list with the records, and puts right what differs."""
+    """Compare a node's sandboxes with the records, and repair the differences."""
 
-    def __init__(self, store: Store, ledger: Ledger, upkeep: Upkeep, recovery: Recovery) -> None:
+    def __init__(self, store: Store, records: RecordStore, maintenance: MaintenanceStore, recovery: Recovery) -> None:
         self._store = store
-        self._ledger = ledger
-        self._upkeep = upkeep
+        self._records = records
+        self._maintenance = maintenance
         self._recovery = recovery
         self._orphans: dict[tuple[str, str], float] = {}
 
     async def expected(self, node: Node) -> dict[str, str]:
-        """Read what should be on a node; to be read before the node lists what is there."""
-        return await self._upkeep.on_node(node.node_id)
+        """Return what should be on a node; call it before the node lists what it has."""
+        return await self._maintenance.on_node(node.node_id)
 
     async def find(
         self, node: Node, expected: Mapping[str, str], seen: Mapping[str, pb.RuntimeSandbox]
     ) -> list[Finding]:
-        """Say what differs.
+        """Return the differences.
 
         Raises:
-            Recovering: The records are being rebuilt: nothing can be said.
+            Recovering: The records are being rebuilt: the differences are unknown.
         """
         found: list[Finding] = []
         for sandbox_id, state in expected.items():
@@ -62,7 +62,7 @@ class Reconciler:
             differs = _difference(state, seen.get(sandbox_id))
             if differs is not None:
                 found.append(Finding(differs[0], sandbox_id, node.node_id, *differs[1:]))
-        missing = await self._upkeep.missing(node.node_id, list(seen))
+        missing = await self._maintenance.missing(node.node_id, list(seen))
         return found + [self._unrecorded(node, seen[sandbox_id]) for sandbox_id in missing]
 
     def _unrecorded(self, node: Node, sandbox: pb.RuntimeSandbox) -> Finding:
@@ -71,10 +71,10 @@ class Reconciler:
             return Finding("lost_record", sandbox.sandbox_id, node.node_id, "adopt", reason)
         return Finding("orphan", sandbox.sandbox_id, node.node_id, "delete", "no record has it")
 
-    async def put_right(
+    async def repair(
         self, node: Node, found: Sequence[Finding], seen: Mapping[str, pb.RuntimeSandbox], grace_seconds: float
     ) -> None:
-        """Do what the findings say; orphans are deleted when they were seen as such for the grace time."""
+        """Apply the findings; orphans are deleted once they were seen as such for the grace time."""
         for finding in found:
             if finding.action == "lose":
                 await self.lose(node, finding.sandbox_id, finding.reason)
@@ -84,7 +84,7 @@ class Reconciler:
         for finding in found:
             if finding.action == "adopt" and node.info is not None:
                 kind = await self._recovery.adopt(node.info, seen[finding.sandbox_id])
-                orphans |= {finding.sandbox_id} if kind in ("buried", "taken") else set()
+                orphans |= {finding.sandbox_id} if kind in ("deleted", "taken") else set()
         await self._delete_orphans(node, orphans, grace_seconds)
 
     async def _delete_orphans(self, node: Node, orphans: set[str], grace_seconds: float) -> None:
@@ -98,28 +98,28 @@ class Reconciler:
                 await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
 
     def next_grace_end(self, node: Node, grace_seconds: float) -> float | None:
-        """Give when the next of a node's orphans has been one for the grace time, by the loop's clock."""
+        """Return when the grace time of a node's next orphan ends, by the loop's clock."""
         now = asyncio.get_running_loop().time()
         ends = [since + grace_seconds for key, since in self._orphans.items() if key[0] == node.name]
         return min((end for end in ends if end > now), default=None)
 
     async def lose(self, node: Node, sandbox_id: str, reason: str) -> None:
-        """Record that a sandbox ended, with its last words."""
-        words = await _last_words(node, sandbox_id)
-        said = f"{reason}; its last words: {words}" if words else reason
-        if await self._upkeep.lost(sandbox_id, said):
-            log.warning("a sandbox was lost", sandbox_id=sandbox_id, reason=said)
+        """Record that a sandbox ended, with the end of its log."""
+        tail = await _log_tail(node, sandbox_id)
+        detail = f"{reason}; its last words: {tail}" if tail else reason
+        if await self._maintenance.lost(sandbox_id, detail):
+            log.warning("a sandbox was lost", sandbox_id=sandbox_id, reason=detail)
 
     async def settle(self, sandbox: pb.RuntimeSandbox) -> None:
-        """Record whether a sandbox runs or is frozen, where nobody is changing that."""
-        record = await self._ledger.read(sandbox.sandbox_id)
+        """Record whether a sandbox is running or paused, where no change of that is in progress."""
+        record = await self._records.read(sandbox.sandbox_id)
         state = _RUNS.get(sandbox.state)
         if record is not None and state and record.state in ("READY", "PAUSED") and record.state != state:
-            await self._ledger.settle(sandbox.sandbox_id, state, "its runtime has it so", "driver")
+            await self._records.settle(sandbox.sandbox_id, state, "its runtime has it so", "driver")
 
 
 def _difference(state: str, there: pb.RuntimeSandbox | None) -> tuple[str, str, str] | None:
-    """Give kind, action and reason where a runtime has it otherwise than the record of a sandbox in use."""
+    """Return kind, action and reason where a runtime and the record of a sandbox in use differ."""
     if there is None:
         return "ghost", "lose", "its runtime no longer has it"
     if there.state == pb.RUNTIME_STATE_ENDED:
@@ -129,7 +129,7 @@ def _difference(state: str, there: pb.RuntimeSandbox | None) -> tuple[str, str, 
     return None
 
 
-async def _last_words(node: Node, sandbox_id: str) -> str:
+async def _log_tail(node: Node, sandbox_id: str) -> str:
     try:
         answer = await node.client.get_logs(pb.GetLogsRequest(sandbox_id=sandbox_id, tail_bytes=_LOG_BYTES))
     except SandmeshError:

@@ -1,24 +1,25 @@
-"""What troubles the mesh, as this allocator sees it."""
+"""The health of the mesh as this allocator sees it."""
 
 from __future__ import annotations
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
-from sandmeshd.allocator.upkeep.store_health import Pulse
+from sandmeshd.allocator.maintenance.store_monitor import StoreMonitor
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.store import Store
 
 
-class Health:
-    """Gathers what is known already: it asks nobody."""
+class MeshHealth:
+    """Report the health of the mesh from what is known already, without requests."""
 
-    def __init__(self, store: Store, pulse: Pulse, nodes: Nodes) -> None:
+    def __init__(self, store: Store, monitor: StoreMonitor, nodes: Nodes) -> None:
         self._store = store
-        self._pulse = pulse
+        self._monitor = monitor
         self._nodes = nodes
 
-    def tell(self) -> pb.GetMeshHealthResponse:
-        """Say what is not as it should be, how each node is, and what is being made ready."""
-        troubles = self._pulse.troubles()
+    def report(self) -> pb.GetMeshHealthResponse:
+        """Return problems, the health of each node, and the templates that are being prepared."""
+        troubles = self._monitor.troubles()
         if not self._store.is_open:
             detail = "the store came back empty: records are being rebuilt, and nothing is made or deleted until then"
             troubles.append(pb.Trouble(part="records", blocks=True, detail=detail, fix="wait a moment"))
@@ -26,12 +27,12 @@ class Health:
             troubles += _troubles(node)
         return pb.GetMeshHealthResponse(
             troubles=troubles,
-            nodes=[_seen(node) for node in self._nodes.all],
-            preparations=self._nodes.preparations(),
+            nodes=[_node_health(node) for node in self._nodes.all],
+            preparations=self._nodes.preparations.progress(self._nodes.all),
         )
 
 
-def _seen(node: Node) -> pb.NodeHealth:
+def _node_health(node: Node) -> pb.NodeHealth:
     driver = node.info.name if node.info else ""
     in_rotation = node.is_healthy and not node.breaker.is_open
     return pb.NodeHealth(name=node.name, node_id=node.node_id, driver=driver, in_rotation=in_rotation)
@@ -47,12 +48,12 @@ def _troubles(node: Node) -> list[pb.Trouble]:
         detail = f"starts keep failing there; it is passed over for another {node.breaker.left:.0f} s{why}"
         found.append(_trouble(node, detail, "see the log of its driver"))
     if node.is_healthy and node.info is not None:
-        found += [_hindered(node, one) for one in node.info.troubles]
+        found += [_reported(node, one) for one in node.info.troubles]
     return found
 
 
-def _hindered(node: Node, said: str) -> pb.Trouble:
-    detail, _, fix = said.partition("; ")
+def _reported(node: Node, trouble: str) -> pb.Trouble:
+    detail, _, fix = trouble.partition("; ")
     until = "until then sandboxes may not start there, and what they write may be refused"
     return _trouble(node, detail, "; ".join(filter(None, (fix, until))))
 

@@ -1,6 +1,6 @@
-"""Sandboxes being started: each in a task of its own, so that no caller's going away leaves one half made.
+"""Starts of sandboxes: each in a task of its own, so that a client that disconnects leaves none half created.
 
-A store that does not answer holds a start up and does not end it: nobody else would finish its record.
+A store that does not answer delays a start and does not end it: nobody else would finish its record.
 """
 
 from __future__ import annotations
@@ -22,56 +22,57 @@ from sandmesh.errors import (
     SandmeshError,
     WrongState,
 )
-from sandmeshd.allocator.background import Background
-from sandmeshd.allocator.nodes.nodes import Node, Nodes
-from sandmeshd.allocator.records.ledger import Ledger
+from sandmeshd.allocator.background_tasks import BackgroundTasks
+from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.nodes import Nodes
+from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.allocator.records.retry import patiently
+from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.settings import AllocatorSettings
 
 log = structlog.get_logger()
 
 Outcome = Record | SandmeshError
 
-_CLASHES = 16
-"""How many leased ports may be somebody else's before an attempt fails."""
+_PORT_CONFLICTS = 16
+"""How many leased ports may be in use by others before an attempt fails."""
 
 # What another node, or the same one a moment later, may do better.
 _PASSING = (SandboxStartFailed, RuntimeUnavailable, MeshUnavailable)
 
 
-class Starts:
-    """Takes records from PENDING to READY or FAILED, on another node where one fails."""
+class Starter:
+    """Start sandboxes: from PENDING to READY or FAILED, on another node where one fails."""
 
     def __init__(
-        self, settings: AllocatorSettings, ledger: Ledger, nodes: Nodes, background: Background, mesh_id: str
+        self, settings: AllocatorSettings, records: RecordStore, nodes: Nodes, tasks: BackgroundTasks, mesh_id: str
     ) -> None:
         self._settings = settings
-        self._ledger = ledger
+        self._records = records
         self._nodes = nodes
-        self._background = background
+        self._tasks = tasks
         self._mesh_id = mesh_id
         self._running: dict[str, asyncio.Task[Outcome]] = {}
 
     @property
-    def background(self) -> Background:
-        """Where the starts run, and what else must not end with its caller."""
-        return self._background
+    def tasks(self) -> BackgroundTasks:
+        """The tasks that starts run as, with others that must not end with their client."""
+        return self._tasks
 
     @property
-    def under_way(self) -> list[str]:
-        """The sandboxes that are being started here."""
+    def in_progress(self) -> list[str]:
+        """The sandboxes that this allocator is starting."""
         return list(self._running)
 
-    def begin(self, record: Record) -> asyncio.Task[Outcome]:
-        """Start a PENDING record's sandbox; the task gives its READY record, or why there is none."""
-        task = self._background.attempt(self._start(record))
+    def start(self, record: Record) -> asyncio.Task[Outcome]:
+        """Start a PENDING record's sandbox; the task returns its READY record, or the error."""
+        task = self._tasks.attempt(self._start(record))
         self._running[record.sandbox_id] = task
         task.add_done_callback(lambda _: self._running.pop(record.sandbox_id, None))
         return task
 
-    async def end(self, sandbox_id: str) -> None:
-        """End a start that is under way here; the driver leaves nothing of it."""
+    async def cancel(self, sandbox_id: str) -> None:
+        """Cancel a start that is in progress here; the driver leaves nothing of it."""
         task = self._running.get(sandbox_id)
         if task is not None:
             task.cancel()
@@ -83,16 +84,16 @@ class Starts:
         except SandmeshError as error:
             return await self._failed(record, error)
         except asyncio.CancelledError:
-            await self._failed(record, _given_up())
+            await self._failed(record, _cancelled())
             raise
         except Exception as error:
             log.exception("a driver failed unexpectedly", sandbox_id=record.sandbox_id, node=record.node_id)
-            message = "the driver has a defect; the allocator's log tells more"
+            message = "the driver has a defect; see the allocator's log"
             return await self._failed(record, InternalError(message, {"detail": type(error).__name__}))
 
     async def _failed(self, record: Record, error: SandmeshError) -> SandmeshError:
         log.info("a sandbox did not start", sandbox_id=record.sandbox_id, reason=error.reason, error=error.message)
-        await patiently(partial(self._ledger.failed, record.sandbox_id, error))
+        await retry_until_available(partial(self._records.failed, record.sandbox_id, error))
         return error
 
     async def _attempts(self, record: Record) -> Record:
@@ -116,12 +117,12 @@ class Starts:
     async def _elsewhere(self, record: Record, tried: Sequence[str], error: SandmeshError) -> Record:
         want = (await self._nodes.place(record.spec)).want
         if record.spec.snapshot_id:
-            # No other node has it.
+            # No other node has the snapshot.
             want = replace(want, nodes=[node for node in want.nodes if node.id == record.node_id])
-        moved = await patiently(partial(self._ledger.retry, record.sandbox_id, want, tried, error))
+        moved = await retry_until_available(partial(self._records.retry, record.sandbox_id, want, tried, error))
         if moved is None:
             raise error
-        log.info("a start is tried again", sandbox_id=record.sandbox_id, node=moved.node_id, error=error.message)
+        log.info("a start is retried", sandbox_id=record.sandbox_id, node=moved.node_id, error=error.message)
         if moved.node_id in tried:
             await asyncio.sleep(self._settings.create_pause_seconds * 2 ** (len(tried) - 1))
         return moved
@@ -129,51 +130,52 @@ class Starts:
     async def _create(self, node: Node | None, record: Record) -> Record:
         if node is None:
             raise RuntimeUnavailable(f"node {record.node_id} does not answer", {"fix": "start its driver"})
-        if not await patiently(partial(self._ledger.started, record.sandbox_id)):
+        if not await retry_until_available(partial(self._records.started, record.sandbox_id)):
             raise _released(record)
-        made = await self._made(node, record)
-        done, now = await patiently(partial(self._ledger.ready, record.sandbox_id, _access(made)))
+        made = await self._create_prepared(node, record)
+        done, now = await retry_until_available(partial(self._records.ready, record.sandbox_id, _access(made)))
         if not done:
-            await self._give_up(node, record.sandbox_id, now)
+            await self._abandon(node, record.sandbox_id, now)
         return now
 
-    async def _give_up(self, node: Node, sandbox_id: str, now: Record) -> None:
-        """Delete what was made for a record that has moved on, unless another allocator went on with it."""
-        if now.state not in ("PENDING", "STARTING", "READY") or now.owner == self._ledger.owner:
+    async def _abandon(self, node: Node, sandbox_id: str, now: Record) -> None:
+        """Delete what was created for a record that has changed, unless another allocator took it over."""
+        if now.state not in ("PENDING", "STARTING", "READY") or now.owner == self._records.owner:
             await node.client.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=sandbox_id))
         raise _ended(now) if now.text("ended") and now.state == "STARTING" else _released(now)
 
-    async def _made(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+    async def _create_prepared(self, node: Node, record: Record) -> pb.RuntimeSandbox:
         try:
-            return await self._ask_with_ports(node, record)
+            return await self._create_with_ports(node, record)
         except WrongState:
-            # Its template was unmade since it was placed; building one is never part of a create's own time.
-            await self._nodes.prepare(node, record.spec.template)
-            return await self._ask_with_ports(node, record)
+            # Its template was removed since it was placed; building one never counts as a create's own time.
+            await self._nodes.preparations.prepare(node, record.spec.template)
+            return await self._create_with_ports(node, record)
 
-    async def _ask_with_ports(self, node: Node, record: Record) -> pb.RuntimeSandbox:
-        """Ask with the ports that are leased, and with others where somebody else has one."""
-        for _ in range(_CLASHES):
+    async def _create_with_ports(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+        """Create it with the ports that are leased, and with others where one is in use."""
+        for _ in range(_PORT_CONFLICTS):
             try:
-                return await self._ask(node, record)
+                return await self._call_driver(node, record)
             except SandboxStartFailed as error:
                 record = await self._with_another_port(node, record, error)
-        return await self._ask(node, record)
+        return await self._call_driver(node, record)
 
     async def _with_another_port(self, node: Node, record: Record, error: SandboxStartFailed) -> Record:
         taken = error.facts.get("taken_port", "")
         if not taken.isdecimal() or node.info is None:
             raise error
         wanted, rest_us = self._nodes.wanted(node.info), round(self._settings.clash_seconds * 1_000_000)
-        moved = await patiently(partial(self._ledger.clashed, record.sandbox_id, wanted, int(taken), rest_us))
+        move = partial(self._records.move_port, record.sandbox_id, wanted, int(taken), rest_us)
+        moved = await retry_until_available(move)
         if moved is None:
             fix = f"free ports from {wanted.first} to {wanted.last} there, or give the driver a wider range"
             message = f"{error.message}, and node {wanted.id} has no other to lease: {fix}"
             raise RuntimeUnavailable(message, {"fix": fix}) from None
-        log.warning("a leased port is somebody else's; another is taken", sandbox_id=record.sandbox_id, port=taken)
+        log.warning("a leased port is in use; another is leased", sandbox_id=record.sandbox_id, port=taken)
         return moved
 
-    async def _ask(self, node: Node, record: Record) -> pb.RuntimeSandbox:
+    async def _call_driver(self, node: Node, record: Record) -> pb.RuntimeSandbox:
         request = pb.CreateSandboxRequest(
             sandbox_id=record.sandbox_id,
             mesh_id=self._mesh_id,
@@ -196,8 +198,8 @@ def _access(made: pb.RuntimeSandbox) -> pb.RuntimeSandbox:
     return pb.RuntimeSandbox(endpoint=made.endpoint, agent_token=made.agent_token, enforced=made.enforced)
 
 
-def _given_up() -> SandmeshError:
-    return SandboxStartFailed("the start was given up", {"detail": "it was released, or its allocator ended"})
+def _cancelled() -> SandmeshError:
+    return SandboxStartFailed("the start was cancelled", {"detail": "it was released, or its allocator ended"})
 
 
 def _released(record: Record) -> SandmeshError:

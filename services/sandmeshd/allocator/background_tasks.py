@@ -1,4 +1,4 @@
-"""Tasks that go on beside the RPCs, and end with the allocator."""
+"""Tasks that run beside the RPCs and end with the allocator."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _RETRY_SECONDS = (0.1, 5.0)
 _CANCEL_SECONDS = 1.0
 
 
-class Background:
-    """Holds tasks, so that none is lost and all end."""
+class BackgroundTasks:
+    """Own tasks, so that none is lost and all end."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -30,11 +30,11 @@ class Background:
         return self._hold(self._tasks, work)
 
     def attempt(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start a task that `finish` ends at once, because it cleans up after itself."""
+        """Start a task that `finish` cancels at once, because it cleans up after itself."""
         return self._hold(self._endable, work)
 
     def forever(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Call a step again and again, also when it failed, until `finish`."""
+        """Call a step repeatedly, with a backoff after failures, until `finish`."""
         self._hold(self._endable, _repeat(name, step))
 
     def _hold(self, held: set[asyncio.Task[Any]], work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -44,7 +44,7 @@ class Background:
         return task
 
     async def finish(self, seconds: float) -> None:
-        """End loops and attempts, wait for the other tasks for a while, then end those too."""
+        """Cancel loops and attempts, wait for the other tasks for `seconds`, then cancel those too."""
         await _cancel(self._endable)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
@@ -75,8 +75,8 @@ async def _repeat(name: str, step: Callable[[], Awaitable[None]]) -> None:
         delay = min(delay * 2, longest)
 
 
-async def wait_briefly(event: asyncio.Event, seconds: float) -> None:
-    """Return when the event is set or the time is over."""
+async def wait_with_timeout(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set or the timeout elapses."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,4 +1,4 @@
-"""A ledger that counts the steps that records take."""
+"""Stores of records that count every change as a metric."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import SandmeshError
-from sandmeshd.allocator.records.ledger import Claim, Ledger, Reply
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Swept
+from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.upkeep import Swept, Upkeep
 from sandmeshd.runtime.metrics import AllocatorMetrics
 from sandmeshd.store import Store
 
 _SOURCES = {"create": "created", "pooled": "pooled", "kept": "kept"}
 
 
-class MeteredLedger(Ledger):
-    """The records of a mesh, with each step that this allocator takes counted."""
+class MeteredRecordStore(RecordStore):
+    """The records of a mesh; counts each change that this allocator makes."""
 
     def __init__(self, store: Store, grace_us: int, metrics: AllocatorMetrics) -> None:
         super().__init__(store, grace_us)
         self._metrics = metrics
-        self._began: dict[str, float] = {}
+        self._start_times: dict[str, float] = {}
         self._queued: set[str] = set()
 
     async def claim(self, claim: Claim, waited: str) -> Reply:
-        """Claim, and count where the sandbox came from."""
+        """Claim a sandbox, and count where it came from."""
         reply = await super().claim(claim, waited)
         if reply.kind in _SOURCES:
             self._metrics.claims.labels(_SOURCES[reply.kind]).inc()
@@ -38,18 +38,18 @@ class MeteredLedger(Ledger):
         return reply
 
     async def leave(self, claim: Claim) -> str:
-        """Take a claim back."""
+        """Withdraw a claim."""
         self._queued.discard(claim.ticket)
         return await super().leave(claim)
 
     async def started(self, sandbox_id: str) -> bool:
-        """Note when a driver is asked."""
-        self._began[sandbox_id] = time.monotonic()
+        """Record when the driver is called."""
+        self._start_times[sandbox_id] = time.monotonic()
         return await super().started(sandbox_id)
 
     async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, Record]:
         """Count a sandbox that is ready."""
-        began = self._began.pop(sandbox_id, None)
+        began = self._start_times.pop(sandbox_id, None)
         done, record = await super().ready(sandbox_id, access)
         if done and began is not None:
             self._metrics.create_seconds.observe(time.monotonic() - began)
@@ -58,14 +58,14 @@ class MeteredLedger(Ledger):
 
     async def failed(self, sandbox_id: str, error: SandmeshError) -> bool:
         """Count a sandbox that could not be started."""
-        self._began.pop(sandbox_id, None)
+        self._start_times.pop(sandbox_id, None)
         done = await super().failed(sandbox_id, error)
         if done:
             self._metrics.creates.labels(error.reason).inc()
         return done
 
     async def measure(self, settings: AllocatorSettings) -> None:
-        """Read what the gauges show from the store, which other allocators change too."""
+        """Update the gauges from the store, which other allocators change too."""
         capacity, census = await self.capacity(), await self.census()
         self._metrics.sandboxes.set(capacity.used)
         self._metrics.capacity.set(settings.capacity)
@@ -76,15 +76,17 @@ class MeteredLedger(Ledger):
             self._metrics.wanted.labels(template).set(settings.pools.get(template, 0))
 
 
-class MeteredUpkeep(Upkeep):
-    """The steps that nobody asks for, counted."""
+class MeteredMaintenanceStore(MaintenanceStore):
+    """The changes that no client requests; counts each."""
 
-    def __init__(self, store: Store, ledger: Ledger, settings: AllocatorSettings, metrics: AllocatorMetrics) -> None:
-        super().__init__(store, ledger, settings)
+    def __init__(
+        self, store: Store, records: RecordStore, settings: AllocatorSettings, metrics: AllocatorMetrics
+    ) -> None:
+        super().__init__(store, records, settings)
         self._metrics = metrics
 
     async def sweep(self, healthy: Sequence[str], starting: Sequence[str] | None = None) -> Swept:
-        """Count what ran out and what was lost with its node."""
+        """Sweep, and count what expired and what was lost with its node."""
         swept = await super().sweep(healthy, starting)
         self._metrics.reaped.inc(swept.expired + swept.idle)
         self._metrics.lost.inc(swept.lost)

@@ -1,4 +1,4 @@
-"""Deletes what was released, ran out or was lost, again and again until it is gone."""
+"""Deletion of released, expired and lost sandboxes, retried until they are gone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
-from sandmeshd.allocator.background import Background, wait_briefly
-from sandmeshd.allocator.claims.starts import Starts
+from sandmeshd.allocator.background_tasks import BackgroundTasks, wait_with_timeout
+from sandmeshd.allocator.claims.starter import Starter
+from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Stopping
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.allocator.upkeep.upkeep import Stopping, Upkeep
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -22,39 +22,47 @@ _LONGEST_DELAY_SECONDS = 60.0
 
 
 class Deletions:
-    """Takes sandboxes from STOPPING to GONE."""
+    """Take sandboxes from STOPPING to GONE."""
 
-    def __init__(self, settings: AllocatorSettings, store: Store, upkeep: Upkeep, nodes: Nodes, starts: Starts) -> None:
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        store: Store,
+        maintenance: MaintenanceStore,
+        nodes: Nodes,
+        starter: Starter,
+    ) -> None:
         self._settings = settings
         self._notices = store.notices
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._nodes = nodes
-        self._starts = starts
+        self._starter = starter
         self._slots = asyncio.Semaphore(settings.delete_concurrency)
         self._failures: dict[str, int] = {}
 
-    def open(self, background: Background) -> None:
-        """Delete until the background ends."""
-        background.forever("delete sandboxes", lambda: self._work(background))
+    def open(self, tasks: BackgroundTasks) -> None:
+        """Delete until `tasks` is finished."""
+        tasks.forever("delete sandboxes", lambda: self._work(tasks))
 
-    async def _work(self, background: Background) -> None:
+    async def _work(self, tasks: BackgroundTasks) -> None:
         with self._notices.expect("stopping") as woken:
             while True:
                 woken.clear()
                 taken = await self._take()
                 if taken:
-                    background.spawn(self._delete(taken))
+                    tasks.spawn(self._delete(taken))
                 else:
-                    await wait_briefly(woken, self._settings.poll_seconds)
+                    await wait_with_timeout(woken, self._settings.poll_seconds)
 
     async def _take(self) -> Stopping | None:
-        """Wait until one more may be deleted at once, and take it; `_delete` gives the place back."""
+        """Take a sandbox to delete, once the concurrency limit allows it; `_delete` frees the slot."""
         await self._slots.acquire()
         taken: Stopping | None = None
-        # Another worker may take it when this one has had time to give up.
+        # Another worker may take it when this one has timed out.
         hold_us = int((self._settings.delete_timeout_seconds + 5) * 1e6)
         try:
-            taken = await self._upkeep.take_stopping(hold_us, hold_us + int(self._settings.workspace_seconds * 1e6))
+            save_us = int(self._settings.workspace_seconds * 1e6)
+            taken = await self._maintenance.take_stopping(hold_us, hold_us + save_us)
         finally:
             if taken is None:
                 self._slots.release()
@@ -62,7 +70,7 @@ class Deletions:
 
     async def _delete(self, taken: Stopping) -> None:
         try:
-            await self._ask(taken)
+            await self._call_driver(taken)
         except (StoreUnavailable, Recovering) as error:
             log.warning("a deletion waits for the store", sandbox_id=taken.sandbox_id, error=error.message)
         except Exception:
@@ -70,16 +78,16 @@ class Deletions:
         finally:
             self._slots.release()
 
-    async def _ask(self, taken: Stopping) -> None:
+    async def _call_driver(self, taken: Stopping) -> None:
         sandbox_id, node_id = taken.sandbox_id, taken.node_id
         node = self._nodes.by_id(node_id)
         if node is None:
-            # What a node has that comes back after all is an orphan there.
-            if not await self._upkeep.gone(sandbox_id, only_if_silent=True):
+            # If the node comes back after all, the sandbox is an orphan there.
+            if not await self._maintenance.gone(sandbox_id, only_if_silent=True):
                 trouble = f"node {node_id} is not known here"
-                await self._upkeep.defer(sandbox_id, int(_UNKNOWN_NODE_SECONDS * 1e6), trouble)
+                await self._maintenance.defer(sandbox_id, int(_UNKNOWN_NODE_SECONDS * 1e6), trouble)
             return
-        await self._starts.end(sandbox_id)
+        await self._starter.cancel(sandbox_id)
         request = pb.DeleteSandboxRequest(
             sandbox_id=sandbox_id, workspace_key=taken.workspace, fencing_token=taken.token
         )
@@ -88,18 +96,18 @@ class Deletions:
             async with asyncio.timeout(self._settings.delete_timeout_seconds + longer):
                 await node.client.delete_sandbox(request)
         except (SandmeshError, TimeoutError) as error:
-            await self._again_later(taken, str(error) or "the driver did not answer in time")
+            await self._retry_later(taken, str(error) or "the driver did not answer in time")
         else:
             self._failures.pop(sandbox_id, None)
-            await self._upkeep.gone(sandbox_id)
+            await self._maintenance.gone(sandbox_id)
 
-    async def _again_later(self, taken: Stopping, error: str) -> None:
+    async def _retry_later(self, taken: Stopping, error: str) -> None:
         sandbox_id = taken.sandbox_id
-        if await self._upkeep.gone(sandbox_id, only_if_silent=True):
+        if await self._maintenance.gone(sandbox_id, only_if_silent=True):
             self._failures.pop(sandbox_id, None)
             return
         count = self._failures.get(sandbox_id, 0)
         self._failures[sandbox_id] = count + 1
         delay = min(0.2 * 2**count, _LONGEST_DELAY_SECONDS)
         log.warning("a sandbox could not be deleted yet", sandbox_id=sandbox_id, error=error, retry_in=delay)
-        await self._upkeep.defer(sandbox_id, int(delay * 1e6), error, unsaved=bool(taken.workspace))
+        await self._maintenance.defer(sandbox_id, int(delay * 1e6), error, unsaved=bool(taken.workspace))

@@ -1,4 +1,4 @@
-"""What happened to sandboxes, and where others add to it."""
+"""The events of sandboxes: reading, following and appending."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from sandmeshd.store import Store
 _BATCH = 500
 
 
-class Journal:
-    """The events of a mesh: bounded, append-only, kept for a while after a sandbox is gone."""
+class EventLog:
+    """The events of a mesh: apply_template_limits, append-only, kept for a while after a sandbox is gone."""
 
     def __init__(self, store: Store, poll_seconds: float) -> None:
         self._store = store
         self._poll_seconds = poll_seconds
 
     async def append(self, sandbox_id: str, kind: str, reason: str, actor: str) -> bool:
-        """Add an event, such as a refused connection; False where there is no such sandbox.
+        """Append an event that no change of a record causes, such as a refused connection.
 
-        This is the one place for events that no step of a record brings about.
+        Return False where the sandbox does not exist.
         """
-        words = {"id": sandbox_id, "kind": kind, "reason": reason, "actor": actor}
-        return bool((await self._store.run("append", words))[0])
+        arguments = {"id": sandbox_id, "kind": kind, "reason": reason, "actor": actor}
+        return bool((await self._store.run("append", arguments))[0])
 
     async def read(self, sandbox_id: str, after: str, limit: int) -> list[pb.SandboxEvent]:
-        """Give events after one, oldest first; without one the newest. An empty id means the whole mesh.
+        """Return the events after one, oldest first; without one the newest. An empty id means the whole mesh.
 
         Raises:
-            InvalidArgument: `after` is no event's id.
+            InvalidArgument: `after` is not the id of an event.
         """
         _check(after)
-        words = {"id": sandbox_id, "after": after, "limit": limit, "newest": not after}
-        flat = await self._store.run("events", words)
+        arguments = {"id": sandbox_id, "after": after, "limit": limit, "newest": not after}
+        flat = await self._store.run("events", arguments)
         found = [_event(flat[at].decode(), flat[at + 1]) for at in range(0, len(flat), 2)]
         return found if after else found[::-1]
 
     async def follow(self, sandbox_id: str, after: str) -> AsyncIterator[pb.SandboxEvent]:
-        """Give events after one, or from now on, as they happen."""
+        """Yield the events after one, or from now on, as they happen."""
         if not after:
             newest = await self.read(sandbox_id, "", 1)
             after = newest[0].event_id if newest else "0-0"
@@ -57,18 +57,18 @@ class Journal:
 def _check(after: str) -> None:
     moment, _, number = after.partition("-")
     if after and not (moment.isdigit() and number.isdigit()):
-        raise InvalidArgument("after_event_id is an event's id, like 1700000000000-0", {"field": "after_event_id"})
+        raise InvalidArgument("after_event_id must be an event id, like 1700000000000-0", {"field": "after_event_id"})
 
 
 def _event(event_id: str, flat: Sequence[bytes]) -> pb.SandboxEvent:
-    words = {flat[at].decode(): flat[at + 1].decode(errors="replace") for at in range(0, len(flat), 2)}
+    fields = {flat[at].decode(): flat[at + 1].decode(errors="replace") for at in range(0, len(flat), 2)}
     return pb.SandboxEvent(
         event_id=event_id,
-        sandbox_id=words.get("sandbox", ""),
+        sandbox_id=fields.get("sandbox", ""),
         time=timestamp(int(event_id.partition("-")[0]) * 1000),
-        kind=words.get("kind", ""),
-        reason=words.get("reason", ""),
-        actor=words.get("actor", ""),
-        session_key=words.get("session", ""),
-        user_id=words.get("user", ""),
+        kind=fields.get("kind", ""),
+        reason=fields.get("reason", ""),
+        actor=fields.get("actor", ""),
+        session_key=fields.get("session", ""),
+        user_id=fields.get("user", ""),
     )

@@ -1,18 +1,19 @@
-"""Says of a full mesh what is used by what, and when the next sandbox is free."""
+"""The error of a full mesh: what uses it, and when the next sandbox is free."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from sandmesh.errors import PoolExhausted
-from sandmeshd.allocator.records.ledger import Capacity, Want
+from sandmeshd.allocator.records.record_reader import Capacity
+from sandmeshd.allocator.records.record_store import Want
 from sandmeshd.allocator.records.records import timestamp
 
 _LISTED = 8
 
 
-def exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
-    """Give the error of a request that waited in the queue until its deadline.
+def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
+    """Return the error of a request that waited in the queue until its deadline.
 
     `facts`: `bound` (mesh, node, ports, template, caller or turn), `used` and `limit` of that bound, `templates` and
     `nodes` as "name=count, ...", and `next_expire`, where a lease runs.
@@ -25,7 +26,7 @@ def exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
         "templates": _listed(capacity.templates),
         "nodes": _listed(capacity.nodes),
     }
-    hint = "release one, or ask again later"
+    hint = "release one, or try again later"
     if capacity.next_expire_us:
         facts["next_expire"] = timestamp(capacity.next_expire_us).ToJsonString()
         hint += f": the next lease ends at {facts['next_expire']}"
@@ -51,5 +52,5 @@ def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:
 
 def _listed(counts: Mapping[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    words = [f"{name}={count}" for name, count in most[:_LISTED]]
-    return ", ".join(words + (["..."] if len(most) > _LISTED else []))
+    entries = [f"{name}={count}" for name, count in most[:_LISTED]]
+    return ", ".join(entries + (["..."] if len(most) > _LISTED else []))

@@ -1,0 +1,1 @@
+"""Background work that keeps records and runtimes consistent."""

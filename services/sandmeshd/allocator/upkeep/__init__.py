@@ -1,1 +1,0 @@
-"""Background work that keeps records and runtimes the same."""
