@@ -39,9 +39,9 @@ for number in range(3, 256):
 FRAMES = (
     "os.urandom(4096)",
     "struct.pack('!IB', 0xFFFFFFFF, 16)",
-    "struct.pack('!IB', 6, 19) + b'forged'",
-    "struct.pack('!IB', 6, 16) + b'forged'",
-    "b''.join(struct.pack('!IB', 0, kind) for kind in range(256))",
+    "struct.pack('!IB', 7, 19) + b'forged'",
+    "struct.pack('!IB', 7, 16) + b'forged'",
+    "b''.join(struct.pack('!IB', 1, kind) for kind in range(256))",
 )
 """Noise, a frame of 4 GiB, an end before the end, a block that is no JSON, and every kind of frame."""
 

@@ -14,7 +14,7 @@ from sandmesh._calls.call_socket import CallSocket, connect
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import run_call
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.shared.framing import Cutter, frame
+from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, FrameBuffer, pack
 from tests.mesh.conftest import run_mesh
 from tests.mesh.test_metrics import scrape
 
@@ -30,9 +30,9 @@ class Gateway:
         self._greeted = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        cutter = Cutter()
+        buffer = FrameBuffer(MAX_SOCKET_MESSAGE)
         while data := await reader.read(1 << 16):
-            for message in cutter.cut(data):
+            for message in buffer.feed(data):
                 if self._greeted:
                     self._take(pb.MultiplexRequest.FromString(message), writer)
                 self._greeted = True
@@ -46,7 +46,7 @@ class Gateway:
             if kind == "start":
                 result = pb.CallEvent(sequence=1, result=pb.Result(reason=pb.END_REASON_EXITED))
                 batch = pb.CallEventBatch(call_id=each.call_id, events=[result])
-                writer.write(frame(pb.MultiplexResponse(batch=batch).SerializeToString()))
+                writer.write(pack(pb.MultiplexResponse(batch=batch).SerializeToString()))
 
 
 @asynccontextmanager

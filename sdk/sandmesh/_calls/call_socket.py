@@ -9,9 +9,8 @@ from typing import cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable, from_detail
-from sandmesh.shared.framing import Cutter, FrameTooLarge, frame
+from sandmesh.shared import frames
 
-PROTOCOL = 1
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -21,7 +20,7 @@ class CallSocket(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._cutter = Cutter()
+        self._buffer = frames.FrameBuffer(frames.MAX_SOCKET_MESSAGE)
         self._responses: deque[pb.MultiplexResponse] = deque()
         self._ended = False
         self._refused: Exception | None = None
@@ -51,9 +50,9 @@ class CallSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Give the responses away, or keep them until they are read; each call's window bounds how many there are."""
         try:
-            for message in self._cutter.cut(data):
+            for message in self._buffer.feed(data):
                 self._take(pb.MultiplexResponse.FromString(message))
-        except FrameTooLarge as error:
+        except frames.FrameTooLarge as error:
             self._fail(MeshUnavailable(f"what answers is no gateway: {error}"))
         except Exception as error:
             self._fail(error)  # a receiver's defect is the reader's to report
@@ -95,7 +94,7 @@ class CallSocket(asyncio.Protocol):
     def write_now(self, request: pb.MultiplexRequest | bytes) -> None:
         """Send a request, as `write` does but whatever waits already."""
         if self._transport is not None and not self._ended:
-            self._transport.write(frame(request if isinstance(request, bytes) else request.SerializeToString()))
+            self._transport.write(frames.pack(request if isinstance(request, bytes) else request.SerializeToString()))
 
     async def done_writing(self) -> None:
         """Say that no request follows."""
@@ -110,9 +109,9 @@ class CallSocket(asyncio.Protocol):
 
     def greet(self, metadata: Metadata) -> None:
         """Send the hello."""
-        hello = pb.SocketHello(protocol=PROTOCOL, metadata=dict(metadata))
+        hello = pb.SocketHello(protocol=frames.SOCKET_PROTOCOL, metadata=dict(metadata))
         if self._transport is not None:
-            self._transport.write(frame(hello.SerializeToString()))
+            self._transport.write(frames.pack(hello.SerializeToString()))
 
     def _take(self, response: pb.MultiplexResponse) -> None:
         batch = response.batch

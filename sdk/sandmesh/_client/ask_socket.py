@@ -11,10 +11,9 @@ from google.protobuf.message import DecodeError
 from sandmesh._calls.call_socket import Metadata
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, MeshUnavailable, SandmeshError, from_detail
-from sandmesh.shared.framing import LARGEST, Cutter, FrameTooLarge, frame
+from sandmesh.shared import frames
 
-PROTOCOL = 1
-LARGEST_REQUEST = LARGEST - 1024
+LARGEST_REQUEST = frames.MAX_SOCKET_MESSAGE - 1024
 """The most bytes of a request: what stands around it has to fit too."""
 
 
@@ -24,7 +23,7 @@ class AskSocket(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._cutter = Cutter()
+        self._buffer = frames.FrameBuffer(frames.MAX_SOCKET_MESSAGE)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._lost: SandmeshError = MeshUnavailable("the mesh ended the connection", changed=True)
@@ -46,14 +45,14 @@ class AskSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Give whole answers away."""
         try:
-            for message in self._cutter.cut(data):
+            for message in self._buffer.feed(data):
                 self._take(pb.SocketAnswer.FromString(message))
-        except (FrameTooLarge, DecodeError) as error:
+        except (frames.FrameTooLarge, DecodeError) as error:
             self._fail(MeshUnavailable(f"what answers is no gateway: {error}"))
 
     def greet(self, metadata: Metadata) -> None:
         """Send the hello."""
-        self._send(pb.SocketHello(protocol=PROTOCOL, metadata=dict(metadata)))
+        self._send(pb.SocketHello(protocol=frames.SOCKET_PROTOCOL, metadata=dict(metadata)))
 
     async def ask(self, method: str, request: bytes, seconds: float) -> bytes:
         """Send an RPC and give its serialized answer, waiting for at most `seconds`.
@@ -120,7 +119,7 @@ class AskSocket(asyncio.Protocol):
 
     def _send(self, message: pb.SocketHello | pb.SocketAsk) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(frame(message.SerializeToString()))
+            self._transport.write(frames.pack(message.SerializeToString()))
 
 
 async def connect(path: str, metadata: Metadata) -> AskSocket | None:

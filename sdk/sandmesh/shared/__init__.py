@@ -1,1 +1,1 @@
-"""What the SDK shares with the services and the agent: framing, errors on the wire, tar streams, hosts and paths."""
+"""What the SDK shares with the services and the agent: frames, errors on the wire, tar streams, hosts and paths."""

@@ -11,10 +11,9 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, SandboxLost, from_detail
+from sandmesh.shared import frames
 from sandmeshd.agentlink.addresses import AgentAddress, read_address
 
-PROTOCOL = 1
-FRAME_BYTES = 2 << 20
 PATIENCE_SECONDS = 5.0
 GOODBYE_SECONDS = 1.0
 
@@ -60,10 +59,10 @@ class AgentLink:
                 yield answer
                 final = answer.final
 
-    async def send(self, *frames: agent_pb2.ToAgent) -> None:
-        """Send frames together; return when the link has room for more."""
-        for data in [frame.SerializeToString() for frame in frames]:
-            self._writer.write(len(data).to_bytes(4, "big") + data)
+    async def send(self, *messages: agent_pb2.ToAgent) -> None:
+        """Send messages together; return when the link has room for more."""
+        for data in [message.SerializeToString() for message in messages]:
+            self._writer.write(frames.pack(data))
         await self._writer.drain()
 
     async def receive(self) -> agent_pb2.FromAgent:
@@ -73,11 +72,10 @@ class AgentLink:
             ProtocolMismatch: It is none.
             EOFError: The agent is gone.
         """
-        size = int.from_bytes(await self._reader.readexactly(4), "big")
-        if size > FRAME_BYTES:
-            raise ProtocolMismatch(f"the agent sent a frame of {size} bytes")
         try:
-            return agent_pb2.FromAgent.FromString(await self._reader.readexactly(size))
+            return agent_pb2.FromAgent.FromString(await frames.read(self._reader, frames.MAX_LINK_MESSAGE))
+        except frames.FrameTooLarge as error:
+            raise ProtocolMismatch(f"the agent broke the protocol: {error}") from None
         except DecodeError:
             raise ProtocolMismatch("the agent sent what is no frame") from None
 
@@ -186,7 +184,9 @@ async def _greet(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
 
 
 def _hello(sandbox: pb.RuntimeSandbox) -> agent_pb2.ToAgent:
-    hello = agent_pb2.GatewayHello(protocol=PROTOCOL, sandbox_id=sandbox.sandbox_id, agent_token=sandbox.agent_token)
+    hello = agent_pb2.GatewayHello(
+        protocol=frames.LINK_PROTOCOL, sandbox_id=sandbox.sandbox_id, agent_token=sandbox.agent_token
+    )
     return agent_pb2.ToAgent(hello=hello)
 
 
@@ -195,7 +195,7 @@ async def _check_hello(link: AgentLink, sandbox: pb.RuntimeSandbox) -> None:
     if first.HasField("error"):
         raise from_detail(first.error)
     answer = first.hello
-    if (answer.protocol, answer.sandbox_id) != (PROTOCOL, sandbox.sandbox_id):
+    if (answer.protocol, answer.sandbox_id) != (frames.LINK_PROTOCOL, sandbox.sandbox_id):
         message = f"the agent is {answer.sandbox_id!r} with protocol {answer.protocol}, not {sandbox.sandbox_id!r}"
         raise ProtocolMismatch(message)
 

@@ -7,7 +7,6 @@ each call's window, so nothing here needs to stop reading: a slow caller slows i
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
@@ -19,11 +18,8 @@ from sandmesh.errors import (
     SandmeshError,
     from_detail,
 )
+from sandmesh.shared import frames
 from sandmeshd.agentlink.addresses import AgentAddress, read_address
-
-PROTOCOL = 1
-MAX_FRAME = 2 * 1024 * 1024
-_LENGTH = struct.Struct(">I")
 
 
 class Sink(Protocol):
@@ -52,7 +48,7 @@ class AgentLink(asyncio.Protocol):
         self._heard = 0.0
         self._beat: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
+        self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
         self._sinks: dict[int, Sink] = {}
         self._next_channel = 0
         self._used = False
@@ -69,19 +65,11 @@ class AgentLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes and deliver the whole frames among them."""
         self._heard = asyncio.get_running_loop().time()
-        buffer = self._buffer
-        buffer += data
-        start, end = 0, len(buffer)
-        while end - start >= 4:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > MAX_FRAME:
-                self._fail(ProtocolMismatch(f"the agent of {self.sandbox_id} sent a frame of {length} bytes"))
-                return
-            if end - start - 4 < length:
-                break
-            self._deliver(pb.FromAgent.FromString(bytes(memoryview(buffer)[start + 4 : start + 4 + length])))
-            start += 4 + length
-        del buffer[:start]
+        try:
+            for message in self._buffer.feed(data):
+                self._deliver(pb.FromAgent.FromString(message))
+        except frames.FrameTooLarge as error:
+            self._fail(ProtocolMismatch(f"the agent of {self.sandbox_id} broke the protocol: {error}"))
 
     def pause_writing(self) -> None:
         """Make writers of bulk wait."""
@@ -104,7 +92,7 @@ class AgentLink(asyncio.Protocol):
             ProtocolMismatch: The agent speaks another protocol.
             SandboxLost: It is not that sandbox's agent, or does not answer.
         """
-        hello = pb.GatewayHello(protocol=PROTOCOL, sandbox_id=self.sandbox_id, agent_token=agent_token)
+        hello = pb.GatewayHello(protocol=frames.LINK_PROTOCOL, sandbox_id=self.sandbox_id, agent_token=agent_token)
         self.send(pb.ToAgent(hello=hello))
         try:
             async with asyncio.timeout(timeout):
@@ -137,7 +125,7 @@ class AgentLink(asyncio.Protocol):
     def send_parts(self, parts: Sequence[bytes]) -> None:
         """Write a serialized ToAgent, whose parts are copied once."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join([_LENGTH.pack(sum(map(len, parts))), *parts]))
+            self._transport.write(b"".join([frames.prefix(sum(map(len, parts))), *parts]))
 
     @property
     def unsent(self) -> int:

@@ -16,9 +16,8 @@ from google.protobuf.message import DecodeError
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import ProtocolMismatch
-from sandmesh.shared.framing import Cutter, FrameTooLarge, frame
+from sandmesh.shared import frames
 
-PROTOCOL: Final = 1
 GRACE_SECONDS: Final = 0.5
 """How long what is under way may take when a gateway ends, as on its other sockets."""
 
@@ -37,7 +36,7 @@ class Peer(asyncio.Protocol, ABC):
 
     def __init__(self, connected: Connections) -> None:
         self._connected = connected
-        self._cutter = Cutter()
+        self._buffer = frames.FrameBuffer(frames.MAX_SOCKET_MESSAGE)
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -54,9 +53,9 @@ class Peer(asyncio.Protocol, ABC):
     def data_received(self, data: bytes) -> None:
         """Act on whole messages."""
         try:
-            for message in self._cutter.cut(data):
+            for message in self._buffer.feed(data):
                 self.take(message)
-        except (FrameTooLarge, DecodeError):
+        except (frames.FrameTooLarge, DecodeError):
             self.close()
 
     def eof_received(self) -> bool:
@@ -74,7 +73,7 @@ class Peer(asyncio.Protocol, ABC):
     def send(self, message: bytes) -> None:
         """Send a message; to a client that is gone it goes nowhere."""
         if self._transport is not None:
-            self._transport.write(frame(message))
+            self._transport.write(frames.pack(message))
 
     def close(self) -> None:
         """End the connection when what was sent has left."""
@@ -97,8 +96,8 @@ def check_protocol(hello: pb.SocketHello) -> None:
     Raises:
         ProtocolMismatch: It does not.
     """
-    if hello.protocol != PROTOCOL:
-        raise ProtocolMismatch(f"this socket speaks protocol {PROTOCOL}, not {hello.protocol}")
+    if hello.protocol != frames.SOCKET_PROTOCOL:
+        raise ProtocolMismatch(f"this socket speaks protocol {frames.SOCKET_PROTOCOL}, not {hello.protocol}")
 
 
 class SocketContext:

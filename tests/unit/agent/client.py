@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-import struct
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,8 +13,8 @@ from typing import Any
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import from_detail
+from sandmesh.shared import frames
 
-LENGTH = struct.Struct("!I")
 SANDBOX, TOKEN = "sb_test", "the agent's token"
 
 
@@ -112,21 +111,18 @@ class Client:
         self.channels: dict[int, Channel] = {}
 
     def send(self, frame: pb.ToAgent) -> None:
-        data = frame.SerializeToString()
-        self.writer.write(LENGTH.pack(len(data)) + data)
+        self.writer.write(frames.pack(frame.SerializeToString()))
 
     async def receive(self) -> pb.FromAgent:
         """Read one frame, whatever its channel. asyncio.IncompleteReadError: the agent closed the link."""
         async with asyncio.timeout(20):
-            (length,) = LENGTH.unpack(await self.reader.readexactly(4))
-            return pb.FromAgent.FromString(await self.reader.readexactly(length))
+            return pb.FromAgent.FromString(await frames.read(self.reader, frames.MAX_LINK_MESSAGE))
 
     async def deliver(self) -> None:
         """Sort frames by their channels until the link ends."""
         while True:
             try:
-                (length,) = LENGTH.unpack(await self.reader.readexactly(4))
-                frame = pb.FromAgent.FromString(await self.reader.readexactly(length))
+                frame = pb.FromAgent.FromString(await frames.read(self.reader, frames.MAX_LINK_MESSAGE))
             except (asyncio.IncompleteReadError, ConnectionError):
                 return
             if frame.channel in self.channels:
@@ -166,8 +162,8 @@ class Client:
 
 def hello(**changed: Any) -> pb.ToAgent:
     """Give the first frame."""
-    told: dict[str, Any] = {"protocol": 1, "sandbox_id": SANDBOX, "agent_token": TOKEN, **changed}
-    return pb.ToAgent(hello=pb.GatewayHello(**told))
+    fields: dict[str, Any] = {"protocol": frames.LINK_PROTOCOL, "sandbox_id": SANDBOX, "agent_token": TOKEN, **changed}
+    return pb.ToAgent(hello=pb.GatewayHello(**fields))
 
 
 @asynccontextmanager

@@ -343,11 +343,11 @@ async def test_a_fork_bomb_leaves_the_agent_answering(ground: Ground) -> None:
 
 async def test_forged_frames_end_the_kernel_and_nobody_else(ground: Ground) -> None:
     async with talking(ground) as (_, client):
-        for frame in ("struct.pack('!IB', 2**31, 16)", "struct.pack('!IB', 0, 99)"):
+        for frame in ("struct.pack('!IB', 2**31, 16)", "struct.pack('!IB', 1, 99)"):
             ended = await run(client, FORGED.format(frame=frame, seconds=60))
             assert ended.result.is_error
             assert "died" in ended.result.message
-        await run(client, FORGED.format(frame="struct.pack('!IB', 4, 16) + b'nope'", seconds=0))
+        await run(client, FORGED.format(frame="struct.pack('!IB', 5, 16) + b'nope'", seconds=0))
         assert texts(await run(client, "1+1")) == "2"
 
 

@@ -15,6 +15,7 @@ from sandmesh import errors
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.errors.v1 import errors_pb2
+from sandmesh.shared import frames
 from sandmesh.tools import RunShellCommand
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome, Patience
@@ -24,7 +25,7 @@ from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.calls.toolbox import Toolbox
 from sandmeshd.agent.link.link import serve_links
 
-from .client import LENGTH, SANDBOX, TOKEN, Channel, Client, connect, hello
+from .client import SANDBOX, TOKEN, Channel, Client, connect, hello
 
 LEASE = 7
 
@@ -128,13 +129,12 @@ def start(client: Client, command: str, **envelope: Any) -> Channel:
 async def first_answer(world: World, frame: agent_pb2.ToAgent) -> agent_pb2.FromAgent | None:
     """Send a link's first frame and give the answer, None where the agent only closes; either way it must close."""
     reader, writer = await asyncio.open_unix_connection(world.path)
-    data = frame.SerializeToString()
-    writer.write(LENGTH.pack(len(data)) + data)
+    writer.write(frames.pack(frame.SerializeToString()))
     async with asyncio.timeout(10):
-        answer = await reader.read()
+        answer = b"".join(frames.FrameBuffer(frames.MAX_LINK_MESSAGE).feed(await reader.read()))
     writer.close()
     await writer.wait_closed()
-    return agent_pb2.FromAgent.FromString(answer[LENGTH.size :]) if answer else None
+    return agent_pb2.FromAgent.FromString(answer) if answer else None
 
 
 async def test_a_link_with_the_wrong_token_is_closed_without_a_word(world: World) -> None:
@@ -151,7 +151,7 @@ async def test_a_link_of_another_protocol_or_sandbox_is_told_so_and_closed(world
     assert isinstance(errors.from_detail(answer.error), errors.SandboxNotFound)
 
 
-@pytest.mark.parametrize("data", [LENGTH.pack(1 << 30), LENGTH.pack(3) + b"\xff\xff\xff"])
+@pytest.mark.parametrize("data", [frames.prefix(1 << 30), frames.prefix(3) + b"\xff\xff\xff"])
 async def test_what_is_no_frame_ends_its_link_alone(world: World, client: Client, data: bytes) -> None:
     reader, writer = await asyncio.open_unix_connection(world.path)
     writer.write(data)

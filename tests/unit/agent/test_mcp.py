@@ -13,7 +13,8 @@ import pytest
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import ToolNotFound
-from sandmeshd.agent.mcp.client import wire
+from sandmesh.shared.frames import FrameBuffer, FrameTooLarge, pack, prefix
+from sandmeshd.agent.mcp.client import protocol
 from sandmeshd.drivers.node.agent_config import AGENT, MCP
 
 from .client import Client
@@ -65,23 +66,31 @@ def test_frames_come_whole_however_they_are_cut() -> None:
         ({"call": 1, "block": True}, b"\x00" * 5000),
         ({"session": 2}, b"x"),
     ]
-    data = b"".join(wire.pack(head, body) for head, body in frames)
+    data = b"".join(protocol.pack(head, body) for head, body in frames)
     for size in (1, 7, len(data)):
-        cutter = wire.Cutter()
-        assert [frame for at in range(0, len(data), size) for frame in cutter.feed(data[at : at + size])] == frames
+        buffer = FrameBuffer(protocol.MAX_MESSAGE)
+        messages = [message for at in range(0, len(data), size) for message in buffer.feed(data[at : at + size])]
+        assert [protocol.unpack(message) for message in messages] == frames
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        wire.HEADER.pack(wire.MOST_HEAD + 1, 0),
-        wire.HEADER.pack(2, wire.MOST_BODY + 1),
-        wire.HEADER.pack(4, 0) + b"nope",
-        wire.HEADER.pack(2, 0) + b"[]",
-        wire.HEADER.pack(100_000, 0) + b"[" * 100_000,
+        b"",
+        b"\0\0\0",
+        prefix(3) + b"{}",
+        pack(b"{" + b" " * protocol.MAX_HEAD + b"}"),
+        pack(b"nope"),
+        pack(b"[]"),
+        pack(b"[" * 100_000),
     ],
-    ids=["a long head", "a long body", "no JSON", "no object", "a deep one"],
+    ids=["empty", "no length", "a cut head", "a long head", "no JSON", "no object", "a deep one"],
 )
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
-    with pytest.raises(wire.BrokenFrame):
-        wire.Cutter().feed(data)
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(protocol.InvalidMessage):
+        protocol.unpack(data)
+
+
+def test_a_long_message_is_refused_before_it_has_come() -> None:
+    with pytest.raises(FrameTooLarge):
+        list(FrameBuffer(protocol.MAX_MESSAGE).feed(prefix(protocol.MAX_MESSAGE + 1)))

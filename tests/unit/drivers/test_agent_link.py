@@ -16,8 +16,9 @@ import pytest
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
+from sandmesh.shared import frames
 from sandmeshd.agentlink.addresses import tls_endpoint
-from sandmeshd.agentlink.control_link import PROTOCOL, open_link
+from sandmeshd.agentlink.control_link import open_link
 from sandmeshd.drivers.engine.identity import new_identity
 
 
@@ -29,8 +30,8 @@ def _greet(listener: socket.socket, context: ssl.SSLContext, over: threading.Eve
         if hangs_up:
             connection.unwrap()
             return
-        answer = agent_pb2.FromAgent(hello=agent_pb2.AgentHello(protocol=PROTOCOL, sandbox_id="one"))
-        connection.sendall(answer.ByteSize().to_bytes(4, "big") + answer.SerializeToString())
+        answer = agent_pb2.FromAgent(hello=agent_pb2.AgentHello(protocol=frames.LINK_PROTOCOL, sandbox_id="one"))
+        connection.sendall(frames.pack(answer.SerializeToString()))
         over.wait(30)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import struct
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,12 +15,12 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError
+from sandmesh.shared import frames
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.server import Registration
 
 Resolved = sandbox_pb2.ResolveSandboxResponse
 TOKEN = secrets.token_hex(8)
-LENGTH = struct.Struct(">I")
 
 
 class Peer:
@@ -32,12 +31,10 @@ class Peer:
         self.writer = writer
 
     async def receive(self) -> agent_pb2.ToAgent:
-        (length,) = LENGTH.unpack(await self.reader.readexactly(4))
-        return agent_pb2.ToAgent.FromString(await self.reader.readexactly(length))
+        return agent_pb2.ToAgent.FromString(await frames.read(self.reader, frames.MAX_LINK_MESSAGE))
 
     def send(self, frame: agent_pb2.FromAgent) -> None:
-        data = frame.SerializeToString()
-        self.writer.write(LENGTH.pack(len(data)) + data)
+        self.writer.write(frames.pack(frame.SerializeToString()))
 
     def send_events(self, channel: int, call_id: str, *events: call_pb2.CallEvent) -> None:
         batch = call_pb2.CallEventBatch(call_id=call_id, events=events)
@@ -59,7 +56,7 @@ async def agent(path: Path, script: Script, sandbox_id: str = "sb_one") -> Async
         peer = Peer(reader, writer)
         hello = (await peer.receive()).hello
         assert hello.agent_token == TOKEN
-        peer.send(agent_pb2.FromAgent(hello=agent_pb2.AgentHello(protocol=1, sandbox_id=sandbox_id)))
+        peer.send(agent_pb2.FromAgent(hello=agent_pb2.AgentHello(protocol=frames.LINK_PROTOCOL, sandbox_id=sandbox_id)))
         try:
             await script(peer)
         except (asyncio.IncompleteReadError, ConnectionError):

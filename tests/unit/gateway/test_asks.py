@@ -27,7 +27,7 @@ from sandmesh.errors import (
     SandboxNotFound,
     Unauthenticated,
 )
-from sandmesh.shared.framing import LARGEST, frame
+from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, pack
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.gateway.ask_socket import open_ask_sockets
@@ -247,7 +247,7 @@ async def test_each_rpc_is_let_in_or_refused_by_itself(tmp_path: Path) -> None:
 async def test_another_protocol_is_refused_by_name(tmp_path: Path) -> None:
     async with serving(tmp_path / "g", known):
         reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/g.asks")
-        writer.write(frame(pb.SocketHello(protocol=2).SerializeToString()))
+        writer.write(pack(pb.SocketHello(protocol=2).SerializeToString()))
         length = int.from_bytes(await reader.readexactly(4), "big")
         answer = pb.SocketAnswer.FromString(await reader.read())
         assert (length, answer.id) == (answer.ByteSize(), 0)
@@ -258,10 +258,10 @@ async def test_another_protocol_is_refused_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        frame(b"\xff\xff"),
-        (LARGEST + 1).to_bytes(4, "big"),
-        frame(pb.SocketAsk(method=GET).SerializeToString()),
-        frame(pb.SocketAsk(id=1, method=GET).SerializeToString()) * 2,
+        pack(b"\xff\xff"),
+        (MAX_SOCKET_MESSAGE + 1).to_bytes(4, "big"),
+        pack(pb.SocketAsk(method=GET).SerializeToString()),
+        pack(pb.SocketAsk(id=1, method=GET).SerializeToString()) * 2,
     ],
     ids=["no message", "too large", "no id", "an id twice"],
 )
@@ -269,7 +269,7 @@ async def test_what_is_not_as_specified_ends_that_connection_alone(tmp_path: Pat
     async with serving(tmp_path / "g", Held().get) as good:
         waiting = asyncio.create_task(ask(good))
         reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/g.asks")
-        writer.write(frame(pb.SocketHello(protocol=1).SerializeToString()) + sent)
+        writer.write(pack(pb.SocketHello(protocol=1).SerializeToString()) + sent)
         assert await reader.read() == b""
         writer.close()
         assert not waiting.done()

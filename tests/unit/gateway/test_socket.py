@@ -17,7 +17,7 @@ from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import Unauthenticated
 from sandmesh.shared.bulk_frames import write_input
-from sandmesh.shared.framing import LARGEST, frame
+from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, pack
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway import GatewaySettings, open_gateway
@@ -40,7 +40,7 @@ class Wire:
         self.writer = writer
 
     def send(self, *messages: Message) -> None:
-        self.writer.write(b"".join(frame(message.SerializeToString()) for message in messages))
+        self.writer.write(b"".join(pack(message.SerializeToString()) for message in messages))
 
     async def receive(self) -> pb.CallEventBatch:
         length = int.from_bytes(await self.reader.readexactly(4), "big")
@@ -116,7 +116,7 @@ async def test_large_input_reaches_the_agent_as_it_was_written(tmp_path: Path) -
         # The first waits until the link to the agent is open, the second does not.
         for number in (1, 2):
             item = pb.Input(sequence=number, data=bytes([number]) * 100_000, end=number == 2)
-            wire.writer.write(frame(write_input("one", item)))
+            wire.writer.write(pack(write_input("one", item)))
             received = await got.get() if number == 2 else [await got.get(), await got.get()][1]
             assert received.call.frame == pb.CallFrame(call_id="one", input=item)
             assert received.call.fencing_token == 7
@@ -125,7 +125,7 @@ async def test_large_input_reaches_the_agent_as_it_was_written(tmp_path: Path) -
 async def test_messages_may_arrive_a_byte_at_a_time(gateway: Path) -> None:
     async with dial(gateway) as wire:
         for message in (HELLO, starting("slow", arguments=b"whole")):
-            for byte in frame(message.SerializeToString()):
+            for byte in pack(message.SerializeToString()):
                 wire.writer.write(bytes([byte]))
                 await wire.writer.drain()
         assert (await wire.receive()).events[0].output.data == b"whole"
@@ -140,7 +140,7 @@ async def test_another_protocol_is_refused_by_name(gateway: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [frame(b"\xff\xff"), (LARGEST + 1).to_bytes(4, "big")], ids=["no message", "too large"]
+    "sent", [pack(b"\xff\xff"), (MAX_SOCKET_MESSAGE + 1).to_bytes(4, "big")], ids=["no message", "too large"]
 )
 async def test_what_is_no_message_of_ours_ends_that_connection_alone(gateway: Path, sent: bytes) -> None:
     async with dial(gateway) as good, dial(gateway) as bad:

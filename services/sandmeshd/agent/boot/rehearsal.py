@@ -7,6 +7,7 @@ import socket
 from base64 import b64encode
 
 from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.shared import frames
 from sandmeshd.agent.boot import service as serving
 from sandmeshd.agent.processes.namespaces import control_sockets
 from sandmeshd.agent.userland import syscalls
@@ -48,13 +49,12 @@ def _call(ready: int, told: int) -> None:
     try:
         syscalls.close_all_but([0, 1, 2, ready, told])
         os.read(ready, 1)
-        hello = agent_pb2.GatewayHello(protocol=1, sandbox_id=_TOKEN, agent_token=_TOKEN)
-        frames = (agent_pb2.ToAgent(hello=hello), agent_pb2.ToAgent(channel=1, list_tools=agent_pb2.ListTools()))
+        hello = agent_pb2.GatewayHello(protocol=frames.LINK_PROTOCOL, sandbox_id=_TOKEN, agent_token=_TOKEN)
+        requests = (agent_pb2.ToAgent(hello=hello), agent_pb2.ToAgent(channel=1, list_tools=agent_pb2.ListTools()))
         with socket.socket(socket.AF_UNIX) as link:
             link.connect(_LISTEN)
-            for frame in frames:
-                data = frame.SerializeToString()
-                link.sendall(len(data).to_bytes(4, "big") + data)
+            for request in requests:
+                link.sendall(frames.pack(request.SerializeToString()))
                 link.recv(1 << 16)
     finally:
         os._exit(0)

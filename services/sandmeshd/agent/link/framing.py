@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections import deque
 from typing import Final, cast
 
+from sandmesh.shared import frames
 from sandmeshd.agent.calls.subscription import Subscription
 
-LARGEST_FRAME: Final = 2 << 20
-_LENGTH: Final = struct.Struct("!I")
 _HIGH_WATER: Final = 512 << 10
 _SMALL: Final = 16 << 10
 """A frame that is joined before it is sent: that costs less than sending its parts."""
@@ -24,7 +22,7 @@ class FramedLink(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
+        self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
         self._paused = False
         self._turns: deque[Subscription] = deque()
         self._gathering: dict[Subscription, None] = {}
@@ -51,20 +49,11 @@ class FramedLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Cut what arrived into frames."""
-        self._buffer += data
-        at = 0
-        while self._transport is not None and len(self._buffer) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer, at)
-            if length > LARGEST_FRAME:
-                self.close()
-                return
-            end = at + _LENGTH.size + length
-            if len(self._buffer) < end:
-                break
-            frame = bytes(memoryview(self._buffer)[at + _LENGTH.size : end])
-            at = end
-            self.take(frame)
-        del self._buffer[:at]
+        try:
+            for message in self._buffer.feed(data):
+                self.take(message)
+        except frames.FrameTooLarge:
+            self.close()
 
     def pause_writing(self) -> None:
         """Send nothing more until the peer has read."""
@@ -83,7 +72,7 @@ class FramedLink(asyncio.Protocol):
     def write(self, frame: bytes) -> None:
         """Send a frame."""
         if self._transport is not None:
-            self._transport.write(_LENGTH.pack(len(frame)) + frame)
+            self._transport.write(frames.pack(frame))
 
     def _write_parts(self, parts: list[bytes]) -> None:
         if len(parts) == 1 and len(parts[0]) < _SMALL:
@@ -94,7 +83,7 @@ class FramedLink(asyncio.Protocol):
             self.write(b"".join(parts))
         elif self._transport is not None:
             # uvloop hands them to the kernel as they are.
-            self._transport.writelines([_LENGTH.pack(size), *parts])
+            self._transport.writelines([frames.prefix(size), *parts])
 
     def enqueue(self, subscription: Subscription, *, now: bool) -> None:
         """Give a subscription its turn, `now` or with others a little later."""

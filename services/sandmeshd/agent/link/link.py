@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import InvalidArgument, ProtocolMismatch, SandmeshError, TooLarge, to_detail
+from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.calls.dispatcher import Engine
 from sandmeshd.agent.calls.subscription import Subscription
 from sandmeshd.agent.link.framing import FramedLink
 from sandmeshd.agent.network.egress import Egress
 
-PROTOCOL: Final = 1
 LARGEST_ARGUMENTS: Final = 64 << 20
 _HELLO_SECONDS: Final = 10.0
 
@@ -101,7 +101,7 @@ class Link(FramedLink):
             self.close()
             return
         self._welcome = True
-        answer = pb.AgentHello(protocol=PROTOCOL, sandbox_id=identity.sandbox_id, version=identity.version)
+        answer = pb.AgentHello(protocol=LINK_PROTOCOL, sandbox_id=identity.sandbox_id, version=identity.version)
         self.write(pb.FromAgent(channel=message.channel, hello=answer).SerializeToString())
 
     def _ask(self, message: pb.ToAgent, body: str | None) -> None:
@@ -269,10 +269,10 @@ class Link(FramedLink):
 
 
 def _check_protocol(protocol: int) -> None:
-    if protocol != PROTOCOL:
+    if protocol != LINK_PROTOCOL:
         raise ProtocolMismatch(
-            f"the agent speaks protocol {PROTOCOL}, not {protocol}",
-            {"agent": str(PROTOCOL), "gateway": str(protocol)},
+            f"the agent speaks protocol {LINK_PROTOCOL}, not {protocol}",
+            {"agent": str(LINK_PROTOCOL), "gateway": str(protocol)},
         )
 
 

@@ -14,7 +14,7 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.spawner import Ended, Processes
 from sandmeshd.agent.python.kernels import Kernel
-from sandmeshd.agent.userland import frames
+from sandmeshd.agent.userland import kernel_protocol
 
 MakeKernel = Callable[[], Coroutine[Any, Any, Kernel]]
 
@@ -124,12 +124,12 @@ class Cells:
 
     async def run(self, cell: Code, call: Call) -> Outcome:
         """Run a cell when its turn comes."""
-        return await self._in_turn(cell, call, frames.RUN)
+        return await self._in_turn(cell, call, kernel_protocol.RUN)
 
     async def rehearse(self, cell: Code, call: Call) -> Outcome:
         """Run a cell that the kernel forgets, where it has run none yet and has nothing to do."""
         idle = not self._turns.busy and self._is_fresh()
-        return await self._in_turn(cell, call, frames.REHEARSE) if idle else Outcome(is_error=True)
+        return await self._in_turn(cell, call, kernel_protocol.REHEARSE) if idle else Outcome(is_error=True)
 
     def _is_fresh(self) -> bool:
         task = self._kernel
@@ -145,7 +145,7 @@ class Cells:
 
     async def _run(self, cell: Code, call: Call, kind: int) -> Outcome:
         kernel, news = await self._living()
-        rehearsed = kind == frames.REHEARSE
+        rehearsed = kind == kernel_protocol.REHEARSE
         kernel.used = not rehearsed
         call.started(kernel.pid, soon=False)
         if news:
@@ -199,7 +199,7 @@ class Cells:
         return ended
 
     async def _ended(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
-        if end is None or end[0] & frames.LEAVES:
+        if end is None or end[0] & kernel_protocol.LEAVES:
             how = self._ending
             ended = await self._bury(kernel)
             if end is None and how and call.stop_reason is None:
@@ -212,7 +212,7 @@ class Cells:
             await self._processes.settled()
             return await _stopped(call, "and was interrupted; the kernel and its variables were kept")
         line, _, raised = end[1:].partition(b"\0")
-        failed = bool(end[0] & frames.FAILED)
+        failed = bool(end[0] & kernel_protocol.FAILED)
         message = line.decode("utf-8", "replace")
         return Outcome(is_error=failed, message=message, structured=_error(raised) if failed else b"")
 
@@ -246,7 +246,7 @@ def _error(raised: bytes) -> bytes:
     try:
         error = json.loads(raised)
         told = {"name": str(error["name"]), "value": str(error["value"]), "traceback": list(error["traceback"])}
-        return json.dumps({"error": told}).encode() if len(raised) <= frames.MAX_ERROR else b""
+        return json.dumps({"error": told}).encode() if len(raised) <= kernel_protocol.MAX_ERROR else b""
     except (ValueError, TypeError, KeyError, RecursionError):
         return b""
 

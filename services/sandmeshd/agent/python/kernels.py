@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Final, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.shared.frames import FrameBuffer, FrameTooLarge
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.processes.pipes import OutputPipe
 from sandmeshd.agent.processes.spawner import Ended, Process, Processes
-from sandmeshd.agent.userland import frames
+from sandmeshd.agent.userland import kernel_protocol
 
-_WAITING: Final = frozenset({frames.BLOCK_WAITS, frames.SYNC, frames.ASK})
-_KNOWN: Final = frozenset({frames.BLOCK, frames.BLOCK_WAITS, frames.SYNC, frames.END, frames.ASK})
+_WAITING: Final = frozenset({kernel_protocol.BLOCK_WAITS, kernel_protocol.SYNC, kernel_protocol.ASK})
+_KNOWN: Final = frozenset(
+    {kernel_protocol.BLOCK, kernel_protocol.BLOCK_WAITS, kernel_protocol.SYNC, kernel_protocol.END, kernel_protocol.ASK}
+)
 _INSIDE: Final = str(Path(__file__).parents[1] / "userland" / "__main__.py")
 _MOST_UNREAD: Final = 4 << 20
 _OWN_END_SECONDS: Final = 0.25
@@ -52,7 +55,7 @@ class _Channel(asyncio.Protocol):
         self.news: asyncio.Future[None] | None = None
         self.take: Callable[[int, bytes], bool] = _take_nothing
         """Asked for a frame that is waited for and has none before it: whether it was acted on at once."""
-        self._buffer = bytearray()
+        self._buffer = FrameBuffer(kernel_protocol.MAX_PAYLOAD + 1)
         self._unread = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -64,25 +67,25 @@ class _Channel(asyncio.Protocol):
         self.wake()
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= frames.HEADER.size:
-            length, kind = frames.HEADER.unpack_from(self._buffer)
-            end = frames.HEADER.size + length
-            if kind not in _KNOWN or length > frames.MAX_PAYLOAD:
-                self._cut_off()
-                return
-            if len(self._buffer) < end:
-                break
-            payload = bytes(memoryview(self._buffer)[frames.HEADER.size : end])
-            del self._buffer[:end]
-            if not (self._awaited and self.take(kind, payload)):
-                self.frames.append((kind, payload))
-                self._unread += length + 64
+        try:
+            for message in self._buffer.feed(data):
+                self._receive(message)
+        except (FrameTooLarge, ValueError):
+            self._cut_off()
+            return
         if self._unread > _MOST_UNREAD and self.transport is not None:
             self.transport.pause_reading()
         if self.frames:
             self.undrained = True
             self.wake()
+
+    def _receive(self, message: bytes) -> None:
+        kind, payload = (message[0], message[1:]) if message else (0, b"")
+        if kind not in _KNOWN:
+            raise ValueError(f"a kernel sends nothing of kind {kind}")
+        if not (self._awaited and self.take(kind, payload)):
+            self.frames.append((kind, payload))
+            self._unread += len(message) + 64
 
     @property
     def _awaited(self) -> bool:
@@ -126,16 +129,16 @@ class Kernel:
     def send(self, kind: int, payload: bytes = b"") -> None:
         """Send a frame; a kernel that is gone takes none."""
         if self._channel.transport is not None:
-            self._channel.transport.write(frames.pack(kind, payload))
+            self._channel.transport.write(kernel_protocol.pack(kind, payload))
 
     def send_with_input(self, payload: bytes, fd: int) -> None:
         """Send a cell with the descriptor of its standard input."""
         transport = self._channel.transport
         if transport is not None:
             with socket.fromfd(transport.get_extra_info("socket").fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as raw:
-                head = frames.HEADER.pack(len(payload), frames.RUN_WITH_INPUT)
-                socket.send_fds(raw, [head], [fd])
-            transport.write(payload)
+                frame = kernel_protocol.pack(kernel_protocol.RUN_WITH_INPUT, payload)
+                sent = socket.send_fds(raw, [frame[:5]], [fd])
+            transport.write(frame[sent:])
 
     async def follow(self, call: Call) -> bytes | None:
         """Give a cell's output, in its order, to its call. Returns: END's payload, None if the kernel died."""
@@ -146,7 +149,7 @@ class Kernel:
             while True:
                 frame = await self._frame()
                 await self._drain(call)
-                if frame is None or frame[0] == frames.END:
+                if frame is None or frame[0] == kernel_protocol.END:
                     return frame[1] if frame else None
                 await self._place(call, *frame)
         finally:
@@ -156,9 +159,9 @@ class Kernel:
 
     def _take(self, call: Call, kind: int, payload: bytes) -> bool:
         """Keep a block that nothing has to be waited for: the kernel, which waits, goes on before it is looked at."""
-        if kind != frames.BLOCK_WAITS or not call.has_room(len(payload)) or self._written.poll(0):
+        if kind != kernel_protocol.BLOCK_WAITS or not call.has_room(len(payload)) or self._written.poll(0):
             return False
-        self.send(frames.GO_ON)
+        self.send(kernel_protocol.GO_ON)
         if is_block(payload):
             call.keep(payload)
         return True
@@ -173,13 +176,13 @@ class Kernel:
                 await pipe.drain(call)
 
     async def _place(self, call: Call, kind: int, payload: bytes) -> None:
-        if kind == frames.ASK:
+        if kind == kernel_protocol.ASK:
             call.ask_input(payload)
-        elif kind != frames.SYNC and is_block(payload):
+        elif kind != kernel_protocol.SYNC and is_block(payload):
             # What does not wait leaves with the frame that follows.
             await call.content(payload, soon=kind in _WAITING)
         if kind in _WAITING:
-            self.send(frames.GO_ON)
+            self.send(kernel_protocol.GO_ON)
 
     async def _frame(self) -> tuple[int, bytes] | None:
         channel = self._channel
@@ -197,10 +200,10 @@ class Kernel:
             ToolFailure: It does not; the message is its own.
         """
         frame = await self._frame()
-        if frame is None or frame[0] != frames.SYNC:
+        if frame is None or frame[0] != kernel_protocol.SYNC:
             said = frame[1][1:].decode("utf-8", "replace") if frame else "its process ended"
             raise ToolFailure(f"The kernel did not start: {said}.")
-        self.send(frames.GO_ON)
+        self.send(kernel_protocol.GO_ON)
 
     async def gone(self) -> Ended:
         """Wait for the process's end, and let go of all that it had."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
+from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.agent.calls.dispatcher import Engine
 from sandmeshd.agent.link.framing import FramedLink
-from sandmeshd.agent.link.link import PROTOCOL, serve_links
+from sandmeshd.agent.link.link import serve_links
 from sandmeshd.agent.python.cells import Cells
 from sandmeshd.agent.startup.deferred import account
 
@@ -112,7 +113,7 @@ class _Gateway(FramedLink):
         """Say hello, install a token as a claim does, and start the call."""
         super().connection_made(transport)
         sandbox_id = self._identity.sandbox_id
-        hello = pb.GatewayHello(protocol=PROTOCOL, sandbox_id=sandbox_id, agent_token=self._identity.agent_token)
+        hello = pb.GatewayHello(protocol=LINK_PROTOCOL, sandbox_id=sandbox_id, agent_token=self._identity.agent_token)
         start = call_pb2.CallStart(sandbox_id=sandbox_id, call_id=_CALL_ID, tool=_TOOL, arguments=_CELL)
         self._send(pb.ToAgent(hello=hello))
         self._send(pb.ToAgent(channel=1, install_token=pb.InstallToken(fencing_token=1)))

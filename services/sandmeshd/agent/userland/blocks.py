@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sandmeshd.agent.userland import frames
+from sandmeshd.agent.userland import kernel_protocol
 
 IMAGES: Final = ("image/png", "image/jpeg")
 SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "application/json", "image/svg+xml", *IMAGES)
@@ -26,15 +26,15 @@ def encode(block: Mapping[str, Any]) -> bytes:
 def texts(content: str, description: str, annotations: Mapping[str, Any] | None = None) -> Iterator[bytes]:
     """Give a text's blocks: one, or more that belong together where it is long."""
     content = content.encode("utf-8", "backslashreplace").decode()
-    if annotations is None and len(content) <= frames.MAX_TEXT:
+    if annotations is None and len(content) <= kernel_protocol.MAX_TEXT:
         yield b'{"type":"text","text":%b,"annotations":null,"description":"%b"}' % (
             _quoted(content).encode(),
             description.encode(),
         )
         return
-    yield encode(_text(content[: frames.MAX_TEXT], description, annotations))
-    for start in range(frames.MAX_TEXT, len(content), frames.MAX_TEXT):
-        yield encode(_text(content[start : start + frames.MAX_TEXT], description, {"continues": True}))
+    yield encode(_text(content[: kernel_protocol.MAX_TEXT], description, annotations))
+    for start in range(kernel_protocol.MAX_TEXT, len(content), kernel_protocol.MAX_TEXT):
+        yield encode(_text(content[start : start + kernel_protocol.MAX_TEXT], description, {"continues": True}))
 
 
 def _text(content: str, description: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -45,11 +45,11 @@ def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
     """Give the blocks of one shown object: its image, or else its text with its other forms as annotations."""
     images = [encode(_image(kind, data[kind])) for kind in IMAGES if kind in data]
     if images:
-        yield from (image if len(image) <= frames.MAX_PAYLOAD else _too_large(image) for image in images[:1])
+        yield from (image if len(image) <= kernel_protocol.MAX_PAYLOAD else _too_large(image) for image in images[:1])
         return
     forms = {kind: form for kind, form in data.items() if kind != "text/plain"}
     plain = str(data.get("text/plain", ""))
-    kept = {kind: form for kind, form in forms.items() if len(encode({"": form})) <= frames.MAX_TEXT}
+    kept = {kind: form for kind, form in forms.items() if len(encode({"": form})) <= kernel_protocol.MAX_TEXT}
     if forms and (not plain or plain.startswith(_OPAQUE)):
         plain = _best(forms)
     yield from texts(plain, "stdout", kept or None)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sandmeshd.agent.userland import blocks, frames, output, raised
+from sandmeshd.agent.userland import blocks, kernel_protocol, output, raised
 
 _START_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 0.05
@@ -35,7 +35,7 @@ def run(fds: list[int], site: str) -> None:
     try:
         bridge = _Bridge(channel, *_start(os.environ.pop("SANDMESH_KERNEL")))
     except Exception as error:
-        channel.end(frames.FAILED, str(error) or type(error).__name__)
+        channel.end(kernel_protocol.FAILED, str(error) or type(error).__name__)
         os._exit(1)
     channel.ready()
     while True:
@@ -91,7 +91,7 @@ class _Bridge:
     def serve(self) -> None:
         """Run the next cell."""
         kind, payload, given = self._channel.receive()
-        if kind not in {frames.RUN, frames.RUN_WITH_INPUT}:
+        if kind not in {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT}:
             return
         if given is not None:
             sys.stdin = io.TextIOWrapper(io.FileIO(given, "r"))
@@ -106,7 +106,7 @@ class _Bridge:
             return
         name, value = str(reply.get("ename") or "error"), str(reply.get("evalue") or "")
         line = f"{name}: {value}".partition("\n")[0]
-        self._channel.end(frames.FAILED, line, raised.write(name, value, _lines(reply)))
+        self._channel.end(kernel_protocol.FAILED, line, raised.write(name, value, _lines(reply)))
 
     def _show(self, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]

@@ -14,14 +14,14 @@ import warnings
 from importlib import import_module
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import frames, launch, layer, output, shell
+from sandmeshd.agent.userland import kernel_protocol, launch, layer, output, shell
 
 IDLE_SECONDS = 0.4
 """How long a kernel that is not ripe waits for its first cell before it ripens."""
 BUSY_SECONDS = 2.0
 """The same while its machine has no processor to spare, as when many sandboxes are created at once."""
 
-_CELLS = {frames.RUN, frames.RUN_WITH_INPUT, frames.REHEARSE}
+_CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.REHEARSE}
 _INPUT, _GETPASS = input, getpass.getpass
 # signal.getsignal makes an enum of what is none, which takes ten times as long.
 _handler_of: Any = import_module("_signal").getsignal
@@ -90,11 +90,11 @@ class Kernel:
             flags, message = self._run(payload.decode())
             output.flush()
             channel.end(flags, message, self._shell.take_error())
-            if flags & frames.LEAVES:
+            if flags & kernel_protocol.LEAVES:
                 os._exit(0)
             # After the answer, which need not wait for it.
             streams.mend()
-        if kind == frames.REHEARSE:
+        if kind == kernel_protocol.REHEARSE:
             self._forget(channel)
 
     def _forget(self, channel: output.Channel) -> None:
@@ -111,7 +111,7 @@ class Kernel:
         except KeyboardInterrupt as interrupt:
             # It came while IPython was between the code and the result.
             error = interrupt
-        flags = (frames.FAILED if error else 0) | (frames.LEAVES if self._shell.leaves else 0)
+        flags = (kernel_protocol.FAILED if error else 0) | (kernel_protocol.LEAVES if self._shell.leaves else 0)
         return flags, _line(error) if error else ""
 
     def _run_interruptible(self, code: str) -> BaseException | None:

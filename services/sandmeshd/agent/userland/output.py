@@ -12,8 +12,10 @@ import os
 import select
 import socket
 import sys
+from collections import deque
 
-from sandmeshd.agent.userland import frames
+from sandmesh.shared.frames import MAX_MESSAGE, FrameBuffer
+from sandmeshd.agent.userland import kernel_protocol
 
 
 class Channel:
@@ -24,29 +26,26 @@ class Channel:
         self._came = select.poll()
         self._came.register(connection, select.POLLIN)
         self._pid = os.getpid()
-        self._read = bytearray()
+        self._buffer = FrameBuffer(MAX_MESSAGE)
+        self._received: deque[bytes] = deque()
         self._passed: list[int] = []
         self._unsent: list[bytes] = []
         self._last = 0
 
     def receive(self) -> tuple[int, bytes, int | None]:
         """Wait for a frame: kind, payload and the descriptor that came with it."""
-        while True:
-            if len(self._read) >= frames.HEADER.size:
-                length, kind = frames.HEADER.unpack_from(self._read)
-                end = frames.HEADER.size + length
-                if len(self._read) >= end:
-                    payload = bytes(self._read[frames.HEADER.size : end])
-                    del self._read[:end]
-                    # It may have come along with the frame before, so it waits for the one that it belongs to.
-                    return kind, payload, self._passed.pop(0) if kind == frames.RUN_WITH_INPUT else None
+        while not self._received:
             # In recvmsg the agent would wake this process also when it reads what was sent to it.
             self._came.poll()
             data, fds, _, _ = socket.recv_fds(self._connection, 1 << 16, 1)
             self._passed += fds
             if not data:
                 os._exit(0)
-            self._read += data
+            self._received += self._buffer.feed(data)
+        message = self._received.popleft()
+        # It may have come along with the message before, so it waits for the one that it belongs to.
+        fd = self._passed.pop(0) if message[0] == kernel_protocol.RUN_WITH_INPUT else None
+        return message[0], message[1:], fd
 
     def show(self, block: bytes) -> None:
         """Give a block its place after what was written so far; it leaves with the next frame that waits or ends."""
@@ -54,25 +53,25 @@ class Channel:
             return
         flush()
         self._last = 0
-        self._unsent.append(frames.pack(frames.BLOCK, block))
+        self._unsent.append(kernel_protocol.pack(kernel_protocol.BLOCK, block))
 
     def place(self, block: bytes) -> None:
         """Send a block and wait until it has its place."""
         if self._mine():
             flush()
             self._last = 0
-            self._wait(frames.pack(frames.BLOCK_WAITS, block))
+            self._wait(kernel_protocol.pack(kernel_protocol.BLOCK_WAITS, block))
 
     def writing(self, fd: int) -> None:
         """Wait, before a stream is written, until what another one wrote has its place."""
         if fd != self._last and self._mine():
             if self._last or self._unsent:
-                self._wait(frames.pack(frames.SYNC))
+                self._wait(kernel_protocol.pack(kernel_protocol.SYNC))
             self._last = fd
 
     def ready(self) -> None:
         """Say that cells may come."""
-        self._wait(frames.pack(frames.SYNC))
+        self._wait(kernel_protocol.pack(kernel_protocol.SYNC))
 
     def ask(self, prompt: str, *, password: bool) -> str:
         """Say that a line of input is awaited, and read it.
@@ -82,8 +81,8 @@ class Channel:
         """
         if self._mine():
             flush()
-            told = json.dumps({"prompt": prompt[: frames.MAX_ERROR], "password": password})
-            self._wait(frames.pack(frames.ASK, told.encode()))
+            told = json.dumps({"prompt": prompt[: kernel_protocol.MAX_ERROR], "password": password})
+            self._wait(kernel_protocol.pack(kernel_protocol.ASK, told.encode()))
         line = sys.stdin.readline()
         if not line:
             raise EOFError("the input has ended")
@@ -97,7 +96,7 @@ class Channel:
         told = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
         if error:
             told += b"\0" + error
-        self._unsent.append(frames.pack(frames.END, bytes([flags]) + told))
+        self._unsent.append(kernel_protocol.pack(kernel_protocol.END, bytes([flags]) + told))
         self._send()
         self._last = 0
 
@@ -108,7 +107,7 @@ class Channel:
     def _wait(self, frame: bytes) -> None:
         self._unsent.append(frame)
         self._send()
-        while self.receive()[0] != frames.GO_ON:
+        while self.receive()[0] != kernel_protocol.GO_ON:
             pass
 
     def _send(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sandmeshd.agent.userland import frames
+from sandmeshd.agent.userland import kernel_protocol
 
 _LONGEST_VALUE = 8192
 
@@ -18,4 +18,4 @@ def write(etype: Any, evalue: object, traceback: list[str]) -> bytes:
         value = ""
     told = {"name": getattr(etype, "__name__", str(etype)), "value": value}
     whole = json.dumps({**told, "traceback": "\n".join(traceback).split("\n")}).encode()
-    return whole if len(whole) <= frames.MAX_ERROR else json.dumps({**told, "traceback": []}).encode()
+    return whole if len(whole) <= kernel_protocol.MAX_ERROR else json.dumps({**told, "traceback": []}).encode()

@@ -244,5 +244,5 @@ def _make_kernel(kernel: Callable[[], Any]) -> Any:
 def _forget(site: str) -> None:
     """Leave no trace of this package where user code's imports look."""
     sys.path.remove(site)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sandmeshd"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"sandmesh", "sandmeshd"}]:
         del sys.modules[name]

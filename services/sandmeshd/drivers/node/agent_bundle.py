@@ -24,6 +24,7 @@ PARTS = {
         "_tools",
         "shared/__init__.py",
         "shared/bulk_frames.py",
+        "shared/frames.py",
         "shared/tar.py",
         "api/__init__.py",
         "api/agent",

@@ -8,7 +8,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from sandmeshd.agent.mcp.client import wire
+from sandmesh.shared import frames
+from sandmeshd.agent.mcp.client import protocol
 from sandmeshd.agent.mcp.client.session import Session
 
 _PIPES: Final = 2
@@ -45,7 +46,7 @@ class Hub:
 
     async def send(self, head: dict[str, Any], body: bytes = b"") -> None:
         """Send a frame to the agent."""
-        self._writer.write(wire.pack(head, body))
+        self._writer.write(protocol.pack(head, body))
         await self._writer.drain()
 
     async def taken(self, call: int) -> None:
@@ -96,9 +97,7 @@ async def _serve(channel: socket.socket, handed: socket.socket) -> None:
     await hub.send({"up": True})
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
-            head, body = wire.HEADER.unpack(await reader.readexactly(wire.HEADER.size))
-            told = wire.read_head(await reader.readexactly(head))
-            hub.take(told, await reader.readexactly(body))
+            hub.take(*protocol.unpack(await frames.read(reader, frames.MAX_MESSAGE)))
 
 
 def serve(channel: socket.socket, handed: socket.socket) -> None:

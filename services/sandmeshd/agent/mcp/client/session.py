@@ -19,7 +19,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, Implementation, ToolListChangedNotification
 
-from sandmeshd.agent.mcp.client import wire
+from sandmeshd.agent.mcp.client import protocol
 from sandmeshd.agent.mcp.client.pieces import blocks_of, encode
 from sandmeshd.agent.mcp.client.stdio import Noise, open_stdio
 from sandmeshd.agent.mcp.client.tool_list import Listing, list_all
@@ -182,7 +182,7 @@ class Session:
 
     async def _deliver(self, number: int, result: Mapping[str, Any]) -> None:
         failed = result.get("isError") is True
-        ahead, first = wire.MOST_AHEAD, ""
+        ahead, first = protocol.MAX_AHEAD, ""
         for block in blocks_of(result):
             ahead -= len(block)
             head = {"call": number, "block": True, "waits": ahead < 0}

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
-from sandmeshd.agent.mcp.client.wire import MOST_BODY
+from sandmeshd.agent.mcp.client.protocol import MAX_MESSAGE
 
 _MOST_PAGES: Final = 200
 _LONGEST_NAME: Final = 128
@@ -52,7 +52,7 @@ class Listing:
             return f"tool {name!r} was listed twice: the first is used"
         kept = {key: tool[key] for key in KEPT if tool.get(key) is not None}
         self._size += len(json.dumps(kept)) + 2
-        if self._size > MOST_BODY * 3 // 4:
+        if self._size > MAX_MESSAGE * 3 // 4:
             return f"tool {name!r} was left out: the list of tools is too long"
         self._tools[name] = kept
         return ""

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from sandmesh.shared.frames import FrameBuffer
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.mcp.client import wire
+from sandmeshd.agent.mcp.client import protocol
 from sandmeshd.agent.mcp.manager.stderr_tail import LastWords, plain
 from sandmeshd.agent.processes.spawner import Process, Processes
 
 PROGRAM: Final = str(Path(__file__).parent.parent / "client" / "__main__.py")
 _START_SECONDS: Final = 60.0
-_MOST_UNTAKEN: Final = wire.MOST_AHEAD + 4 * wire.MOST_BODY
+_MOST_UNTAKEN: Final = protocol.MAX_AHEAD + 4 * protocol.MAX_MESSAGE
 """The most bytes that a call's blocks may take here before the host is held to be broken."""
 
 Frame = tuple[dict[str, Any], bytes]
@@ -92,7 +93,7 @@ class Host(asyncio.Protocol):
         self._words = words
         self._handing = handing
         self._transport: asyncio.Transport | None = None
-        self._cutter = wire.Cutter()
+        self._buffer = FrameBuffer(protocol.MAX_MESSAGE)
         self._listeners: dict[int, Listener] = {}
         self._calls: dict[int, Frames] = {}
         self._numbers = itertools.count(1)
@@ -106,9 +107,9 @@ class Host(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take frames; what is none ends the host."""
         try:
-            for head, body in self._cutter.feed(data):
-                self._take(head, body)
-        except (wire.BrokenFrame, TypeError, ValueError, KeyError) as error:
+            for message in self._buffer.feed(data):
+                self._take(*protocol.unpack(message))
+        except (protocol.InvalidMessage, TypeError, ValueError, KeyError) as error:
             self._words.close()
             self.end(f"the program that speaks MCP sent what it may not: {error}")
 
@@ -194,7 +195,7 @@ class Host(asyncio.Protocol):
 
     def _send(self, head: dict[str, Any], body: bytes = b"") -> None:
         if self._transport is not None:
-            self._transport.write(wire.pack(head, body))
+            self._transport.write(protocol.pack(head, body))
 
 
 def _lose(frames: Frames, why: str) -> None:

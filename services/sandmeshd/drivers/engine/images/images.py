@@ -10,7 +10,7 @@ from aiodocker import DockerError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
-from sandmeshd.agentlink.control_link import PROTOCOL
+from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import ImageBuilder, Step
@@ -72,7 +72,7 @@ class Images:
             return False
         labels = labels_of(found)
         built_here = not self._is_pulled(template) and self._image_of(template) == BASE
-        fits = labels.get(PROTOCOL_LABEL) == str(PROTOCOL) and not template.runtime_config
+        fits = labels.get(PROTOCOL_LABEL) == str(LINK_PROTOCOL) and not template.runtime_config
         return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
@@ -99,11 +99,11 @@ class Images:
     async def _check(self, template: Template) -> None:
         name, base = self.name_of(template), self._builder.image_name(BASE)
         spoken = labels_of(await self._engine.image(name) or {}).get(PROTOCOL_LABEL)
-        if spoken != str(PROTOCOL):
+        if spoken != str(LINK_PROTOCOL):
             has = f"speaks protocol {spoken}" if spoken else "has no agent of sandmesh"
             shipped = "build or pull the image of this release (sandmesh build base --driver docker)"
             fix = shipped if template.image_is_shipped else f"build it FROM {base} of this release"
-            raise ProtocolMismatch(f"the image {name} {has}, and this mesh speaks {PROTOCOL}: {fix}", {"fix": fix})
+            raise ProtocolMismatch(f"the image {name} {has}, and this mesh speaks {LINK_PROTOCOL}: {fix}", {"fix": fix})
 
     async def _pull(self, template: Template) -> AsyncGenerator[Step]:
         name = self.name_of(template)

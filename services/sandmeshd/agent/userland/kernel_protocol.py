@@ -1,14 +1,13 @@
-"""What an agent and a kernel say to each other over their socket pair.
+"""The protocol of an agent and a kernel over their socket pair.
 
-A frame is its payload's length (four bytes) and its kind (one byte), both most significant first, then the payload.
+A message is its kind, one byte, and a payload.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
-HEADER: Final = struct.Struct("!IB")
+from sandmesh.shared import frames
 
 # To the kernel.
 RUN: Final = 1
@@ -40,8 +39,8 @@ FAILED: Final = 1
 LEAVES: Final = 2
 """Flag of END: the code asked the kernel to exit, and it does."""
 
-MAX_PAYLOAD: Final = 1_835_008
-"""The most bytes of a payload from the kernel. A block must fit a frame of the agent's link, which holds 2 MiB."""
+MAX_PAYLOAD: Final = frames.MAX_LINK_MESSAGE - (256 << 10)
+"""The most bytes of a payload from the kernel: a block must fit a message of the agent's link."""
 MAX_ERROR: Final = 65_536
 """The most bytes of what was raised; of more the traceback goes."""
 MAX_TEXT: Final = 262_144
@@ -49,5 +48,5 @@ MAX_TEXT: Final = 262_144
 
 
 def pack(kind: int, payload: bytes = b"") -> bytes:
-    """Give a frame's bytes."""
-    return HEADER.pack(len(payload), kind) + payload
+    """Return the frame of a kind and a payload."""
+    return frames.prefix(len(payload) + 1) + bytes((kind,)) + payload
