@@ -18,7 +18,7 @@ from sandmesh._files.directories import download, upload
 from sandmesh._files.sources import known_size, pieces
 from sandmesh.errors import InvalidArgument
 from sandmesh.files import ByteStream, ChangeStream, FileChange, FileData, FileInfo, FilePath, Progressed, read_info
-from sandmesh.shared.atomic_file import landed
+from sandmesh.shared.atomic_file import open_replacement
 
 Changes: TypeAlias = list[FileChange]
 
@@ -170,7 +170,7 @@ class FilesAsync:
         """
         stream = await self._calls.open(path, 0, None)
         async with stream:
-            with landed(os.fsdecode(local), stream.info.mode & 0o777) as file:
+            with open_replacement(os.fsdecode(local), stream.info.mode & 0o777) as file:
                 async for chunk in counted(stream, progress, stream.info.size):
                     file.write(chunk)
         return stream.info

@@ -119,7 +119,7 @@ class Workspace:
         os.close(fd)
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        raise ToolFailure(f"{show(path)}: it is no regular file but a FIFO, socket or device.")
+        raise ToolFailure(f"{show(path)}: it is not a regular file but a FIFO, socket or device.")
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:

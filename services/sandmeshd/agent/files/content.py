@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
+from sandmesh.shared.atomic_file import AtomicFile
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.entries import facts, version
 from sandmeshd.agent.files.failures import Cut
-from sandmeshd.agent.files.new_file import Landing, landing
+from sandmeshd.agent.files.replacement import open_replacement
 from sandmeshd.agent.files.requests import Read, Write
 from sandmeshd.agent.files.streams import Inlet
 
@@ -79,29 +80,29 @@ class Writing:
             OSError: EFBIG, ENOSPC, EISDIR and what else the system says; nothing is kept.
         """
         asked = self._asked
-        with landing(self._workspace, asked.path, make_parents=asked.make_parents) as (made, mode):
-            self._check_size(made)
-            count = self._fill(inlet, made)
+        with open_replacement(self._workspace, asked.path, make_parents=asked.make_parents) as (file, mode):
+            self._check_size(file)
+            count = self._fill(inlet, file)
             if not inlet.whole or (asked.size is not None and count != asked.size):
                 raise Cut
-            found = made.commit(replace=asked.replace, mode=mode if asked.mode is None else asked.mode)
+            found = file.commit(replace=asked.replace, mode=mode if asked.mode is None else asked.mode)
         return {**facts(asked.path, found), "version": version(found)}
 
-    def _check_size(self, made: Landing) -> None:
+    def _check_size(self, file: AtomicFile) -> None:
         """Refuse a size that cannot fit before it is sent."""
         size = self._asked.size
         if size is not None:
             self._check(size)
-            room = os.fstatvfs(made.fd)
+            room = os.fstatvfs(file.fd)
             if room.f_blocks and room.f_bavail * room.f_frsize < size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._asked.path)
 
-    def _fill(self, inlet: Inlet, made: Landing) -> int:
+    def _fill(self, inlet: Inlet, file: AtomicFile) -> int:
         count, piece = 0, b""
         while piece := inlet.take(piece):
             count += len(piece)
             self._check(count)
-            write_all(made.fd, piece)
+            file.write(piece)
         return count
 
     def _check(self, size: int) -> None:
@@ -109,10 +110,3 @@ class Writing:
             raise OSError(
                 errno.EFBIG, f"it has {size:,} bytes or more and {self._most:,} are allowed", self._asked.path
             )
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of some data."""
-    written = os.write(descriptor, data)
-    while written < len(data):
-        written += os.write(descriptor, data[written:])

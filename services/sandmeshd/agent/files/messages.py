@@ -22,7 +22,7 @@ _WORDS: Final = {
     errno.EDQUOT: "the disk quota is used up; remove what is not needed and try again",
     errno.EFBIG: "the file would be larger than files may be here",
     errno.EROFS: "it is on a read-only file system",
-    errno.ENXIO: "it is no regular file but a socket or device",
+    errno.ENXIO: "it is not a regular file but a FIFO, socket or device",
     errno.EXDEV: "it is on another file system; run_shell_command can copy it with cp or mv",
     errno.EINVAL: "a directory cannot be moved into itself",
     errno.EBUSY: "it is in use by the system",

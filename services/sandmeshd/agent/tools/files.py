@@ -6,11 +6,10 @@ the agent calls them on a thread; several may run at once.
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -29,14 +28,21 @@ from sandmesh._tools import (
     Tool,
     WriteFile,
 )
+from sandmesh.shared.atomic_file import AtomicFile
 from sandmeshd.agent.calls.answer import Answer, ToolFailure, text
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.messages import explained, show
+from sandmeshd.agent.files.replacement import mode_of_replaceable
 from sandmeshd.agent.files.syscalls import birth_time, rename_without_replacing
 from sandmeshd.agent.files.tree import MOST_IN_TREE, directory_tree, list_entries, search_files
 from sandmeshd.agent.tools.edits import apply_edits, fenced, unified_diff
 
 MOST_READ: Final = 32 * 1024 * 1024
+_NOT_REPLACEABLE: Final = {
+    errno.EISDIR: "it is a directory, not a file; nothing was written.",
+    errno.ENXIO: "it is not a regular file but a FIFO, socket or device; nothing was written.",
+    errno.EACCES: "it is read-only; run_shell_command can change that with chmod u+w.",
+}
 
 
 def read_file(workspace: Workspace, asked: ReadFile) -> Answer:
@@ -180,37 +186,24 @@ def _read_text(workspace: Workspace, path: str, most: int) -> str:
 
 
 def _replace(workspace: Workspace, path: str, data: bytes) -> None:
-    """Put a new file in the place of a name, with the mode of the one that was there."""
     with workspace.destination(path) as (directory, name):
-        mode = _mode_to_keep(directory, name, path)
-        temporary = f".sandmesh-{secrets.token_hex(8)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o666, dir_fd=directory)
+        mode = _mode_of_replaceable(directory, name, path)
+        file = AtomicFile(directory, name)
         try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                if mode is not None:
-                    os.fchmod(file.fileno(), mode)
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=directory)
-            raise
+            file.write(data)
+            file.commit(replace=True, mode=mode)
+        finally:
+            file.close()
 
 
-def _mode_to_keep(directory: int, name: str, path: str) -> int | None:
-    """Give the mode of the file that is to be replaced, None where there is none."""
+def _mode_of_replaceable(directory: int, name: str, path: str) -> int | None:
     try:
-        mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(mode):
-        raise ToolFailure(f"{show(path)}: it is a directory, not a file; nothing was written.")
-    if not stat.S_ISREG(mode):
-        raise ToolFailure(f"{show(path)}: it is no regular file but a FIFO, socket or device; nothing was written.")
-    if not os.access(name, os.W_OK, dir_fd=directory, effective_ids=True):
-        raise ToolFailure(f"{show(path)}: it is read-only; run_shell_command can change that with chmod u+w.")
-    return stat.S_IMODE(mode)
+        return mode_of_replaceable(directory, name)
+    except OSError as error:
+        message = _NOT_REPLACEABLE.get(error.errno or 0)
+        if message is None:
+            raise
+        raise ToolFailure(f"{show(path)}: {message}") from None
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

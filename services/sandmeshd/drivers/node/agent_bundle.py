@@ -23,6 +23,7 @@ PARTS = {
         "errors.py",
         "_tools",
         "shared/__init__.py",
+        "shared/atomic_file.py",
         "shared/bulk_frames.py",
         "shared/frames.py",
         "shared/tar.py",

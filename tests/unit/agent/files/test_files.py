@@ -214,7 +214,7 @@ def test_a_directory_without_permissions_is_said_to_be_so(failure_of: Text, text
 def test_a_fifo_or_socket_never_blocks(failure_of: Text, root: Path, asked: Tool) -> None:
     os.mkfifo(root / "fifo")
     os.mknod(root / "socket", stat.S_IFSOCK | 0o600)
-    assert "no regular file" in failure_of(asked)
+    assert "not a regular file" in failure_of(asked)
 
 
 def test_a_directory_is_made_with_those_above_and_again_without_harm(text_of: Text, root: Path) -> None:

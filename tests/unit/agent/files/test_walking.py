@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from sandmesh.shared.atomic_file import AtomicFile
 from sandmesh.shared.tar import pack, take_whole, unpack
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.files.confinement import Workspace
-from sandmeshd.agent.files.new_file import Landing, landing
+from sandmeshd.agent.files.replacement import open_replacement
 from sandmeshd.agent.files.syscalls import open_beneath, walk_beneath
 
 from .conftest import SENTINEL
@@ -111,7 +112,7 @@ def test_an_upload_that_writes_where_links_are_swapped_stays_inside(
             tries += 1
             # What is refused meanwhile is not the point.
             with suppress(OSError, ToolFailure), workspace.parent("d/secret") as (directory, name):
-                made = Landing(directory, name)
+                made = AtomicFile(directory, name)
                 with closing(made):
                     os.write(made.fd, b"new")
                     made.commit(replace=True, mode=None)
@@ -124,14 +125,14 @@ def test_an_upload_that_writes_where_links_are_swapped_stays_inside(
     assert (outside / "secret").read_text() == SENTINEL
 
 
-@pytest.mark.parametrize("nameless", [True, False])
-def test_a_file_lands_whole_or_leaves_nothing(fd: int, root: Path, nameless: bool) -> None:
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_a_file_lands_whole_or_leaves_nothing(fd: int, root: Path, anonymous: bool) -> None:
     (root / "file").write_text("before")
-    cut = Landing(fd, "file", make_nameless=nameless)
+    cut = AtomicFile(fd, "file", anonymous=anonymous)
     os.write(cut.fd, b"half")
     cut.close()
     assert {path.name: path.read_text() for path in root.iterdir()} == {"file": "before"}
-    made = Landing(fd, "file", make_nameless=nameless)
+    made = AtomicFile(fd, "file", anonymous=anonymous)
     os.write(made.fd, b"after")
     with pytest.raises(FileExistsError):
         made.commit(replace=False, mode=None)
@@ -143,7 +144,7 @@ def test_a_file_lands_whole_or_leaves_nothing(fd: int, root: Path, nameless: boo
 
 def test_another_name_of_a_replaced_file_keeps_what_it_had(workspace: Workspace, root: Path, outside: Path) -> None:
     (root / "file").hardlink_to(outside / "secret")
-    with landing(workspace, "file", make_parents=True) as (made, mode):
+    with open_replacement(workspace, "file", make_parents=True) as (made, mode):
         os.write(made.fd, b"new")
         made.commit(replace=True, mode=mode)
     assert (outside / "secret").read_text() == SENTINEL
