@@ -13,20 +13,24 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
-from sandmeshd.cli.config.legacy_names import ASKING_NOTHING, MEANINGS, REFUSED
-from sandmeshd.mesh import MeshSettings
+from sandmeshd.cli.config.legacy_names import MEANINGS, OLD_DEFAULTS, REFUSED
+from sandmeshd.mesh.settings import all_variables
+from sandmeshd.runtime.settings import Variable
 
 HEAD = """\
 # Configuration
 
 Made by `python scripts/configuration_page.py` from the settings' classes.
 
-A setting is stated on the command line (`sandmesh up --workers 4`), in the environment (`SANDMESH_WORKERS=4`), or in a
-file of such lines that `--config FILE` or `SANDMESH_CONFIG` names. The command line goes before the environment, the
-environment before the file, the file before what pip, npm and the proxy's variables say on this machine, and that
-before the default. `sandmesh config show` prints every value with where it came from. A name that is unknown, a value
-of another type, and two settings that contradict each other stop the start; the message names the nearest setting that
-there is. `sandmesh up` ends its sandboxes with itself unless it is told to keep them.
+A setting is set on the command line (`sandmesh up --workers 4`), in the environment (`SANDMESH_WORKERS=4`), or in a
+file of such lines that `--config FILE` or `SANDMESH_CONFIG` names. The command line takes precedence over the
+environment, the environment over the file, the file over the configuration of pip, npm and the proxy on this machine,
+and that over the default. `sandmesh config show` prints every value with its source. An unknown name, a value of
+another type, and two settings that contradict each other stop the start; the message names the nearest setting that
+exists. `sandmesh up` ends its sandboxes when it ends, unless `--keep` is set.
+
+The mesh's own settings come first, then those of its drivers. A driver from another package has settings of its own
+([drivers](drivers.md)), which `sandmesh config show` lists too.
 
 Lists and tables are JSON: `SANDMESH_LISTEN=["127.0.0.1:8570"]`, `SANDMESH_POOLS={"base": 2}`.
 
@@ -45,36 +49,36 @@ Its settings are known by their names with `SANDMESH_` before them. Those that a
 """
 
 REFUSALS = """
-Known, and refused with the reason where they are stated, because they would have no effect. The value that a name had
-by default asks for nothing and is taken; the mesh's log and `sandmesh config show` say so. `DEFAULT_MOUNT_DIR` is for
-bubblewrap; with another driver its old default, `sessions_mount_dir`, is taken in the same way.
+Known, and refused with the reason where they are set, because they would have no effect. The value that a name had by
+default is accepted; the mesh's log and `sandmesh config show` say so. `DEFAULT_MOUNT_DIR` is for bubblewrap; with
+another driver its old default, `sessions_mount_dir`, is accepted in the same way.
 
-| its name | taken without an effect | what to do |
+| its name | accepted without an effect | what to do |
 | --- | --- | --- |
 """
 
 
 def main() -> None:
     """Print the page."""
-    rows = "".join(map(row, MeshSettings.model_fields.items()))
+    rows = "".join(map(row, all_variables().values()))
     old = "".join(f"| `{name}` | `{setting.upper()}` |\n" for name, setting in MEANINGS.items())
     refused = "".join(f"| `{name}` | {_taken(name)} | {reason} |\n" for name, reason in REFUSED.items())
     print(HEAD + rows + OLD + old + REFUSALS + refused, end="")
 
 
 def _taken(name: str) -> str:
-    return f"`{ASKING_NOTHING[name]}`" if name in ASKING_NOTHING else "nothing stated"
+    return f"`{OLD_DEFAULTS[name]}`" if name in OLD_DEFAULTS else "empty"
 
 
-def row(named: tuple[str, FieldInfo]) -> str:
-    """Give a setting's line."""
-    name, field = named
+def row(variable: Variable) -> str:
+    """Return a setting's line."""
+    field = variable.field
     meaning = " ".join((field.description or "").split()).replace("|", "\\|")
-    return f"| `SANDMESH_{name.upper()}` | {kind(field.annotation)} | {default(field)} | {meaning} |\n"
+    return f"| `{variable.name}` | {kind(field.annotation)} | {default(field)} | {meaning} |\n"
 
 
 def default(field: FieldInfo) -> str:
-    """Give a default as it would be written."""
+    """Return a default as it would be written."""
     if field.default_factory is not None:
         return "by the user" if "directory" in getattr(field.default_factory, "__name__", "") else "none"
     value: Any = field.default
@@ -101,7 +105,7 @@ NAMES = {
 
 
 def kind(annotation: Any) -> str:
-    """Say of what type a setting is."""
+    """Return the name of a setting's type."""
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return next(kind(part) for part in get_args(annotation) if part is not type(None))

@@ -10,7 +10,7 @@ from typing import Any
 
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.api.registry import find_driver
+from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.conformance import Boundary, Subject
@@ -40,7 +40,7 @@ Open = Callable[[], AbstractAsyncContextManager[Driver]]
 
 def direct(settings: DockerSettings) -> Open:
     """Open the driver itself."""
-    return lambda: find_driver(settings.driver)(settings)
+    return lambda: open_plugin(settings.kind.name, settings)
 
 
 def remote(settings: DockerSettings) -> Open:

@@ -19,6 +19,7 @@ from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.posture import MESH, container_name
 from sandmeshd.drivers.engine.runtimes import KindName
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import direct
 from tests.engine import Daemon, ask
@@ -112,11 +113,14 @@ async def test_the_volume_of_a_container_that_an_operator_removed_goes_too(paths
         await _delete(driver, "sb_removed")
 
 
+SETTINGS: dict[KindName, type[DockerSettings]] = {"docker": DockerSettings, "gvisor": GvisorSettings}
+
+
 @pytest.mark.parametrize("kind", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
 async def test_the_page_of_capabilities_is_what_an_engine_answers(
     paths: MeshPaths, engine: str, kind: KindName
 ) -> None:
-    async with direct(DockerSettings(paths=paths, url=engine, driver=kind))() as driver:
+    async with direct(SETTINGS[kind](paths=paths, url=engine))() as driver:
         told = (await driver.get_info(pb.GetInfoRequest())).capabilities
     for name, how in list(told.limits.items()):
         told.limits[name] = how.replace(f"cgroup v{ask(engine, '/info')['CgroupVersion']}", f"cgroup v{EITHER}")

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -24,6 +25,7 @@ from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.links import Way
 from sandmeshd.drivers.engine.posture import MESH, container_name
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweep import remove
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
@@ -59,9 +61,11 @@ async def _mesh(away: RemoteEngine, **told: object) -> AsyncGenerator[Mesh]:
     assert (*left, ask(away.inside, f"/volumes?filters={mine}")["Volumes"]) in (([], [], []), ([], [], None))
 
 
-def _settings(paths: MeshPaths, away: RemoteEngine, **told: object) -> DockerSettings:
+def _settings(
+    paths: MeshPaths, away: RemoteEngine, cls: type[DockerSettings] = DockerSettings, **told: object
+) -> DockerSettings:
     values = {"paths": paths, "url": away.url, "certificates": away.certificates, "publish_address": away.address}
-    return DockerSettings.model_validate({**values, **told})
+    return cls.model_validate({**values, **told})
 
 
 def _wanted(paths: MeshPaths, port: int = FIRST) -> pb.CreateSandboxRequest:
@@ -163,13 +167,13 @@ async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away
         ({"publish_address": ""}, RuntimeUnavailable, "SANDMESH_DOCKER_PUBLISH_ADDRESS"),
         ({"publish_address": "", "agent_link": "port"}, InvalidArgument, "SANDMESH_DOCKER_PUBLISH_ADDRESS"),
         ({"agent_link": "socket"}, RuntimeUnavailable, "does not see"),
-        ({"driver": "gvisor"}, RuntimeUnavailable, "does not see"),
-        ({"driver": "gvisor", "agent_link": "port"}, RuntimeUnavailable, "by sockets alone"),
+        ({"cls": GvisorSettings}, RuntimeUnavailable, "does not see"),
+        ({"cls": GvisorSettings, "agent_link": "port"}, RuntimeUnavailable, "by sockets alone"),
         ({"readonly_mounts": {"/usr": "/mnt/usr"}}, InvalidArgument, "SANDMESH_READONLY_MOUNTS"),
     ],
 )
 async def test_a_setting_that_does_not_fit_is_refused_when_the_driver_starts(
-    paths: MeshPaths, away: RemoteEngine, stated: dict[str, object], kind: type[Exception], said: str
+    paths: MeshPaths, away: RemoteEngine, stated: dict[str, Any], kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
         async with open_driver(_settings(paths, away, **stated)):

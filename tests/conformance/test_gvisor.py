@@ -13,8 +13,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.engine.posture import container_config, container_name
-from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.app import open_driver
+from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.drivers.node.records import Folders, Record
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, leftovers, remote, subject_of
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.needs("root", "docker", "runsc"), pytest.mark.timeout(
 @pytest.fixture(params=[direct, remote] if in_full() else [direct])
 def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str, shared: str) -> Subject:
     """Give the driver on a mesh of its own."""
-    settings = DockerSettings(paths=paths, url=engine, driver="gvisor", workspace_roots=(shared,))
+    settings = GvisorSettings(paths=paths, url=engine, workspace_roots=(shared,))
     return subject_of(settings, request.param(settings), WRITABLE - {"/dev/mqueue"})
 
 
@@ -50,7 +50,7 @@ async def _kernel_log(engine: str, container: str) -> str:
 async def test_the_kernel_inside_is_gvisors(paths: MeshPaths, engine: str) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base")
     request = pb.CreateSandboxRequest(sandbox_id="sb_kernel", mesh_id=paths.mesh_id, spec=spec)
-    async with open_driver(DockerSettings(paths=paths, url=engine, ends_with_driver=True)) as driver:
+    async with open_driver(GvisorSettings(paths=paths, url=engine, ends_with_driver=True)) as driver:
         made = await driver.create_sandbox(request)
         assert "Starting gVisor" in await _kernel_log(engine, container_name(paths.mesh_id, "sb_kernel"))
         inside = await run(made.sandbox, "cat /proc/version")
@@ -63,7 +63,7 @@ async def test_what_an_engine_that_died_in_a_start_left_running_is_ended_when_it
 ) -> None:
     spec = sandbox_pb2.SandboxSpec(template="base")
     begun = pb.RuntimeSandbox(sandbox_id="sb_begun", mesh_id=paths.mesh_id, spec=spec, state=pb.RUNTIME_STATE_STARTING)
-    folder, settings = Folders(paths).folder("sb_begun"), DockerSettings(paths=paths, url=engine, driver="gvisor")
+    folder, settings = Folders(paths).folder("sb_begun"), GvisorSettings(paths=paths, url=engine)
     folder.root.mkdir()
     folder.sockets.mkdir()
     (folder.sockets / "hosts").touch()

@@ -25,7 +25,7 @@ from redis.asyncio import Redis
 from sandmesh import BaseSandboxAsync, SandboxService, errors
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
-from sandmeshd.cli.config.legacy_names import ASKING_NOTHING
+from sandmeshd.cli.config.legacy_names import OLD_DEFAULTS
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweep import remove
 from sandmeshd.store.client import prefix_of
@@ -269,7 +269,7 @@ async def test_the_old_file_starts_four_processes_and_each_setting_is_felt(tmp_p
         events = up.events()
         assert {event["level"] for event in events} >= {"debug", "info"}
         told = {event["setting"] for event in events if "has no effect here" in event["event"]}
-        assert told == {f"SANDMESH_{name}" for name in ASKING_NOTHING}
+        assert told == {f"SANDMESH_{name}" for name in OLD_DEFAULTS}
         up.process.send_signal(signal.SIGTERM)
         await up.process.wait()
         assert up.process.returncode == 0

@@ -1,37 +1,39 @@
-"""Settings of the allocator."""
+"""Settings of an allocator."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+
+from sandmeshd.runtime.settings import Settings
 
 
-class AllocatorSettings(BaseModel):
+class AllocatorSettings(Settings):
     """Settings of one allocator; those of one mesh must agree about capacity and pools."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    capacity: int = Field(default=100, ge=1, le=100_000, validation_alias="SANDMESH_MAX_SANDBOXES")
+    """The most sandboxes that exist at once, pools included."""
 
-    capacity: PositiveInt = 100
-    """The most sandboxes that the mesh may have, unused ones included."""
+    node_capacity: int = Field(default=0, ge=0, validation_alias="SANDMESH_MAX_SANDBOXES_PER_NODE")
+    """The most sandboxes on one node; 0: no bound of its own."""
 
-    node_capacity: PositiveInt = 100
-    """The most sandboxes on one node."""
-
-    node_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
+    node_capacities: dict[str, PositiveInt] = Field(default_factory=dict, validation_alias="SANDMESH_NODE_CAPACITIES")
     """The same for single nodes, by node id."""
 
-    template_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
-    """The most sandboxes of a template, where it has a limit of its own."""
+    template_capacities: dict[str, PositiveInt] = Field(
+        default_factory=dict, validation_alias="SANDMESH_TEMPLATE_CAPACITIES"
+    )
+    """The most sandboxes of a template, where it has a bound of its own."""
 
-    caller_capacity: int = Field(default=0, ge=0)
-    """The most sandboxes that one user holds at once; 0: no limit of its own. All anonymous sessions are one user."""
+    caller_capacity: int = Field(default=0, ge=0, validation_alias="SANDMESH_MAX_SANDBOXES_PER_USER")
+    """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
 
     caller_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """The same for single users, by user id."""
 
-    pools: Mapping[str, PositiveInt] = Field(default_factory=dict)
-    """How many sandboxes to keep ready, by template."""
+    pools: dict[str, PositiveInt] = Field(default_factory=dict, validation_alias="SANDMESH_POOLS")
+    """How many sandboxes of a template are kept ready and unused."""
 
     pool_maxima: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """The most that a pool keeps, by template, where it is more than is kept ready: what is above is deleted."""
@@ -45,20 +47,20 @@ class AllocatorSettings(BaseModel):
     default_driver: str = ""
     """The driver for requests that name none; empty: the first one."""
 
-    default_ttl_seconds: float = Field(default=3600.0, gt=0)
-    """How long a lease lasts where the request names no time."""
+    default_ttl_seconds: float = Field(default=3600.0, gt=0, validation_alias="SANDMESH_LEASE_SECONDS")
+    """How long a lease lasts whose request states no time and that is not renewed."""
 
     max_ttl_seconds: float = Field(default=7 * 86400.0, gt=0)
     """The longest lease that a request may have."""
 
-    default_idle_seconds: float = Field(default=0.0, ge=0)
-    """The idle timeout of requests that name none; 0: none."""
-
     min_idle_seconds: float = Field(default=5.0, gt=0)
     """The shortest idle timeout that a request may have: activity is reported every few seconds."""
 
-    queue_timeout_seconds: float = Field(default=30.0, ge=0)
-    """How long a request without a deadline waits in the queue of a full mesh."""
+    default_idle_seconds: float = Field(default=0.0, ge=0, validation_alias="SANDMESH_IDLE_SECONDS")
+    """How long a sandbox may be unused whose claim states no time; 0: for as long as its lease lasts."""
+
+    queue_timeout_seconds: float = Field(default=30.0, ge=0, validation_alias="SANDMESH_QUEUE_SECONDS")
+    """How long a request waits in a full mesh when its caller states no deadline."""
 
     create_timeout_seconds: float = Field(default=60.0, gt=0)
     """How long a driver may take to create a sandbox."""
@@ -81,14 +83,14 @@ class AllocatorSettings(BaseModel):
     health_seconds: float = Field(default=2.0, gt=0)
     """How often the health of each node is checked; one that fails twice leaves the rotation."""
 
-    node_grace_seconds: float = Field(default=60.0, gt=0)
-    """After how long of silence the sandboxes of a node count as lost; many times `health_seconds`."""
+    node_grace_seconds: float = Field(default=60.0, gt=0, validation_alias="SANDMESH_NODE_GRACE_SECONDS")
+    """After how long of silence the sandboxes of a node count as lost."""
 
     recovery_seconds: float = Field(default=10.0, gt=0)
     """How long nodes that do not answer are waited for when records are rebuilt after the store came back empty."""
 
-    event_seconds: PositiveInt = 3600
-    """How long the events of a deleted sandbox are kept."""
+    event_seconds: int = Field(default=3600, ge=1, validation_alias="SANDMESH_EVENT_SECONDS")
+    """How long a deleted sandbox is remembered, with its events."""
 
     event_poll_seconds: float = Field(default=0.25, gt=0)
     """How often subscribers of events get the new ones."""
@@ -102,14 +104,14 @@ class AllocatorSettings(BaseModel):
     workspace_seconds: float = Field(default=600.0, gt=0)
     """How much longer a create or a deletion may take whose workspace is restored or saved."""
 
-    sweep_seconds: float = Field(default=1.0, gt=0)
-    """How often leases that ran out are looked for."""
+    sweep_seconds: float = Field(default=1.0, gt=0, validation_alias="SANDMESH_SWEEP_SECONDS")
+    """How often expired leases and idle times are looked for."""
 
     poll_seconds: float = Field(default=1.0, gt=0, le=2.0)
     """How often a waiter looks again even if no notification came."""
 
-    owner_grace_seconds: float = Field(default=10.0, gt=0)
-    """After how long of silence an allocator counts as dead; several times `sweep_seconds`."""
+    owner_grace_seconds: float = Field(default=10.0, gt=0, validation_alias="SANDMESH_OWNER_GRACE_SECONDS")
+    """After how long of silence an allocator counts as dead, and another goes on with what it began."""
 
     reconcile_seconds: float = Field(default=60.0, gt=0)
     """How often records and runtimes are compared in full."""
@@ -122,3 +124,26 @@ class AllocatorSettings(BaseModel):
 
     ephemeral: bool = False
     """The mesh ends with this process: its drivers delete what is left."""
+
+    @property
+    def per_node(self) -> int:
+        """The most sandboxes on a node that has no capacity of its own."""
+        return self.node_capacity or self.capacity
+
+    @field_validator("node_grace_seconds")
+    @classmethod
+    def _outlasts_a_silence(cls, seconds: float, info: ValidationInfo) -> float:
+        # A node that misses two health checks is not lost yet.
+        shortest = 2.5 * info.data.get("health_seconds", 0)
+        if seconds < shortest:
+            raise ValueError(f"it must be at least {shortest:g} seconds")
+        return seconds
+
+    @field_validator("default_idle_seconds")
+    @classmethod
+    def _not_too_short(cls, seconds: float, info: ValidationInfo) -> float:
+        # Use is reported every few seconds: a shorter time would end sandboxes that are in use.
+        shortest = info.data.get("min_idle_seconds", 0)
+        if 0 < seconds < shortest:
+            raise ValueError(f"it must be 0, for none, or at least {shortest:g} seconds")
+        return seconds

@@ -33,9 +33,8 @@ from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities, store_settings
-from sandmeshd.mesh.driver import open_driver
-from sandmeshd.mesh.storage import keeping
+from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities
+from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.full_disk import full_disk_told
 from sandmeshd.runtime.heap import keep_freed_memory
@@ -176,7 +175,7 @@ async def _driver(settings: MeshSettings, name: str, listen: str, measured: Obse
         await stack.enter_async_context(held(settings.paths.node_state / f"driver-{name}.lock", "driver of this node"))
         book = open_book(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings.model_copy(update={"driver": name}), book))
-        local = await stack.enter_async_context(keeping(bare, settings.storage))
+        local = await stack.enter_async_context(with_storage(bare, settings.storage))
         await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))
         await asyncio.Event().wait()
 
@@ -184,7 +183,7 @@ async def _driver(settings: MeshSettings, name: str, listen: str, measured: Obse
 async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, str], measured: Observed) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(store_settings(settings)))
+        store = await stack.enter_async_context(open_store(settings.store))
         proof = identities(settings)
         drivers = {
             name: RemoteDriver(await stack.enter_async_context(open_channel(address, proof)))
@@ -200,7 +199,7 @@ async def _allocator(settings: MeshSettings, listen: str, addresses: dict[str, s
 async def _broker(settings: MeshSettings, listen: str, allocators: Sequence[str], measured: Observed) -> None:
     settings.paths.make()
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(store_settings(settings)))
+        store = await stack.enter_async_context(open_store(settings.store))
         channel = await stack.enter_async_context(open_channels(allocators, identities(settings)))
         stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
         servicer = await stack.enter_async_context(open_broker(BrokerSettings(), store, stub))

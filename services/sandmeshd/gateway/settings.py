@@ -1,58 +1,58 @@
-"""What a gateway can be told."""
+"""Settings of a gateway."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
+
+from sandmeshd.runtime.settings import Settings
 
 
-class GatewaySettings(BaseModel):
+class GatewaySettings(Settings):
     """Settings of one gateway."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    listen: tuple[str, ...]
-    """Addresses: unix:///path or host:port; port 0 takes a free one."""
+    listen: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_LISTEN")
+    """Addresses beside the mesh's unix socket, as host:port; beyond loopback only with TLS and tokens."""
 
     share_ports: bool = False
     """Other processes listen at the same addresses: the system spreads connections over all."""
 
-    http_ports: tuple[int, int] | None = None
-    """First and last of the ports for HTTP where its address has port 0; none: any."""
+    http_ports: tuple[int, int] | None = Field(default=None, validation_alias="SANDMESH_PORT_RANGE")
+    """First and last of the ports that HTTP listens at one of, where `http_listen` states port 0, as [49152, 59152]."""
 
-    http_listen: tuple[str, ...] = ("127.0.0.1:0",)
-    """Addresses for HTTP (health, ports of sandboxes) as host:port; port 0 takes a free one; none: no HTTP."""
+    http_listen: tuple[str, ...] = Field(default=("127.0.0.1:0",), validation_alias="SANDMESH_HTTP_LISTEN")
+    """Addresses for HTTP (health, ports of sandboxes) as host:port, loopback only; port 0 takes a free one."""
 
-    http_url: str | None = None
+    http_url: str | None = Field(default=None, validation_alias="SANDMESH_HTTP_URL")
     """Where clients reach the HTTP listener when that is not its address, as https://host behind a TLS proxy."""
 
-    ports_domain: str | None = None
+    ports_domain: str | None = Field(default=None, validation_alias="SANDMESH_PORTS_DOMAIN")
     """A domain whose every name leads to the HTTP listener: exposed ports are then names of it, each its own origin."""
 
     url_secret: SecretStr | None = None
     """Signs URLs; gateways of one mesh share it. None: one that ends with the gateway."""
 
-    tls_cert: Path | None = None
-    """The certificate of TCP addresses, with its chain, in PEM; read again when the file changes."""
+    tls_cert: Path | None = Field(default=None, validation_alias="SANDMESH_TLS_CERT")
+    """The certificate of the gateway's TCP addresses, with its chain, in PEM; read again when the file changes."""
 
-    tls_key: Path | None = None
+    tls_key: Path | None = Field(default=None, validation_alias="SANDMESH_TLS_KEY")
     """The certificate's key, in PEM."""
 
-    require_token: bool | None = None
+    require_token: bool | None = Field(default=None, validation_alias="SANDMESH_REQUIRE_TOKEN")
     """Whether clients on TCP must show a token; none: where there is TLS, a bearer token or an open address."""
 
-    allow_insecure: bool = False
-    """Listen beyond loopback all the same where TLS is not there, or tokens are not asked for."""
+    allow_insecure: bool = Field(default=False, validation_alias="SANDMESH_ALLOW_INSECURE")
+    """Listen beyond loopback even without TLS, or without asking for tokens."""
 
-    bearer_token: SecretStr | None = None
-    """One token beside those of the store, taken as `authorization: Bearer ...`."""
+    bearer_token: SecretStr | None = Field(default=None, validation_alias="SANDMESH_BEARER_TOKEN")
+    """One token that clients may show, beside those of `sandmesh token`."""
 
-    bearer_user: str = ""
+    bearer_user: str = Field(default="", validation_alias="SANDMESH_BEARER_USER")
     """The user that the bearer token stands for; empty: an administrator."""
 
-    token_cache_seconds: float = Field(default=10.0, gt=0)
-    """How long a token that was checked is taken without asking again; revocations are told at once all the same."""
+    token_cache_seconds: float = Field(default=10.0, gt=0, validation_alias="SANDMESH_TOKEN_CACHE_SECONDS")
+    """How long a checked token is accepted without asking again; revocations take effect at once all the same."""
 
     activity_seconds: float = Field(default=2.0, gt=0)
     """How often it tells which sandboxes are in use; idle times are several times as long."""
@@ -69,5 +69,7 @@ class GatewaySettings(BaseModel):
     @model_validator(mode="after")
     def _both_of_tls(self) -> GatewaySettings:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("give tls_cert and tls_key, or neither")
+            raise ValueError(
+                "a certificate needs its key: give tls_cert and tls_key (--tls-cert and --tls-key), or neither"
+            )
         return self

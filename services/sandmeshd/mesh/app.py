@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
-from sandmesh.errors import CapabilityMissing, InvalidArgument
+from sandmesh.errors import CapabilityMissing
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.auth.service_identity import Identities, identity_required, kept_secret
 from sandmeshd.auth.servicer import TokenServicer
@@ -21,10 +21,9 @@ from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpDoor, check_settings, open_gateway
-from sandmeshd.mesh.driver import open_driver
+from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.shutdown import Ending
-from sandmeshd.mesh.storage import keeping
 from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
@@ -37,7 +36,7 @@ from sandmeshd.runtime.rpc.registrations import (
     token_service,
 )
 from sandmeshd.runtime.rpc.server import open_server
-from sandmeshd.store import Store, StoreSettings, open_store
+from sandmeshd.store import Store, open_store
 from sandmeshd.templates import TemplateBook, open_book
 from sandmeshd.templates.servicer import TemplateServicer
 
@@ -74,12 +73,12 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
             stack.callback(remove, paths)
         await stack.enter_async_context(held(paths.lock))
         storage = settings.storage
-        gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.listen))
+        gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.gateway.listen))
         check_settings(gateway)
-        store = await stack.enter_async_context(open_store(store_settings(settings)))
+        store = await stack.enter_async_context(open_store(settings.store))
         book = open_book(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings, book))
-        driver = await stack.enter_async_context(keeping(bare, storage))
+        driver = await stack.enter_async_context(with_storage(bare, storage))
         await _prepare(driver, progress)
         measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
@@ -145,60 +144,16 @@ def mesh_secret(settings: MeshSettings) -> str:
 
 
 def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> GatewaySettings:
-    """Give the gateway's own settings.
-
-    Raises:
-        InvalidArgument: There is a certificate without a key, or a key without a certificate.
-    """
-    if (settings.tls_cert is None) != (settings.tls_key is None):
-        raise InvalidArgument("a certificate needs its key: give --tls-cert and --tls-key, or neither")
-    return GatewaySettings(
-        listen=listen,
-        http_listen=settings.http_listen,
-        http_ports=settings.port_range,
-        share_ports=settings.workers > 1,
-        http_url=settings.http_url,
-        ports_domain=settings.ports_domain,
-        url_secret=SecretStr(mesh_secret(settings)),
-        bearer_token=settings.bearer_token,
-        bearer_user=settings.bearer_user,
-        require_token=settings.require_token,
-        token_cache_seconds=settings.token_cache_seconds,
-        tls_cert=settings.tls_cert,
-        tls_key=settings.tls_key,
-        allow_insecure=settings.allow_insecure,
-    )
-
-
-def store_settings(settings: MeshSettings) -> StoreSettings:
-    """Give the store's own settings."""
-    if settings.redis_url is not None:
-        return StoreSettings(mesh_id=settings.mesh_id, url=settings.redis_url)
-    paths = settings.paths
-    return StoreSettings(
-        mesh_id=settings.mesh_id,
-        directory=paths.store,
-        socket=paths.services / "r",
-        outlives_machine=not settings.ephemeral,
-    )
+    """Return the gateway's settings, with its addresses and the mesh's secret."""
+    own = {
+        "listen": listen,
+        "share_ports": settings.workers > 1,
+        "url_secret": SecretStr(mesh_secret(settings)),
+    }
+    return settings.gateway.model_copy(update=own)
 
 
 def allocator_settings(settings: MeshSettings) -> AllocatorSettings:
-    """Give the allocator's own settings."""
-    return AllocatorSettings(
-        capacity=settings.max_sandboxes,
-        node_capacity=settings.max_sandboxes_per_node or settings.max_sandboxes,
-        node_capacities=settings.node_capacities,
-        template_capacities=settings.template_capacities,
-        caller_capacity=settings.max_sandboxes_per_user,
-        pools=settings.pools,
-        default_ttl_seconds=settings.lease_seconds,
-        queue_timeout_seconds=settings.queue_seconds,
-        node_grace_seconds=settings.node_grace_seconds,
-        default_idle_seconds=settings.idle_seconds,
-        sweep_seconds=settings.sweep_seconds,
-        owner_grace_seconds=settings.owner_grace_seconds,
-        event_seconds=settings.event_seconds,
-        tomb_seconds=max(60, settings.event_seconds),
-        ephemeral=settings.ephemeral,
-    )
+    """Return the allocator's settings; a deleted sandbox is remembered for a minute at least."""
+    own = {"tomb_seconds": max(60, settings.allocator.event_seconds), "ephemeral": settings.ephemeral}
+    return settings.allocator.model_copy(update=own)

@@ -1,76 +1,135 @@
-"""The driver of a mesh, by the name that its settings have."""
+"""The driver of a mesh, by the name in its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
+from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.api.registry import find_driver
-from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.engine.runtimes import KINDS
-from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
+from sandmeshd.drivers.api.settings import DriverSettings
+from sandmeshd.drivers.decorators import KeepingDriver
 from sandmeshd.mesh.settings import MeshSettings
-from sandmeshd.mesh.storage import check_workspaces
+from sandmeshd.runtime.settings import Variable, nested, variables_of
+from sandmeshd.storage import StorageSettings, open_storage
 from sandmeshd.templates import Template
+
+Own = TypeVar("Own", bound=DriverSettings)
 
 
 def open_driver(
     settings: MeshSettings, templates: Mapping[str, Template] | None = None, *, stands_by: bool = True
 ) -> AbstractAsyncContextManager[Driver]:
-    """Open the driver that a mesh's settings name, as its own `open_driver` does.
+    """Open the driver that a mesh's settings name.
 
     Raises:
+        InvalidArgument: A setting does not fit, or has no effect on that driver.
         RuntimeUnavailable: There is none of that name, or a package that it needs is not installed.
     """
-    return find_driver(settings.driver)(driver_settings(settings, stands_by=stands_by), templates=templates)
+    own = driver_settings(settings).model_copy(update={"stands_by": stands_by})
+    return open_plugin(settings.driver, own, templates)
 
 
-def driver_settings(settings: MeshSettings, *, stands_by: bool = True) -> BaseModel:
-    """Give the driver's own settings.
+def driver_settings(settings: MeshSettings) -> DriverSettings:
+    """Return the settings of the driver that a mesh's settings name.
 
     Raises:
-        InvalidArgument: One has no effect on that driver.
+        InvalidArgument: One does not fit, or has no effect on that driver; the message names setting and driver.
+        RuntimeUnavailable: There is none of that name, or a package that it needs is not installed.
     """
-    check_workspaces(settings, settings.driver)
-    if settings.driver in KINDS:
-        return docker_settings(settings)
-    return BubblewrapSettings(
-        paths=settings.paths,
-        node_id=settings.node_id,
-        sandbox_uid=settings.sandbox_uid,
-        ends_with_driver=settings.ephemeral,
-        python=settings.python,
-        way=settings.bubblewrap_way,
-        stands_by=stands_by,
-        egress=settings.egress,
-        readonly_mounts=settings.readonly_mounts,
-        workspace_roots=settings.workspace_roots,
-        own_workspaces=settings.ephemeral,
-        snapshot_bytes=settings.snapshot_limit,
-    )
+    plugin = find_driver(settings.driver)
+    check_workspaces(settings, plugin)
+    return settings_for(settings, settings.driver, plugin.settings)
 
 
-def docker_settings(settings: MeshSettings) -> DockerSettings:
-    """Give the settings of the drivers over Docker: gvisor's where that is chosen, else docker's."""
-    return DockerSettings(
-        driver="gvisor" if settings.driver == "gvisor" else "docker",
-        paths=settings.paths,
-        node_id=settings.node_id,
-        url=settings.docker_url,
-        certificates=settings.docker_certificates,
-        agent_link=settings.docker_agent_link,
-        publish_address=settings.docker_publish_address,
-        agent_ports=settings.docker_agent_ports,
-        registry=settings.registry,
-        namespace=settings.image_namespace,
-        tag=settings.image_tag,
-        ends_with_driver=settings.ephemeral,
-        readonly_mounts=settings.readonly_mounts,
-        workspace_roots=settings.workspace_roots,
-        own_workspaces=settings.ephemeral,
-        snapshot_bytes=settings.snapshot_limit,
-        egress=settings.egress,
-    )
+def check_drivers(settings: MeshSettings) -> None:
+    """Check the settings of the chosen driver, and of every other that has some of its own.
+
+    Raises:
+        InvalidArgument: One does not fit, or has no effect on the chosen driver.
+        RuntimeUnavailable: The chosen driver cannot be loaded, or there are two of its name.
+    """
+    driver_settings(settings)
+    for name, plugin in find_drivers().items():
+        own = variables_of(plugin.settings).keys() - variables_of(DriverSettings).keys()
+        if own & settings.drivers.keys():
+            settings_for(settings, name, plugin.settings)
+
+
+def check_workspaces(settings: MeshSettings, plugin: DriverPlugin) -> None:
+    """Refuse a directory for workspaces in use where the driver has them elsewhere.
+
+    Raises:
+        InvalidArgument: One is set, and the driver keeps no directories.
+    """
+    if settings.workspaces_directory is not None and not plugin.settings.keeps_directories:
+        fix = f"leave it out: the driver {settings.driver} keeps workspaces in its containers"
+        name = "SANDMESH_WORKSPACES_DIRECTORY (SANDMESH_DEFAULT_MOUNT_DIR)"
+        raise InvalidArgument(f"{name} is {settings.workspaces_directory}: {fix}", {"fix": fix})
+
+
+def settings_for(settings: MeshSettings, name: str, cls: type[Own]) -> Own:
+    """Return the settings of a driver by its name and settings class, chosen or not.
+
+    Raises:
+        InvalidArgument: One does not fit; the message names setting and driver.
+    """
+    variables = variables_of(cls)
+    configured = {variable: value for variable, value in settings.drivers.items() if variable in variables}
+    arguments = {
+        **nested(configured, variables),
+        "paths": settings.paths,
+        "node_id": settings.node_id,
+        "ends_with_driver": settings.ephemeral,
+        "own_workspaces": settings.ephemeral,
+    }
+    try:
+        return cls.model_validate(arguments)
+    except ValidationError as error:
+        by_path = {one.path: one.name for one in variables.values()}
+        problems = "; ".join(
+            f"{_variable(problem['loc'], by_path)}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise InvalidArgument(f"settings of the driver {name} do not fit: {problems}") from None
+
+
+def _variable(location: tuple[int | str, ...], by_path: Mapping[tuple[str, ...], str]) -> str:
+    """Return the variable of the field where a problem is, with the key inside its value if there is one."""
+    parts = tuple(map(str, location))
+    for end in range(len(parts), 0, -1):
+        if parts[:end] in by_path:
+            return ".".join((by_path[parts[:end]], *parts[end:]))
+        if end == 1 and parts[0] in by_path.values():
+            return ".".join(parts)
+    return ".".join(parts)
+
+
+def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
+    """Return every variable with its value as JSON has it, secrets hidden: the mesh's, then those of the drivers.
+
+    A driver that is not chosen and cannot do without settings of its own is left out.
+    """
+    sources: list[BaseModel] = [settings, driver_settings(settings)]
+    for name, plugin in find_drivers().items():
+        with suppress(InvalidArgument):
+            sources.append(settings_for(settings, name, plugin.settings))
+    found: dict[str, tuple[Variable, Any]] = {}
+    for source in sources:
+        dump = source.model_dump(mode="json")
+        found = {n: (one, one.read_plain(dump)) for n, one in variables_of(type(source)).items()} | found
+    return list(found.values())
+
+
+@asynccontextmanager
+async def with_storage(driver: Driver, settings: StorageSettings | None) -> AsyncGenerator[Driver]:
+    """Yield the driver, decorated with a storage of workspaces where there is one."""
+    if settings is None:
+        yield driver
+        return
+    async with open_storage(settings) as snapshots:
+        yield KeepingDriver(driver, snapshots)

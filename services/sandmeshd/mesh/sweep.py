@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from sandmeshd.drivers.bubblewrap import sweep_state
+from sandmeshd.drivers.api.registry import find_drivers
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.locks import is_free
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths
@@ -26,7 +26,9 @@ async def sweep_private(settings: MeshSettings) -> None:
         paths = replace(settings.paths, mesh_id=folder.name, node=LOCAL_NODE)
         if folder.name != settings.mesh_id and _is_dead(paths):
             log.info("a dead private mesh is removed", mesh_id=folder.name)
-            await sweep_state(paths)
+            for plugin in find_drivers().values():
+                if plugin.sweep is not None:
+                    await plugin.sweep(paths)
             remove(paths)
 
 

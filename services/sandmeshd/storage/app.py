@@ -20,7 +20,7 @@ async def open_storage(settings: StorageSettings) -> AsyncGenerator[Snapshots]:
         OSError: The directory cannot be made.
     """
     if settings.service == "local":
-        settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        settings.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         objects = Objects(settings)
     except (*FAILURES, ValueError) as error:

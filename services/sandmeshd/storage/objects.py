@@ -88,7 +88,7 @@ _SCHEMES = {"local": "fs", "s3": "s3", "oss": "oss", "gcs": "gcs", "azblob": "az
 def _options(settings: StorageSettings) -> dict[str, str]:
     key_id = settings.key_id.get_secret_value() if settings.key_id else ""
     secret = settings.key_secret.get_secret_value() if settings.key_secret else ""
-    root, endpoint = str(settings.folder), settings.endpoint
+    root, endpoint = str(settings.root), settings.endpoint
     if settings.service == "local":
         # A name appears when its object is whole.
         return {"root": root, "atomic_write_dir": f"{root}/.incoming"}

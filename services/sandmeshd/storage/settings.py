@@ -1,43 +1,43 @@
-"""What a storage of workspaces can be told."""
+"""Settings of the storage of workspaces."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import ByteSize, Field, SecretStr, model_validator
 
-Service = Literal["local", "s3", "oss", "gcs", "azblob"]
+from sandmeshd.runtime.settings import Settings
+
+Service = Literal["", "local", "s3", "oss", "gcs", "azblob"]
 
 
-class StorageSettings(BaseModel):
+class StorageSettings(Settings):
     """Settings of one storage: a directory of this machine, or a bucket of an object storage."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    service: Service = Field(default="", validation_alias="SANDMESH_FILE_SYSTEM")
+    """Where sessions' workspaces are saved for their return; empty: nowhere, or local where storage_folder is set."""
 
-    service: Service
-    """Where workspaces are kept."""
+    folder: Path | None = Field(default=None, validation_alias="SANDMESH_STORAGE_FOLDER")
+    """The directory that they are saved in, or a prefix in the bucket; the mesh's id goes below it."""
 
-    folder: Path = Path("/")
-    """The directory, or a prefix in the bucket."""
-
-    bucket: str = ""
+    bucket: str = Field(default="", validation_alias="SANDMESH_STORAGE_BUCKET")
     """The bucket, or for azblob the container."""
 
-    endpoint: str = ""
-    """The service's address; s3 and gcs have one of their own."""
+    endpoint: str = Field(default="", validation_alias="SANDMESH_STORAGE_ENDPOINT")
+    """The address of the object storage, where it is not the service's own."""
 
-    region: str = ""
+    region: str = Field(default="", validation_alias="SANDMESH_STORAGE_REGION")
     """The bucket's region, for s3."""
 
-    key_id: SecretStr | None = None
+    key_id: SecretStr | None = Field(default=None, validation_alias="SANDMESH_STORAGE_KEY_ID")
     """The access key's id, or for azblob the account's name."""
 
-    key_secret: SecretStr | None = None
+    key_secret: SecretStr | None = Field(default=None, validation_alias="SANDMESH_STORAGE_KEY_SECRET")
     """The access key's secret, or for gcs the credential in base64."""
 
-    limit_bytes: int = Field(default=2 << 30, gt=0)
-    """The largest workspace that is saved."""
+    limit_bytes: ByteSize = Field(default=ByteSize(2 << 30), gt=0, validation_alias="SANDMESH_STORAGE_LIMIT")
+    """The largest workspace that is saved, as 2GiB; one that is larger stays in its sandbox until this is raised."""
 
     timeout_seconds: float = Field(default=60.0, gt=0)
     """How long one piece may take on its way."""
@@ -45,8 +45,15 @@ class StorageSettings(BaseModel):
     concurrency: int = Field(default=4, ge=1)
     """How many pieces are on their way at once, each at most 4 MiB."""
 
+    @property
+    def root(self) -> Path:
+        """The directory, or the prefix in the bucket."""
+        return self.folder or Path("/")
+
     @model_validator(mode="after")
     def _whole(self) -> StorageSettings:
+        if not self.service:
+            return self
         if self.service != "local" and not self.bucket:
             raise ValueError(f"{self.service} needs a bucket: give SANDMESH_STORAGE_BUCKET")
         if self.service in ("oss", "azblob") and not self.endpoint:

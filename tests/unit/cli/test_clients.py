@@ -8,6 +8,7 @@ import pytest
 
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.config.host_clients import read_clients
+from sandmeshd.mesh.driver import driver_settings
 
 
 def test_a_users_configuration_goes_before_the_machines_and_the_environment_before_both(tmp_path: Path) -> None:
@@ -44,8 +45,8 @@ def test_a_configuration_that_cannot_be_read_states_nothing(tmp_path: Path) -> N
 def test_the_meshs_own_settings_go_before_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.corp/simple")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp:3128")
-    assert read_settings().egress.indexes.pip == "https://pip.corp/simple"
+    assert driver_settings(read_settings()).egress.indexes.pip == "https://pip.corp/simple"
     monkeypatch.setenv("SANDMESH_PIP_INDEX_URL", "https://mesh.corp/simple")
     monkeypatch.setenv("SANDMESH_EGRESS_PROXY", "")
-    settings = read_settings(egress_private="never").egress
+    settings = driver_settings(read_settings(egress_private="never")).egress
     assert (settings.indexes.pip, settings.proxy, settings.private) == ("https://mesh.corp/simple", None, "never")

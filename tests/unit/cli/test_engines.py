@@ -41,7 +41,7 @@ def _engine(path: Path, runtimes: dict[str, object]) -> Generator[None]:
 
 
 def _seen(path: Path, driver: str = "bubblewrap") -> Finding:
-    findings = look_at_engine(MeshSettings(docker_url=f"unix://{path}", driver=driver))
+    findings = look_at_engine(MeshSettings.model_validate({"docker_url": f"unix://{path}", "driver": driver}))
     return {finding.name: finding for finding in findings}["gvisor"]
 
 

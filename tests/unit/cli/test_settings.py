@@ -1,4 +1,4 @@
-"""What is stated about a mesh: where it comes from, what goes before what, what is refused and how."""
+"""Settings of a mesh: their sources, which of these takes precedence, what is refused and how."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts.configuration_page import default, kind
+from scripts.configuration_page import row
 from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.config.environment import COMMAND_LINE, read_notes, read_settings, read_with_sources
-from sandmeshd.cli.config.legacy_names import ASKING_NOTHING, MEANINGS, REFUSED, RULES
+from sandmeshd.cli.config.legacy_names import MEANINGS, OLD_DEFAULTS, REFUSED, RULES
 from sandmeshd.cli.user import app
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import driver_settings
+from sandmeshd.mesh.settings import all_variables
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
 HINT = "python scripts/configuration_page.py > docs/configuration.md"
@@ -95,8 +97,8 @@ SANDMESH_KUBECONFIG_PATH=
 
 
 @pytest.fixture(autouse=True)
-def nothing_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take away what the machine's environment states."""
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the settings of the machine's environment."""
     import os  # noqa: PLC0415 - only here
 
     for name in [name for name in os.environ if name.startswith("SANDMESH_") and not name.startswith("SANDMESH_TEST")]:
@@ -113,19 +115,24 @@ def write(folder: Path, text: str) -> Path:
 def test_the_old_documentations_file_means_the_same_here(tmp_path: Path) -> None:
     settings = read_settings(write(tmp_path, OLD))
     assert settings.paths.sandboxes == Path("/srv/mounts/agent-runtime-container/local")
-    assert settings.listen == ("0.0.0.0:8000",)
+    assert settings.gateway.listen == ("0.0.0.0:8000",)
     assert (settings.workers, settings.log_level, settings.driver) == (4, "DEBUG", "bubblewrap")
-    assert settings.bearer_token is not None
-    assert settings.bearer_token.get_secret_value() == "your-secret-token"
-    assert settings.pools == {"base": 10, "filesystem": 10}
+    assert settings.gateway.bearer_token is not None
+    assert settings.gateway.bearer_token.get_secret_value() == "your-secret-token"
+    allocator = settings.allocator
+    assert allocator.pools == {"base": 10, "filesystem": 10}
     assert settings.keep_sandboxes
     assert settings.mesh_id == "agent-runtime-container"
-    assert settings.port_range == (49152, 59152)
+    assert settings.gateway.http_ports == (49152, 59152)
     assert settings.redis_url is not None
     assert settings.redis_url.get_secret_value() == "redis://your-redis-user:p%40ss@localhost:6379/0"
-    assert (settings.idle_seconds, settings.sweep_seconds, settings.owner_grace_seconds) == (300.0, 2.0, 20.0)
-    assert settings.max_sandboxes == 50
-    assert settings.readonly_mounts == {"/opt/shared": "/mnt/shared"}
+    assert (allocator.default_idle_seconds, allocator.sweep_seconds, allocator.owner_grace_seconds) == (
+        300.0,
+        2.0,
+        20.0,
+    )
+    assert allocator.capacity == 50
+    assert driver_settings(settings).readonly_mounts == {"/opt/shared": "/mnt/shared"}
     storage = settings.storage
     assert storage is not None
     assert (storage.service, storage.bucket, storage.endpoint) == (
@@ -142,17 +149,17 @@ def test_the_old_documentations_file_means_the_same_here(tmp_path: Path) -> None
 def test_the_old_documentations_file_is_taken_as_it_stands_and_what_asks_for_nothing_is_told(tmp_path: Path) -> None:
     file = write(tmp_path, DOCUMENTED)
     settings = read_settings(file)
-    assert (settings.listen, settings.workers, settings.log_level) == (("0.0.0.0:8000",), 4, "INFO")
-    assert (settings.driver, settings.pools, settings.keep_sandboxes) == ("docker", {"base": 10}, False)
+    assert (settings.gateway.listen, settings.workers, settings.log_level) == (("0.0.0.0:8000",), 4, "INFO")
+    assert (settings.driver, settings.allocator.pools, settings.keep_sandboxes) == ("docker", {"base": 10}, False)
     assert settings.redis_url is not None
     assert settings.redis_url.get_secret_value() == "redis://your-redis-user:your-redis-password@localhost:6379/0"
     assert settings.storage is not None
     assert (settings.storage.service, settings.storage.folder) == ("oss", Path("/agent-runtime-container"))
-    noted = {f"SANDMESH_{name}" for name in ("DEFAULT_MOUNT_DIR", *ASKING_NOTHING)}
+    noted = {f"SANDMESH_{name}" for name in ("DEFAULT_MOUNT_DIR", *OLD_DEFAULTS)}
     assert set(read_notes(settings, file)) == noted
     shown = CliRunner().invoke(app, ["config", "show", "--config", str(file)])
     assert shown.exit_code == 0
-    assert all(f"{name} is as it was by default and has no effect here: " in shown.stderr for name in noted)
+    assert all(f"{name} is set to its default and has no effect here: " in shown.stderr for name in noted)
     on_bubblewrap = write(tmp_path, DOCUMENTED.replace("=docker", "=bubblewrap"))
     settings = read_settings(on_bubblewrap)
     assert settings.paths.sandboxes.is_relative_to(settings.state_directory / "sessions_mount_dir")
@@ -161,7 +168,7 @@ def test_the_old_documentations_file_is_taken_as_it_stands_and_what_asks_for_not
 
 def test_a_driver_that_is_served_alone_refuses_what_has_no_effect_on_it(tmp_path: Path) -> None:
     settings = MeshSettings(workspaces_directory=tmp_path)
-    assert driver_settings(settings) is not None
+    assert isinstance(driver_settings(settings), BubblewrapSettings)
     with pytest.raises(InvalidArgument, match="keeps workspaces in its containers"):
         driver_settings(settings.model_copy(update={"driver": "docker"}))
 
@@ -171,7 +178,7 @@ def test_a_driver_that_is_served_alone_refuses_what_has_no_effect_on_it(tmp_path
     [("base", {"base": 1}), ("base, gui", {"base": 1, "gui": 1}), ('["a","b"]', {"a": 1, "b": 1})],
 )
 def test_types_are_one_several_or_a_list_with_a_pool_each(tmp_path: Path, text: str, pools: dict[str, int]) -> None:
-    assert read_settings(write(tmp_path, f"SANDMESH_DEFAULT_SANDBOX_TYPE={text}\n")).pools == pools
+    assert read_settings(write(tmp_path, f"SANDMESH_DEFAULT_SANDBOX_TYPE={text}\n")).allocator.pools == pools
 
 
 def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
@@ -182,13 +189,15 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("SANDMESH_MAX_SANDBOXES", "30")
     monkeypatch.setenv("SANDMESH_ADDRESS", "unix:///a/clients/own")
     settings, sources = read_with_sources(file, {"keep_sandboxes": False}, max_sandboxes=300, workers=None)
-    assert (settings.queue_seconds, settings.lease_seconds, settings.max_sandboxes) == (1.0, 20.0, 300)
+    allocator = settings.allocator
+    found = (allocator.queue_timeout_seconds, allocator.default_ttl_seconds, allocator.capacity)
+    assert found == (1.0, 20.0, 300)
     assert not settings.keep_sandboxes
     named = {name: sources.get(name) for name in ("queue_seconds", "lease_seconds", "max_sandboxes", "workers")}
     expected = (str(file), "SANDMESH_LEASE_SECONDS", COMMAND_LINE, None)
     assert tuple(named.values()) == expected
     monkeypatch.setenv("SANDMESH_CONFIG", str(file))
-    assert read_settings().queue_seconds == 1.0
+    assert read_settings().allocator.queue_timeout_seconds == 1.0
 
 
 @pytest.mark.parametrize(
@@ -200,25 +209,25 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
         ("HOST=1", "write SANDMESH_HOST=VALUE"),
         ("SANDMESH_WORKERS", "write SANDMESH_WORKERS=VALUE"),
         ("SANDMESH_WORKERS=many", "SANDMESH_WORKERS: Input should be a valid integer"),
-        ("SANDMESH_WORKERS=4", "state SANDMESH_LISTEN"),
-        ("SANDMESH_POOLS=base", "SANDMESH_POOLS is JSON"),
+        ("SANDMESH_WORKERS=4", "set SANDMESH_LISTEN"),
+        ("SANDMESH_POOLS=base", "SANDMESH_POOLS must be JSON"),
         ("SANDMESH_PORT=eighty", "SANDMESH_PORT: PORT is 'eighty'"),
-        ("SANDMESH_DEBUG=perhaps", "SANDMESH_DEBUG is true or false"),
+        ("SANDMESH_DEBUG=perhaps", "SANDMESH_DEBUG must be true or false"),
         ("SANDMESH_DEFAULT_SANDBOX_TYPE=[1]", "a JSON list of types"),
         ("SANDMESH_HEARTBEAT_TIMEOUT=soon", "SANDMESH_HEARTBEAT_TIMEOUT: Input should be a valid number"),
         ("SANDMESH_HEARTBEAT_TIMEOUT=1", "at least 5 seconds"),
         ("SANDMESH_HEARTBEAT_LOCK_TTL=2", "several times SANDMESH_SWEEP_SECONDS"),
         ("SANDMESH_CONTAINER_DEPLOYMENT=cloudy", "no driver 'cloudy' is installed: choose one of these: bubblewrap"),
-        ('SANDMESH_HOST=::1\nSANDMESH_LISTEN=["a:1"]', "say the same thing"),
-        ('SANDMESH_POOL_SIZE=1\nSANDMESH_POOLS={"base": 2}', "say the same thing"),
+        ('SANDMESH_HOST=::1\nSANDMESH_LISTEN=["a:1"]', "mean the same setting"),
+        ('SANDMESH_POOL_SIZE=1\nSANDMESH_POOLS={"base": 2}', "mean the same setting"),
         ("SANDMESH_REDIS_SERVER=x", "SANDMESH_REDIS_ENABLED is not true"),
-        ("SANDMESH_OSS_BUCKET_NAME=x", "SANDMESH_FILE_SYSTEM is not stated"),
+        ("SANDMESH_OSS_BUCKET_NAME=x", "SANDMESH_FILE_SYSTEM is not set"),
         ("SANDMESH_FILE_SYSTEM=local\nSANDMESH_OSS_ENDPOINT=x", "SANDMESH_FILE_SYSTEM is local"),
         ("SANDMESH_FILE_SYSTEM=local", "give SANDMESH_STORAGE_FOLDER"),
         ("SANDMESH_STORAGE_FOLDER=here", "an absolute path"),
         ("SANDMESH_STORAGE_BUCKET=x", "give SANDMESH_FILE_SYSTEM"),
         ("SANDMESH_CONTAINER_DEPLOYMENT=docker\nSANDMESH_DEFAULT_MOUNT_DIR=/srv", "keeps workspaces in its containers"),
-        ("SANDMESH_DEFAULT_MOUNT_DIR=a\nSANDMESH_WORKSPACES_DIRECTORY=b", "say the same thing"),
+        ("SANDMESH_DEFAULT_MOUNT_DIR=a\nSANDMESH_WORKSPACES_DIRECTORY=b", "mean the same setting"),
         ("SANDMESH_FC_REGION_ID=x", "has no effect here"),
         *((f"SANDMESH_{name}=x", "has no effect here") for name in REFUSED),
     ],
@@ -246,16 +255,13 @@ def test_config_show_says_where_each_value_came_from_and_hides_secrets(tmp_path:
 
 def test_every_old_name_has_one_rule_about_a_setting_that_exists() -> None:
     assert sorted(name for names in RULES for name in names) == sorted(MEANINGS)
-    assert set(MEANINGS.values()) <= set(MeshSettings.model_fields)
-    assert not set(MEANINGS) & {name.upper() for name in MeshSettings.model_fields}
+    assert set(MEANINGS.values()) <= {one.setting for one in all_variables().values()}
+    assert not {f"SANDMESH_{name}" for name in MEANINGS} & set(all_variables())
 
 
 def test_the_page_has_every_setting_and_every_old_name() -> None:
     page = PAGE.read_text()
-    for name, field in MeshSettings.model_fields.items():
-        meaning = " ".join((field.description or "").split()).replace("|", "\\|")
-        row = f"| `SANDMESH_{name.upper()}` | {kind(field.annotation)} | {default(field)} | {meaning} |"
-        assert row in page, HINT
+    assert all(row(variable) in page for variable in all_variables().values()), HINT
     assert all(f"| `{name}` | `{setting.upper()}` |" in page for name, setting in MEANINGS.items()), HINT
-    refused = {name: f"`{ASKING_NOTHING[name]}`" if name in ASKING_NOTHING else "nothing stated" for name in REFUSED}
+    refused = {name: f"`{OLD_DEFAULTS[name]}`" if name in OLD_DEFAULTS else "empty" for name in REFUSED}
     assert all(f"| `{name}` | {taken} | {REFUSED[name]} |" in page for name, taken in refused.items()), HINT

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
+from pydantic import ByteSize, SecretStr
 
 from sandmeshd.storage import Snapshots, StorageSettings, open_storage
 from tests import oss
@@ -23,7 +23,7 @@ async def snapshots(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGene
             yield opened
         return
     if request.param == "local":
-        settings = StorageSettings(service="local", folder=tmp_path / "kept", limit_bytes=LIMIT)
+        settings = StorageSettings(service="local", folder=tmp_path / "kept", limit_bytes=ByteSize(LIMIT))
     else:
         settings = StorageSettings(
             service="s3",
@@ -32,7 +32,7 @@ async def snapshots(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGene
             endpoint=request.getfixturevalue("s3"),
             key_id=SecretStr(KEY),
             key_secret=SecretStr(KEY),
-            limit_bytes=LIMIT,
+            limit_bytes=ByteSize(LIMIT),
         )
     async with open_storage(settings) as opened:
         yield opened
@@ -47,5 +47,5 @@ def oss_settings(server: oss.Oss, secret: str = oss.SECRET) -> StorageSettings:
         endpoint=server.address,
         key_id=SecretStr(oss.KEY_ID),
         key_secret=SecretStr(secret),
-        limit_bytes=LIMIT,
+        limit_bytes=ByteSize(LIMIT),
     )

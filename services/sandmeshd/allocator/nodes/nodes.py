@@ -115,7 +115,7 @@ class Nodes:
 
     def wanted(self, info: pb.GetInfoResponse) -> NodeWant:
         """Return a node as scripts place a request on it."""
-        limit = self._settings.node_capacities.get(info.node_id, self._settings.node_capacity)
+        limit = self._settings.node_capacities.get(info.node_id) or self._settings.per_node
         own = int(info.capabilities.agent_port)
         return NodeWant(info.node_id, info.name, limit, info.port_range.first, info.port_range.last, own)
 

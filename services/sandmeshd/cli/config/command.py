@@ -1,4 +1,4 @@
-"""What a mesh of this user would be told, and by whom."""
+"""Commands for the settings of a mesh: `sandmesh config show`."""
 
 from __future__ import annotations
 
@@ -30,19 +30,25 @@ def show(
     else:
         print_table(("SETTING", "VALUE", "FROM"), [(row["name"], _text(row["value"]), row["source"]) for row in rows])
     for name, why in notes.items():
-        typer.echo(f"{name} is as it was by default and has no effect here: {why}", err=True)
+        typer.echo(f"{name} is set to its default and has no effect here: {why}", err=True)
 
 
 def _rows(config: Path | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
     # Settings know the services, which take a second to import.
     from sandmeshd.cli.config.environment import read_notes, read_with_sources  # noqa: PLC0415
+    from sandmeshd.mesh.driver import plain_values  # noqa: PLC0415
 
     settings, sources = read_with_sources(config)
-    plain = settings.model_dump(mode="json")
-    rows: list[dict[str, Any]] = []
-    for name, field in type(settings).model_fields.items():
-        row = {"name": name, "value": plain[name], "source": sources.get(name, "default")}
-        rows.append({**row, "variable": f"SANDMESH_{name.upper()}", "help": field.description})
+    rows = [
+        {
+            "name": one.setting,
+            "value": value,
+            "source": sources.get(one.setting, "default"),
+            "variable": one.name,
+            "help": one.field.description,
+        }
+        for one, value in plain_values(settings)
+    ]
     return rows, read_notes(settings, config)
 
 

@@ -12,82 +12,93 @@ from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.config.host_clients import read_clients
-from sandmeshd.cli.config.legacy_names import MEANINGS, REFUSED, idle, is_refused, translate
-from sandmeshd.cli.config.sources import CONFIG, PREFIX, Stated, check_known, gather
-from sandmeshd.drivers.api.registry import known_drivers
-from sandmeshd.mesh.settings import MeshSettings
-from sandmeshd.mesh.storage import check_workspaces
+from sandmeshd.cli.config.legacy_names import MEANINGS, REFUSED, is_refused, translate, unused_names
+from sandmeshd.cli.config.sources import CONFIG, PREFIX, RawValue, check_known, gather
+from sandmeshd.drivers.api.registry import find_driver, known_drivers
+from sandmeshd.mesh.driver import check_drivers
+from sandmeshd.mesh.settings import MeshSettings, all_variables
+from sandmeshd.runtime.settings import Variable
 
 COMMAND_LINE = "the command line"
 CLIENTS = "the configuration of pip and npm, or the proxy's variables"
 
 
 def read_settings(
-    config: Path | None = None, defaults: Mapping[str, object] | None = None, **given: Any
+    config: Path | None = None, defaults: Mapping[str, object] | None = None, **options: Any
 ) -> MeshSettings:
-    """Give the settings; what is given and not None goes before everything, `defaults` after everything.
+    """Return the settings; options that are not None take precedence over everything, `defaults` over nothing.
 
     The file is `config`, else the one that SANDMESH_CONFIG names.
 
     Raises:
         InvalidArgument: One is unknown, contradicts another or does not fit; the message names the variable.
+        RuntimeUnavailable: The driver cannot be loaded, or two packages have one of its name.
     """
-    return read_with_sources(config, defaults, **given)[0]
+    return read_with_sources(config, defaults, **options)[0]
 
 
 def read_with_sources(
-    config: Path | None = None, defaults: Mapping[str, object] | None = None, **given: Any
+    config: Path | None = None, defaults: Mapping[str, object] | None = None, **options: Any
 ) -> tuple[MeshSettings, Mapping[str, str]]:
-    """Give the settings, and by name where each that is not a default came from.
+    """Return the settings, and by name the source of each that is not a default.
 
     Raises:
         InvalidArgument: As `read_settings`.
+        RuntimeUnavailable: As `read_settings`.
     """
-    stated = _stated(config)
-    own = {name.upper(): name for name in MeshSettings.model_fields}
-    check_known({name: one for name, one in stated.items() if not is_refused(name)}, {*own, *MEANINGS, *REFUSED})
+    raw = _raw_values(config)
+    own = {name.removeprefix(PREFIX): variable for name, variable in all_variables().items()}
     found: dict[str, tuple[object, str]] = {name: (value, "default") for name, value in (defaults or {}).items()}
-    found |= {name: (value, CLIENTS) for name, value in read_clients(os.environ).items()}
-    found |= translate(stated)
-    found |= {own[name]: (_read(own[name], one), one.source) for name, one in stated.items() if name in own}
-    found |= {name: (value, COMMAND_LINE) for name, value in given.items() if value is not None}
-    if "DEFAULT_MOUNT_DIR" in idle(stated, found.get("driver", ("bubblewrap", ""))[0]):
+    found |= {name: (value, CLIENTS) for name, value in read_clients(os.environ).items() if name.upper() in own}
+    found |= translate(raw)
+    found |= {own[name].setting: (_parse(own[name], one), one.source) for name, one in raw.items() if name in own}
+    found |= {name: (value, COMMAND_LINE) for name, value in options.items() if value is not None}
+    driver = str(found["driver"][0]) if "driver" in found else MeshSettings.model_fields["driver"].default
+    _check_driver(driver)
+    check_known({name: one for name, one in raw.items() if not is_refused(name)}, {*own, *MEANINGS, *REFUSED})
+    if "DEFAULT_MOUNT_DIR" in _unused_names(raw, driver):
         del found["workspaces_directory"]
-    settings = _made({name: value for name, (value, _) in found.items()}, stated)
+    settings = _validated({name: value for name, (value, _) in found.items()}, raw)
     return settings, {name: source for name, (_, source) in found.items() if source != "default"}
 
 
 def read_notes(settings: MeshSettings, config: Path | None = None) -> dict[str, str]:
-    """Give the variables that are stated, ask for nothing and have no effect, each with why."""
-    return {f"{PREFIX}{name}": why for name, why in idle(_stated(config), settings.driver).items()}
+    """Return the variables that are set to their default and have no effect, each with the reason."""
+    return {f"{PREFIX}{name}": why for name, why in _unused_names(_raw_values(config), settings.driver).items()}
 
 
-def _stated(config: Path | None) -> dict[str, Stated]:
+def _unused_names(raw: Mapping[str, RawValue], driver: str) -> dict[str, str]:
+    return unused_names(raw, driver, keeps_directories=find_driver(driver).settings.keeps_directories)
+
+
+def _raw_values(config: Path | None) -> dict[str, RawValue]:
     return gather(os.environ, config or (Path(os.environ[CONFIG]) if os.environ.get(CONFIG) else None))
 
 
-def _read(name: str, one: Stated) -> object:
-    """Read a text as the setting's type has it: lists and tables are JSON."""
-    if get_origin(_plain(MeshSettings.model_fields[name].annotation)) not in (tuple, dict):
-        return one.text
+def _parse(variable: Variable, raw: RawValue) -> object:
+    """Parse a text as the setting's type has it: lists and tables are JSON."""
+    if get_origin(_without_none(variable.field.annotation)) not in (tuple, list, dict):
+        return raw.text
     try:
-        return json.loads(one.text)
+        return json.loads(raw.text)
     except ValueError:
         form = 'JSON, like ["a"] or {"a": 1}'
-        raise InvalidArgument(f"{PREFIX}{name.upper()} is {form}, not {one.text!r}", {"setting": name}) from None
+        message = f"{variable.name} must be {form}, not {raw.text!r}"
+        raise InvalidArgument(message, {"setting": variable.setting}) from None
 
 
-def _plain(annotation: Any) -> Any:
+def _without_none(annotation: Any) -> Any:
     parts = [part for part in getattr(annotation, "__args__", ()) if part is not type(None)]
     return parts[0] if type(None) in getattr(annotation, "__args__", ()) and parts else annotation
 
 
-def _made(values: Mapping[str, object], stated: Mapping[str, Stated]) -> MeshSettings:
+def _validated(values: Mapping[str, object], raw: Mapping[str, RawValue]) -> MeshSettings:
     try:
         settings = MeshSettings.model_validate(dict(values))
     except ValidationError as error:
+        by_path = {one.path: one.setting for one in all_variables().values()}
         problems = "; ".join(
-            f"{_variable([str(part) for part in problem['loc']], stated)}: {problem['msg']}"
+            f"{_variable(problem['loc'], by_path, raw)}{problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"settings do not fit: {problems}") from None
@@ -95,25 +106,32 @@ def _made(values: Mapping[str, object], stated: Mapping[str, Stated]) -> MeshSet
     return settings
 
 
-def _variable(parts: list[str], stated: Mapping[str, Stated]) -> str:
-    """Name a setting as it was stated: perhaps by its old name."""
-    old = [name for name, setting in MEANINGS.items() if parts and setting == parts[0] and name in stated]
-    names = old if old and parts[0].upper() not in stated else [".".join(parts).upper()]
-    return ", ".join(f"{PREFIX}{name}" for name in names)
+def _variable(
+    location: tuple[int | str, ...], by_path: Mapping[tuple[str, ...], str], raw: Mapping[str, RawValue]
+) -> str:
+    """Return a setting's name as it was set, perhaps its old one; nothing where settings contradict each other."""
+    parts = tuple(map(str, location))
+    end = next((end for end in range(len(parts), 0, -1) if parts[:end] in by_path), 0)
+    if end == 0:
+        return ""
+    setting = by_path[parts[:end]]
+    old = [name for name, meant in MEANINGS.items() if setting == meant and name in raw]
+    names = old if old and setting.upper() not in raw else [".".join((setting, *parts[end:])).upper()]
+    return ", ".join(f"{PREFIX}{name}" for name in names) + ": "
 
 
 def _check(settings: MeshSettings) -> None:
-    """Check what settings say together, before anything is opened."""
-    _check_driver(settings.driver)
-    check_workspaces(settings, settings.driver)
+    """Check what settings mean together, before anything is opened."""
+    check_drivers(settings)
     _ = settings.storage
-    if settings.workers > 1 and not settings.listen:
-        fix = "state SANDMESH_LISTEN (or SANDMESH_HOST and SANDMESH_PORT), or leave SANDMESH_WORKERS out"
+    if settings.workers > 1 and not settings.gateway.listen:
+        fix = "set SANDMESH_LISTEN (or SANDMESH_HOST and SANDMESH_PORT), or leave SANDMESH_WORKERS out"
         raise InvalidArgument(f"SANDMESH_WORKERS is {settings.workers}, but no address is shared: {fix}", {"fix": fix})
-    if settings.owner_grace_seconds < 3 * settings.sweep_seconds:
+    allocator = settings.allocator
+    if allocator.owner_grace_seconds < 3 * allocator.sweep_seconds:
         fix = "make it several times SANDMESH_SWEEP_SECONDS (SANDMESH_HEARTBEAT_SCAN_INTERVAL)"
-        stated = "SANDMESH_OWNER_GRACE_SECONDS (SANDMESH_HEARTBEAT_LOCK_TTL)"
-        raise InvalidArgument(f"{stated} is {settings.owner_grace_seconds:g} s: {fix}", {"fix": fix})
+        names = "SANDMESH_OWNER_GRACE_SECONDS (SANDMESH_HEARTBEAT_LOCK_TTL)"
+        raise InvalidArgument(f"{names} is {allocator.owner_grace_seconds:g} s: {fix}", {"fix": fix})
 
 
 def _check_driver(name: str) -> None:

@@ -1,6 +1,6 @@
 """How this machine reaches others: its proxy, and the package indexes that pip and npm are configured with.
 
-The places and their order are those of pip's and npm's own documentation; only what sandboxes are told of is read.
+The places and their order are those of pip's and npm's own documentation; only what concerns sandboxes is read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
-    """Give settings of the mesh by name; those that nothing states are left out."""
+    """Return settings of the mesh by name, without those that are not configured."""
     pip = _read_pip(environment)
     found: dict[str, object] = {
         "egress_proxy": _either(environment, "HTTPS_PROXY", "ALL_PROXY", "HTTP_PROXY"),
@@ -27,7 +27,7 @@ def read_clients(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def _docker_certificates(environment: Mapping[str, str]) -> str:
-    """Give the folder that Docker's client takes certificates from, where it is to check the engine's."""
+    """Return the folder of Docker's client certificates where the client verifies the engine's."""
     folder = environment.get("DOCKER_CERT_PATH") or str(_home(environment) / ".docker")
     return folder if environment.get("DOCKER_TLS_VERIFY") else ""
 
@@ -37,7 +37,7 @@ def _either(environment: Mapping[str, str], *names: str) -> str:
 
 
 def _read_pip(environment: Mapping[str, str]) -> dict[str, str]:
-    """Give pip's options: those of the environment go before those of files, a later file's before an earlier one's."""
+    """Return pip's options: the environment takes precedence over files, a later file over an earlier one."""
     options: dict[str, str] = {}
     for path in _pip_files(environment):
         parser = configparser.RawConfigParser()
@@ -49,15 +49,15 @@ def _read_pip(environment: Mapping[str, str]) -> dict[str, str]:
             if parser.has_section(section):
                 options |= {name.replace("_", "-"): value for name, value in parser.items(section)}
     for name in ("index-url", "extra-index-url"):
-        stated = environment.get(f"PIP_{name.upper().replace('-', '_')}")
-        if stated is not None:
-            options[name] = stated
+        value = environment.get(f"PIP_{name.upper().replace('-', '_')}")
+        if value is not None:
+            options[name] = value
     return options
 
 
 def _pip_files(environment: Mapping[str, str]) -> Iterator[Path]:
-    stated = environment.get("PIP_CONFIG_FILE")
-    if stated == "/dev/null":
+    explicit = environment.get("PIP_CONFIG_FILE")
+    if explicit == "/dev/null":
         return
     home = _home(environment)
     for folder in reversed(environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")):
@@ -66,14 +66,14 @@ def _pip_files(environment: Mapping[str, str]) -> Iterator[Path]:
     yield home / ".pip/pip.conf"
     yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config", "pip/pip.conf")
     yield Path(sys.prefix, "pip.conf")
-    if stated:
-        yield Path(stated)
+    if explicit:
+        yield Path(explicit)
 
 
 def _read_npm(environment: Mapping[str, str]) -> str:
-    stated = _either(environment, "NPM_CONFIG_REGISTRY")
+    configured = _either(environment, "NPM_CONFIG_REGISTRY")
     files = (environment.get("NPM_CONFIG_USERCONFIG") or _home(environment) / ".npmrc", "/etc/npmrc")
-    return stated or next((found for path in files if (found := _npm_line(Path(path)))), "")
+    return configured or next((found for path in files if (found := _npm_line(Path(path)))), "")
 
 
 def _npm_line(path: Path) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pydantic import TypeAdapter, ValidationError
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.cli.config.sources import PREFIX, Stated
+from sandmeshd.cli.config.sources import PREFIX, RawValue
 
 Texts = Mapping[str, str]
 Rule = Callable[[Texts], dict[str, object]]
@@ -29,15 +29,15 @@ REFUSED: Final[Mapping[str, str]] = {
     "K8S_NAMESPACE": _KUBERNETES,
     "KUBECONFIG_PATH": _KUBERNETES,
 }
-"""Names that are known and have no meaning here: they stop the start with this reason, unless they ask for nothing."""
+"""Names that are known and have no meaning here: they stop the start with this reason, unless set to their default."""
 
 _MOUNT_DIR: Final = "sessions_mount_dir"
-ASKING_NOTHING: Final[Mapping[str, str]] = {
+OLD_DEFAULTS: Final[Mapping[str, str]] = {
     "REDIS_PORT_KEY": "_agent_runtime_container_occupied_ports",
     "REDIS_CONTAINER_POOL_KEY": "_agent_runtime_container_container_pool",
     "K8S_NAMESPACE": "default",
 }
-"""The values that those names had by default: stated so they ask for nothing, and the mesh says so when it starts."""
+"""The values that those names had by default: set to them they are accepted, and the mesh logs it when it starts."""
 
 _REFUSED_PREFIXES: Final = {"AGENT_RUN_": _CLOUD, "FC_": _CLOUD}
 
@@ -66,7 +66,9 @@ def _types(text: str) -> list[str]:
         listed = None
     names = cast("list[object]", listed) if isinstance(listed, list) else [None]
     if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"DEFAULT_SANDBOX_TYPE is {text!r}: a type, types with commas, or a JSON list of types")
+        raise ValueError(
+            f"DEFAULT_SANDBOX_TYPE is {text!r}: it must be a type, types with commas, or a JSON list of types"
+        )
     return cast("list[str]", names)
 
 
@@ -74,13 +76,13 @@ def _redis(texts: Texts) -> dict[str, object]:
     if not _BOOL.validate_python(texts.get("REDIS_ENABLED", "false")):
         others = sorted(set(texts) - {"REDIS_ENABLED"})
         if others:
-            raise ValueError(f"{others[0]} is stated, but SANDMESH_REDIS_ENABLED is not true")
+            raise ValueError(f"{others[0]} is set, but SANDMESH_REDIS_ENABLED is not true")
         return {}
     user, password = quote(texts.get("REDIS_USER", ""), safe=""), quote(texts.get("REDIS_PASSWORD", ""), safe="")
     login = f"{user}:{password}@" if password else f"{user}@" if user else ""
     port, database = texts.get("REDIS_PORT", "6379"), texts.get("REDIS_DB", "0")
     if not (port.isdigit() and database.isdigit()):
-        raise ValueError("REDIS_PORT and REDIS_DB are numbers")
+        raise ValueError("REDIS_PORT and REDIS_DB must be numbers")
     return {"redis_url": f"redis://{login}{texts.get('REDIS_SERVER', 'localhost')}:{port}/{database}"}
 
 
@@ -118,7 +120,7 @@ RULES: Final[Mapping[tuple[str, ...], Rule]] = {
     ("OSS_ACCESS_KEY_SECRET",): _same("storage_key_secret"),
     ("OSS_BUCKET_NAME",): _same("storage_bucket"),
 }
-"""Which old names together give which settings; what they cannot be is a ValueError."""
+"""The rules that turn old names into settings; values that do not fit are a ValueError."""
 
 MEANINGS: Final[Mapping[str, str]] = {
     "HOST": "listen", "PORT": "listen", "DEBUG": "log_level",
@@ -130,56 +132,56 @@ MEANINGS: Final[Mapping[str, str]] = {
     "REDIS_PASSWORD": "redis_url", "OSS_ENDPOINT": "storage_endpoint", "OSS_ACCESS_KEY_ID": "storage_key_id",
     "OSS_ACCESS_KEY_SECRET": "storage_key_secret", "OSS_BUCKET_NAME": "storage_bucket",
 }  # fmt: skip
-"""Which setting each old name is about."""
+"""The setting that each old name is about."""
 
 
 def is_refused(name: str) -> bool:
-    """Say whether a name is known and has no meaning here."""
+    """Return whether a name is known and has no meaning here."""
     return name in REFUSED or name.startswith(tuple(_REFUSED_PREFIXES))
 
 
-def translate(stated: Mapping[str, Stated]) -> dict[str, tuple[object, str]]:
-    """Give the settings that old names stand for, each with where it came from. Empty texts state nothing.
+def translate(raw: Mapping[str, RawValue]) -> dict[str, tuple[object, str]]:
+    """Return the settings that old names stand for, each with its source. Empty texts are ignored.
 
     Raises:
         InvalidArgument: A value does not fit, or the name has no meaning here; the message says what to do.
     """
-    told = {name: one for name, one in stated.items() if one.text != "" and (name in MEANINGS or is_refused(name))}
-    for name, one in told.items():
+    old = {name: one for name, one in raw.items() if one.text != "" and (name in MEANINGS or is_refused(name))}
+    for name, one in old.items():
         _check_refused(name, one)
     found: dict[str, tuple[object, str]] = {}
     for names, rule in RULES.items():
-        texts = {name: told[name].text for name in names if name in told}
+        texts = {name: old[name].text for name in names if name in old}
         if texts:
-            _check_single(texts, stated)
-            source = ", ".join(sorted({told[name].source for name in texts}))
-            found.update({setting: (value, source) for setting, value in _ruled(rule, texts).items()})
-    _check_oss(told, stated)
+            _check_single(texts, raw)
+            source = ", ".join(sorted({old[name].source for name in texts}))
+            found.update({setting: (value, source) for setting, value in _apply(rule, texts).items()})
+    _check_oss(old, raw)
     return found
 
 
-def idle(stated: Mapping[str, Stated], driver: object) -> dict[str, str]:
-    """Give the names that are stated as they were by default and have no effect here, each with why."""
-    found = {
-        name: REFUSED[name] for name, text in ASKING_NOTHING.items() if name in stated and stated[name].text == text
-    }
-    mounts = stated.get("DEFAULT_MOUNT_DIR")
-    if mounts is not None and mounts.text == _MOUNT_DIR and driver != "bubblewrap":
+def unused_names(raw: Mapping[str, RawValue], driver: str, *, keeps_directories: bool) -> dict[str, str]:
+    """Return the names that are set to their default and have no effect, each with the reason."""
+    found = {name: REFUSED[name] for name, text in OLD_DEFAULTS.items() if name in raw and raw[name].text == text}
+    mounts = raw.get("DEFAULT_MOUNT_DIR")
+    if mounts is not None and mounts.text == _MOUNT_DIR and not keeps_directories:
         found["DEFAULT_MOUNT_DIR"] = f"the driver {driver} keeps workspaces in its containers"
     return found
 
 
-def _ruled(rule: Rule, texts: Texts) -> Mapping[str, Any]:
+def _apply(rule: Rule, texts: Texts) -> Mapping[str, Any]:
     try:
         return rule(texts)
     except ValidationError:
-        raise InvalidArgument(f"{_variables(texts)} is true or false, not {next(iter(texts.values()))!r}") from None
+        raise InvalidArgument(
+            f"{_variables(texts)} must be true or false, not {next(iter(texts.values()))!r}"
+        ) from None
     except ValueError as error:
         raise InvalidArgument(f"{_variables(texts)}: {error}") from None
 
 
-def _check_refused(name: str, one: Stated) -> None:
-    if one.text == ASKING_NOTHING.get(name):
+def _check_refused(name: str, one: RawValue) -> None:
+    if one.text == OLD_DEFAULTS.get(name):
         return
     reason = REFUSED.get(name) or next(
         (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), ""
@@ -189,19 +191,19 @@ def _check_refused(name: str, one: Stated) -> None:
         raise InvalidArgument(message, {"setting": f"{PREFIX}{name}", "fix": reason})
 
 
-def _check_single(texts: Texts, stated: Mapping[str, Stated]) -> None:
+def _check_single(texts: Texts, raw: Mapping[str, RawValue]) -> None:
     setting = MEANINGS[next(iter(texts))]
-    if setting.upper() in stated and setting.upper() not in texts:
-        message = f"{_variables(texts)} and {PREFIX}{setting.upper()} say the same thing: leave one of them out"
+    if setting.upper() in raw and setting.upper() not in texts:
+        message = f"{_variables(texts)} and {PREFIX}{setting.upper()} mean the same setting: leave one of them out"
         raise InvalidArgument(message, {"setting": f"{PREFIX}{setting.upper()}"})
 
 
-def _check_oss(told: Mapping[str, Stated], stated: Mapping[str, Stated]) -> None:
-    name = next((name for name in told if name.startswith("OSS_")), None)
-    system = stated["FILE_SYSTEM"].text if "FILE_SYSTEM" in stated else ""
+def _check_oss(old: Mapping[str, RawValue], raw: Mapping[str, RawValue]) -> None:
+    name = next((name for name in old if name.startswith("OSS_")), None)
+    system = raw["FILE_SYSTEM"].text if "FILE_SYSTEM" in raw else ""
     if name is not None and system != "oss":
         message = (
-            f"{PREFIX}{name} is about oss, but SANDMESH_FILE_SYSTEM is {system or 'not stated'}: leave one of them out"
+            f"{PREFIX}{name} is about oss, but SANDMESH_FILE_SYSTEM is {system or 'not set'}: leave one of them out"
         )
         raise InvalidArgument(message, {"setting": f"{PREFIX}{name}"})
 

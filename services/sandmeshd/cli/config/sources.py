@@ -1,4 +1,4 @@
-"""What is stated about a mesh, in a file and in the environment: each by its name, with where it was stated."""
+"""The variables of a mesh's settings in a file and in the environment: each by its name, with its source."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ PREFIX: Final = "SANDMESH_"
 CONFIG: Final = "SANDMESH_CONFIG"
 
 CLIENTS: Final = frozenset({"ADDRESS", "TOKEN", "CA_FILE", "CONFIG", "KERNEL", "FAULTS"})
-"""What clients, kernels and tests read of the environment: no settings of a mesh."""
+"""Variables that clients, kernels and tests read: not settings of a mesh."""
 
 _TESTS: Final = "TEST_"
 
 
 @dataclass(frozen=True)
-class Stated:
-    """A text, and where it was stated."""
+class RawValue:
+    """The text of a variable, and where it was set."""
 
     text: str
     source: str
 
 
-def gather(environment: Mapping[str, str], file: Path | None) -> dict[str, Stated]:
-    """Give what is stated, by names without the prefix; the environment goes before the file.
+def gather(environment: Mapping[str, str], file: Path | None) -> dict[str, RawValue]:
+    """Return the variables that are set, by names without the prefix; the environment takes precedence over the file.
 
     Raises:
-        InvalidArgument: The file cannot be read, or has a line that is no setting.
+        InvalidArgument: The file cannot be read, or has a line that is not a setting.
     """
-    stated = {} if file is None else _of_file(file)
+    values = {} if file is None else _of_file(file)
     for variable, text in environment.items():
         name = variable.upper().removeprefix(PREFIX)
         if name != variable.upper() and not name.startswith(_TESTS):
-            stated[name] = Stated(text, variable.upper())
-    return {name: one for name, one in stated.items() if name not in CLIENTS}
+            values[name] = RawValue(text, variable.upper())
+    return {name: one for name, one in values.items() if name not in CLIENTS}
 
 
-def _of_file(file: Path) -> dict[str, Stated]:
+def _of_file(file: Path) -> dict[str, RawValue]:
     try:
-        values = dotenv_values(stream=io.StringIO(file.read_text("utf-8")), interpolate=False)
+        parsed = dotenv_values(stream=io.StringIO(file.read_text("utf-8")), interpolate=False)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"the configuration {file} cannot be read: {error}", {"file": str(file)}) from None
-    stated: dict[str, Stated] = {}
-    for variable, value in values.items():
+    values: dict[str, RawValue] = {}
+    for variable, value in parsed.items():
         name = variable.upper().removeprefix(PREFIX)
         if value is None or name == variable.upper():
             form = f"write {PREFIX}{name}=VALUE"
-            raise InvalidArgument(f"{file}: {variable!r} is no setting of a mesh: {form}", {"file": str(file)})
-        stated[name] = Stated(value, str(file))
-    return stated
+            raise InvalidArgument(f"{file}: {variable!r} is not a setting of a mesh: {form}", {"file": str(file)})
+        values[name] = RawValue(value, str(file))
+    return values
 
 
-def check_known(stated: Mapping[str, Stated], known: Iterable[str]) -> None:
-    """Refuse names that are none of the known ones.
+def check_known(values: Mapping[str, RawValue], known: Iterable[str]) -> None:
+    """Refuse unknown names.
 
     Raises:
         InvalidArgument: There is one; the message names the nearest that is known.
     """
     names = sorted(known)
-    for name, one in stated.items():
+    for name, one in values.items():
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            fix = f"did you mean {PREFIX}{near[0]}?" if near else "`sandmesh config show` lists those that there are"
-            message = f"{PREFIX}{name} (in {one.source}) is no setting: {fix}"
+            fix = f"did you mean {PREFIX}{near[0]}?" if near else "`sandmesh config show` lists all of them"
+            message = f"{PREFIX}{name} (in {one.source}) is not a setting: {fix}"
             raise InvalidArgument(message, {"setting": f"{PREFIX}{name}", "fix": fix})

@@ -12,8 +12,10 @@ from typing import Any
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.cli.doctor.findings import Finding, bad, good, unknown, warning
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.runtime import check_runtime
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.driver import settings_for
 
 MACHINE = "machine"
 ANSWER_SECONDS = 5.0
@@ -32,10 +34,11 @@ class _Connection(http.client.HTTPConnection):
 
 def look_at_engine(settings: MeshSettings) -> Iterator[Finding]:
     """Give what there is to say of the engine that the settings name, and of gVisor on it."""
-    if not settings.docker_url.startswith("unix://"):
-        yield unknown(MACHINE, "docker", f"{settings.docker_url} is asked when a mesh with the docker driver starts")
+    url = settings_for(settings, "docker", DockerSettings).url
+    if not url.startswith("unix://"):
+        yield unknown(MACHINE, "docker", f"{url} is asked when a mesh with the docker driver starts")
         return
-    path = Path(settings.docker_url.removeprefix("unix://"))
+    path = Path(url.removeprefix("unix://"))
     found = _docker(path)
     yield found
     yield _gvisor(settings, path, found)

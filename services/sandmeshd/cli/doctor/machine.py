@@ -15,8 +15,10 @@ from sandmeshd.cli.doctor.engines import look_at_engine
 from sandmeshd.cli.doctor.findings import Finding, bad, good, warning
 from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
 from sandmeshd.drivers.bubblewrap.probe import SWITCHES
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.driver import settings_for
 from sandmeshd.store.embedded import server_binary
 
 MACHINE = "machine"
@@ -87,9 +89,10 @@ def _cgroups() -> Finding:
 
 
 def _interpreter(settings: MeshSettings) -> Finding:
-    host_uid = settings.sandbox_uid if os.geteuid() == 0 else os.geteuid()
+    driver = settings_for(settings, "bubblewrap", BubblewrapSettings)
+    host_uid = driver.host_uid
     try:
-        found = choose_interpreter(host_uid, settings.python)
+        found = choose_interpreter(host_uid, driver.python)
     except RuntimeUnavailable as error:
         return bad(MACHINE, "interpreter", error.message, error.facts.get("fix", ""))
     return good(MACHINE, "interpreter", f"{found.executable}, readable for uid {host_uid}")

@@ -13,9 +13,9 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.engine.images.build import MESH, ImageBuilder, Step, own_name
 from sandmeshd.drivers.engine.images.images import BASE
 from sandmeshd.drivers.engine.images.platforms import check_platform
-from sandmeshd.drivers.engine.runtimes import KINDS
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.mesh.driver import docker_settings, open_driver
+from sandmeshd.mesh.driver import driver_settings, open_driver
 from sandmeshd.templates import Template, open_book
 
 READY = Step("ready", 1)
@@ -34,15 +34,20 @@ async def make_images(settings: MeshSettings, image: str, bootstrap: bool, platf
         raise InvalidArgument(message, {"field": "template"})
     if not bootstrap and not platform and image != MESH and not is_folder(image):
         return
-    if settings.driver not in KINDS:
-        raise InvalidArgument(f"the driver {settings.driver} has no images: say --driver docker")
-    builder = ImageBuilder(docker_settings(settings))
+    builder = ImageBuilder(_engine_settings(settings))
     if bootstrap:
         async for step in builder.bootstrap(platform):
             yield step
     if platform or image == MESH:
         async for step in builder.build(MESH if image == MESH else BASE, platform):
             yield step
+
+
+def _engine_settings(settings: MeshSettings) -> DockerSettings:
+    found = driver_settings(settings)
+    if not isinstance(found, DockerSettings):
+        raise InvalidArgument(f"the driver {settings.driver} has no images: choose --driver docker")
+    return found
 
 
 def is_folder(what: str) -> bool:
@@ -65,10 +70,11 @@ async def prepare(settings: MeshSettings, name: str, platform: str) -> AsyncIter
         TemplateBuildFailed: A package could not be installed, or an image does not do; the facts have its last words.
     """
     if platform:
-        image = ImageBuilder(docker_settings(settings)).image_name(MESH if name == MESH else BASE, platform)
+        image = ImageBuilder(_engine_settings(settings)).image_name(MESH if name == MESH else BASE, platform)
         yield image, READY
         return
-    if name == MESH and settings.driver in KINDS:
+    on_engine = isinstance(driver_settings(settings), DockerSettings)
+    if name == MESH and on_engine:
         yield name, READY
         return
     settings.paths.make()
@@ -81,7 +87,7 @@ async def prepare(settings: MeshSettings, name: str, platform: str) -> AsyncIter
         for chosen in known if name == "all" else [name]:
             async for step in _prepared(driver, chosen):
                 yield chosen, step
-            if settings.driver in KINDS:
+            if on_engine:
                 async for tried in _tried(settings, info, book, chosen):
                     yield chosen, tried
             yield chosen, READY
@@ -111,7 +117,7 @@ async def build_folder(settings: MeshSettings, folder: Path, platform: str) -> A
         ProtocolMismatch: It has no agent that this mesh speaks with.
         TemplateBuildFailed: A step failed, or the image does not do; the facts have its last words.
     """
-    builder, name = ImageBuilder(docker_settings(settings)), own_name(folder)
+    builder, name = ImageBuilder(_engine_settings(settings)), own_name(folder)
     shipped, image = open_book()[BASE], builder.image_name(name, platform)
     own = shipped.model_copy(update={"name": "own", "image": image, "image_is_shipped": False})
     book = {BASE: shipped, "own": own}

@@ -58,7 +58,7 @@ def _summary(settings: MeshSettings, pid: int | None, before: int) -> Ended:
 async def _sweep(settings: MeshSettings) -> None:
     # A mesh that starts on what is there, and ends in an orderly way, leaves records and sandboxes in agreement.
     told: dict[str, object] = {"keep_sandboxes": False, "pools": {}, "listen": (), "http_listen": ()}
-    async with open_mesh(settings.model_copy(update=told), lambda message, fraction: None):
+    async with open_mesh(settings.replaced(**told), lambda message, fraction: None):
         pass
 
 

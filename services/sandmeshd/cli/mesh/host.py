@@ -23,7 +23,7 @@ async def host(settings: MeshSettings, announcer: Announcer) -> None:
             http = await running.http.open()
             await stack.enter_async_context(open_workers(settings, running.addresses, http))
         asyncio.get_running_loop().add_signal_handler(KEEP, _end_and_keep, running)
-        named = urls(running.addresses, tls=settings.tls_cert is not None)
+        named = urls(running.addresses, tls=settings.gateway.tls_cert is not None)
         announcer.ready(Ready(running.addresses, named, http, os.getpid(), settings.keep_sandboxes))
         await asyncio.Event().wait()
 

@@ -46,7 +46,7 @@ async def open_workers(
 
 
 def _config(settings: MeshSettings, addresses: Sequence[str], http: Sequence[str]) -> bytes:
-    plain = {name: _plain(value) for name, value in settings.model_dump().items()}
+    plain = {name: _plain(value) for name, value in settings.values().items()}
     plain["http_listen"] = [url.partition("://")[2] for url in http]
     shared = [address for address in addresses if not address.startswith("unix://")]
     config = {"settings": plain, "listen": shared, "internal": f"unix://{settings.paths.services}/i"}

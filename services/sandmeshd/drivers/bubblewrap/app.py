@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.bubblewrap.arguments import View
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups, remove_groups
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne
@@ -92,3 +93,6 @@ async def _sweep(folder: Folder) -> None:
     await end(folder)
     await remove_groups(folder)
     await asyncio.to_thread(discard, folder)
+
+
+PLUGIN = DriverPlugin(BubblewrapSettings, open_driver, sweep_state)

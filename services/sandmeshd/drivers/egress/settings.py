@@ -1,40 +1,38 @@
-"""What the egress of a driver can be told."""
+"""Settings of a driver's egress."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
+
+from sandmeshd.runtime.settings import Settings
 
 
-class PackageIndexes(BaseModel):
+class PackageIndexes(Settings):
     """The indexes that the preset `packages` names, as the node's own clients are configured."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    pip: str = Field(default="", validation_alias="SANDMESH_PIP_INDEX_URL")
+    """The index that the grant `packages` names; by default the one that pip is configured with here."""
 
-    pip: str = ""
-    """The index of pip; empty for https://pypi.org/simple."""
+    pip_extra: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_PIP_EXTRA_INDEX_URLS")
+    """Further ones, as a JSON list; by default those that pip is configured with here."""
 
-    pip_extra: tuple[str, ...] = ()
-    """Further ones of pip. Those that are directories of the node (file:) are not seen by sandboxes."""
-
-    npm: str = ""
-    """The registry of npm; empty for https://registry.npmjs.org/."""
+    npm: str = Field(default="", validation_alias="SANDMESH_NPM_REGISTRY")
+    """The npm registry that the grant `packages` names; by default the one that npm is configured with here."""
 
 
-class EgressSettings(BaseModel):
+class EgressSettings(Settings):
     """Settings of the egress proxy of one driver."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    private: Literal["named", "never"] = "named"
+    private: Literal["named", "never"] = Field(default="named", validation_alias="SANDMESH_EGRESS_PRIVATE")
     """Whether a grant may name hosts with private addresses; `never` keeps users out of the node's own network."""
 
-    proxy: SecretStr | None = None
-    """The proxy that the node itself needs to reach others (http://host:port, with user:password@ if it asks)."""
+    proxy: SecretStr | None = Field(default=None, validation_alias="SANDMESH_EGRESS_PROXY")
+    """The proxy that the node needs to reach others, as http://[user:password@]host:port; by default HTTPS_PROXY's."""
 
-    no_proxy: str = ""
-    """Hosts that the node reaches without that proxy, separated by commas."""
+    no_proxy: str = Field(default="", validation_alias="SANDMESH_EGRESS_NO_PROXY")
+    """Hosts that the node reaches without that proxy, separated by commas; by default NO_PROXY's."""
 
     indexes: PackageIndexes = PackageIndexes()
     """What the preset `packages` names."""
@@ -53,3 +51,8 @@ class EgressSettings(BaseModel):
 
     idle_seconds: float = Field(default=300.0, gt=0)
     """How long a connection may be without a byte either way."""
+
+    @field_validator("proxy")
+    @classmethod
+    def _none_if_empty(cls, proxy: SecretStr | None) -> SecretStr | None:
+        return proxy if proxy is not None and proxy.get_secret_value() else None

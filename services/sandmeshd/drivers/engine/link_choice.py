@@ -31,7 +31,7 @@ async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
     if settings.kind.runtime:
         # It knows no routing rules, and its sandboxes are given no network of the engine's.
         fix = "unset SANDMESH_DOCKER_AGENT_LINK, and run the driver where the engine sees its files"
-        message = f"the {settings.driver} driver reaches agents by sockets alone: {fix}"
+        message = f"the {settings.kind.name} driver reaches agents by sockets alone: {fix}"
         raise RuntimeUnavailable(message, {"fix": fix})
     first, last = settings.agent_ports
     # Of all drivers with this state: an engine may serve many machines.

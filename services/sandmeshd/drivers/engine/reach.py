@@ -24,7 +24,7 @@ def check_url(settings: DockerSettings) -> None:
     """
     if not settings.url.startswith(SCHEMES):
         fix = "set SANDMESH_DOCKER_URL to its socket (unix:///path), or to tcp://host:port"
-        raise RuntimeUnavailable(f"the {settings.driver} driver does not reach {settings.url}: {fix}", {"fix": fix})
+        raise RuntimeUnavailable(f"the {settings.kind.name} driver does not reach {settings.url}: {fix}", {"fix": fix})
 
 
 def tls_context(settings: DockerSettings) -> ssl.SSLContext | None:

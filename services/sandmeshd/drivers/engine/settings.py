@@ -1,93 +1,64 @@
-"""What the docker driver can be told."""
+"""Settings of the drivers over a Docker engine."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.engine.links import PORTS, Link, LinkChoice, check_address, check_ports
-from sandmeshd.drivers.engine.runtimes import KINDS, Kind, KindName
+from sandmeshd.drivers.engine.runtimes import DOCKER, Kind
 from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.host_directories import Rules
 from sandmeshd.drivers.node.host_files import granted
-from sandmeshd.drivers.snapshots import DEFAULT_BYTES
-from sandmeshd.runtime.paths import MeshPaths
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
 
 
-class DockerSettings(BaseModel):
-    """Settings of the docker driver of one mesh on one node."""
+class DockerSettings(DriverSettings):
+    """Settings of the docker driver of one mesh on one node, and of drivers on its engine with another runtime."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    kind: ClassVar[Kind] = DOCKER
+    """What is the driver's own."""
 
-    paths: MeshPaths
-    """The mesh's directories; they must exist, where the engine sees the same files."""
+    url: str = Field(default=DEFAULT_URL, validation_alias="SANDMESH_DOCKER_URL")
+    """The Docker engine, as unix:///path or tcp://host:port; by default DOCKER_HOST's."""
 
-    node_id: str = "local"
-    """The node that the driver is."""
+    certificates: Path | None = Field(default=None, validation_alias="SANDMESH_DOCKER_CERTIFICATES")
+    """A folder with ca.pem, cert.pem and key.pem for it; by default DOCKER_CERT_PATH where DOCKER_TLS_VERIFY is set."""
 
-    url: str = DEFAULT_URL
-    """The engine's socket, as unix:///path, or tcp://host:port."""
+    agent_link: LinkChoice = Field(default="auto", validation_alias="SANDMESH_DOCKER_AGENT_LINK")
+    """How agents are reached: by a socket in a shared directory, a network of this machine, or a published port."""
 
-    certificates: Path | None = None
-    """A folder with ca.pem, cert.pem and key.pem, for an engine on TCP; none: it is asked without TLS."""
+    publish_address: Annotated[str, AfterValidator(check_address)] = Field(
+        default="", validation_alias="SANDMESH_DOCKER_PUBLISH_ADDRESS"
+    )
+    """The one address of the engine's machine that agents' ports are published on; none: no port is published."""
 
-    agent_link: LinkChoice = "auto"
-    """How agents are reached; auto: by a socket, else a network of this machine, else at ports."""
-
-    publish_address: Annotated[str, AfterValidator(check_address)] = ""
-    """The one address of the engine's machine that agents' ports are published on."""
-
-    agent_ports: Annotated[tuple[int, int], AfterValidator(check_ports)] = PORTS
-    """First and last of those ports."""
+    agent_ports: Annotated[tuple[int, int], AfterValidator(check_ports)] = Field(
+        default=PORTS, validation_alias="SANDMESH_DOCKER_AGENT_PORTS"
+    )
+    """First and last of those ports, each of which is leased to one sandbox at a time."""
 
     link: Link = Link()
-    """How agents are reached, once it is known; `open_driver` finds that out."""
+    """How agents are reached, as `open_driver` finds it out."""
 
-    driver: KindName = "docker"
-    """Which driver over the engine it is: docker, or gvisor."""
+    registry: str = Field(default="", validation_alias="SANDMESH_REGISTRY")
+    """The registry that images are pulled from; none: they are built here."""
 
-    registry: str = ""
-    """The registry of the images; empty: they are built here, and never pulled."""
+    namespace: str = Field(default="sandmesh", validation_alias="SANDMESH_IMAGE_NAMESPACE")
+    """The namespace of images: what precedes their names."""
 
-    namespace: str = "sandmesh"
-    """What comes before an image's name."""
-
-    tag: str = "latest"
-    """The images' tag."""
-
-    ends_with_driver: bool = False
-    """Sandboxes end with the driver's process and are deleted when it closes."""
+    tag: str = Field(default="latest", validation_alias="SANDMESH_IMAGE_TAG")
+    """The tag of images."""
 
     start_timeout: float = Field(default=60.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""
 
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""
-
-    readonly_mounts: dict[str, str] = Field(default_factory=dict)
-    """What every sandbox sees of the host besides, read-only: paths there by paths of the host."""
-
-    workspace_roots: tuple[str, ...] = ()
-    """The directories of the host that workspaces of sandboxes may be in."""
-
-    own_workspaces: bool = False
-    """Without roots, any directory of the driver's own user may be a workspace: the mesh is a program's own."""
-
-    snapshot_bytes: int = Field(default=DEFAULT_BYTES, gt=0)
-    """The most bytes that a snapshot may have."""
-
-    egress: EgressSettings = EgressSettings()
-    """What sandboxes may reach at all, and how; images are built with the same package indexes and proxy."""
-
-    @property
-    def kind(self) -> Kind:
-        """What is the driver's own."""
-        return KINDS[self.driver]
 
     @property
     def socket(self) -> Path | None:

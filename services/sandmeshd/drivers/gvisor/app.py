@@ -1,4 +1,4 @@
-"""Opens the gvisor driver, where the engine has what it needs."""
+"""The gvisor driver: the docker driver with gVisor's runtime, where the engine has what it needs."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.egress import Resolver
-from sandmeshd.drivers.engine import app as docker
-from sandmeshd.drivers.engine.engine import open_engine
-from sandmeshd.drivers.engine.reach import check_url, tls_context
-from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.runtime import check_runtime
+from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.templates import Template
 
 
 @asynccontextmanager
 async def open_driver(
-    settings: DockerSettings, resolver: Resolver | None = None, templates: Mapping[str, Template] | None = None
+    settings: GvisorSettings, resolver: Resolver | None = None, templates: Mapping[str, Template] | None = None
 ) -> AsyncGenerator[Driver]:
     """Open the driver of a mesh as the docker driver is opened; sandboxes run on gVisor's kernel.
 
     Raises:
-        InvalidArgument: What sandboxes are to see of the host is not there, or may not be where it is wanted.
+        InvalidArgument: A path of the host that sandboxes are to see does not exist, or may not be mounted there.
         RuntimeUnavailable: The engine does not answer, sees other files or has no runsc with the arguments that
             are needed, or libseccomp is missing; `facts["fix"]` says what to do.
     """
-    chosen = settings.model_copy(update={"driver": "gvisor"})
-    check_url(chosen)
+    # The client of the engine is an extra, and the settings are read where it is not installed too.
+    from sandmeshd.drivers.engine import app  # noqa: PLC0415
+    from sandmeshd.drivers.engine.engine import open_engine  # noqa: PLC0415
+    from sandmeshd.drivers.engine.reach import check_url, tls_context  # noqa: PLC0415
+
+    check_url(settings)
     async with open_engine(settings.url, tls_context(settings)) as engine:
         check_runtime(await engine.info(), ends_with_driver=settings.ends_with_driver)
-    async with docker.open_driver(chosen, resolver, templates) as driver:
+    async with app.open_driver(settings, resolver, templates) as driver:
         yield driver
+
+
+PLUGIN = DriverPlugin(GvisorSettings, open_driver)

@@ -27,7 +27,6 @@ from sandmeshd.runtime.full_disk import full_disk_told
 
 log = structlog.get_logger()
 
-DEFAULT_BYTES: Final = 2 << 30
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _FILES, _FACTS = "files.tar", "snapshot.json"
 _PIECE: Final = 1 << 20

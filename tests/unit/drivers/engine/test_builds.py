@@ -61,7 +61,7 @@ def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:
 async def test_what_is_built_for_no_platform_is_refused_before_anything_is_asked(
     template: str, platform: str, told: str
 ) -> None:
-    settings = MeshSettings(driver="docker", docker_url="unix:///nonexistent/engine")
+    settings = MeshSettings.model_validate({"driver": "docker", "docker_url": "unix:///nonexistent/engine"})
     with pytest.raises(InvalidArgument, match=told):
         [step async for step in make_images(settings, template, True, platform)]
 

@@ -20,11 +20,11 @@ from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.records import Folders
-from sandmeshd.mesh import MeshSettings
 from sandmeshd.runtime.paths import MeshPaths
 
 AT_PORTS = Link("port", "owner", "192.0.2.1", 20000, 20001)
 ON_NETWORKS = Link("network", "owner")
+PATHS = MeshPaths("unit", Path("/nonexistent"), Path("/nonexistent"))
 
 
 def _body(tmp_path: Path, link: Link) -> dict[str, Any]:
@@ -71,13 +71,13 @@ def test_what_an_agent_is_told_is_its_own_to_read() -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "224.0.0.1", "engine.example"])  # noqa: S104 - refused
 def test_ports_are_published_on_one_address_and_never_on_all(address: str) -> None:
     with pytest.raises(ValidationError, match="give one"):
-        MeshSettings(docker_publish_address=address)
+        DockerSettings(paths=PATHS, publish_address=address)
 
 
 @pytest.mark.parametrize("ports", [(80, 90), (3000, 2000), (65000, 70000)])
 def test_a_range_of_ports_that_is_none_is_refused(ports: tuple[int, int]) -> None:
     with pytest.raises(ValidationError, match="from 1024 to 65535"):
-        MeshSettings(docker_agent_ports=ports)
+        DockerSettings(paths=PATHS, agent_ports=ports)
 
 
 def test_none_is_not_promised_at_ports_and_every_sandbox_needs_one() -> None:

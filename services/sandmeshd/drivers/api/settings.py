@@ -1,0 +1,51 @@
+"""Settings that every driver has; a driver's own class derives from them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from pydantic import ByteSize, Field
+
+from sandmeshd.drivers.egress import EgressSettings
+from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths
+from sandmeshd.runtime.settings import Settings
+
+SNAPSHOT_BYTES: Final = 2 << 30
+
+
+class DriverSettings(Settings):
+    """Settings of one driver of one mesh on one node.
+
+    A derived class adds the driver's own fields, with an `env_prefix` that begins with SANDMESH_ and that no other
+    driver has, as `class TinySettings(DriverSettings, env_prefix="SANDMESH_TINY_")`.
+    """
+
+    keeps_directories: ClassVar[bool] = False
+    """Whether workspaces are directories of the node, for which `workspaces_directory` may name a place."""
+
+    paths: MeshPaths
+    """The mesh's directories; they must exist."""
+
+    node_id: str = LOCAL_NODE
+    """The node that the driver is."""
+
+    ends_with_driver: bool = False
+    """Sandboxes end with the driver's process and are deleted when it closes."""
+
+    own_workspaces: bool = False
+    """Without roots, any directory of the driver's own user may be a workspace: the mesh is a program's own."""
+
+    stands_by: bool = False
+    """What makes sandboxes start quickly is started with the driver, not by the first create."""
+
+    readonly_mounts: dict[str, str] = Field(default_factory=dict, validation_alias="SANDMESH_READONLY_MOUNTS")
+    """Files and directories of the host that every sandbox sees read-only, by path, as {"/opt/data": "/data"}."""
+
+    workspace_roots: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_WORKSPACE_ROOTS")
+    """Directories of the host whose subdirectories sandboxes may have as workspaces, as ["/srv/data"]."""
+
+    snapshot_bytes: ByteSize = Field(default=ByteSize(SNAPSHOT_BYTES), gt=0, validation_alias="SANDMESH_SNAPSHOT_LIMIT")
+    """The largest snapshot that is taken, as 2GiB."""
+
+    egress: EgressSettings = EgressSettings()
+    """What sandboxes may reach at all, and how."""
