@@ -17,7 +17,7 @@ from sandmesh import BaseSandboxAsync
 from sandmesh.errors import DeadlineExceeded, SandmeshError, StoreUnavailable
 from sandmeshd.runtime.paths import default_state_directory
 from sandmeshd.store import StoreSettings, open_store
-from sandmeshd.store.disk_space import Room
+from sandmeshd.store.disk_space import DiskSpace
 from tests.faults.doctoring import Found, until_told, until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.runtimes import Runtime
@@ -174,12 +174,12 @@ async def test_a_store_is_not_started_on_a_full_disk_and_is_by_itself_when_there
 
 @pytest.mark.needs("root")
 def test_that_the_disk_of_the_store_is_nearly_full_is_told_before_it_is(small: Path) -> None:
-    room = Room(small)
-    assert (room.little(), room.lacking()) == ("", "")
+    disk = DiskSpace(small)
+    assert (disk.warning(), disk.shortage()) == ("", "")
     with (small / "filler").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, (24 << 20) - (1100 << 10))
-    assert "is nearly full: 1" in room.little()
-    assert not room.lacking()
+    assert "is nearly full: 1" in disk.warning()
+    assert not disk.shortage()
 
 
 async def _generation(settings: StoreSettings) -> str:

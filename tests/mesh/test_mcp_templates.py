@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh import BaseSandboxAsync, SandboxAsync, SandboxRegistry, errors
-from sandmeshd.templates import open_book
+from sandmeshd.templates import open_catalog
 
 from .conftest import MeshMaker, run_mesh
 
@@ -70,4 +70,4 @@ def test_a_template_file_whose_servers_do_not_fit_stops_the_meshs_start(
     template = tmp_path / "filed.toml"
     template.write_text('mcp_config = "servers.json"\n')
     with pytest.raises(errors.InvalidArgument, match=f"(?s)filed.*{said}"):
-        open_book((), (template,))
+        open_catalog((), (template,))

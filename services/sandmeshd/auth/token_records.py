@@ -78,7 +78,7 @@ class TokenRecords:
 
     def expect_revocation(self) -> AbstractContextManager[asyncio.Event]:
         """Give an event that the next revocation sets."""
-        return self._store.notices.expect(NOTICE)
+        return self._store.notifications.subscribe(NOTICE)
 
 
 def _record(answer: Sequence[bytes]) -> TokenRecord:

@@ -1,4 +1,4 @@
-"""Owns sessions: what a user comes back to."""
+"""Own sessions: what a user comes back to."""
 
 from __future__ import annotations
 

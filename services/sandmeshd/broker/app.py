@@ -1,4 +1,4 @@
-"""Opens a broker."""
+"""The composition root of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a session belongs to, as keys that no choice of ids can make meet."""
+"""Owners of sessions, as keys that no choice of ids can make collide."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Identity:
 
 
 def identity(user_id: str, session_id: str) -> Identity:
-    """Check ids and give what they name; an empty one is made up, so that nobody else can name it.
+    """Check ids and return the identity that they name; an empty one is generated, so that nobody else can name it.
 
     The user of a caller that is a user is that one.
 

@@ -1,4 +1,4 @@
-"""The sandboxes of a session, asked of the allocator."""
+"""The sandboxes of a session, through the allocator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HELD = {
 
 
 class Leases:
-    """Claims, renews, lists and releases for sessions."""
+    """Claim, renew, list and release sandboxes for sessions."""
 
     def __init__(self, sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub) -> None:
         self._sandboxes = sandboxes
@@ -50,7 +50,7 @@ class Leases:
             return list((await self._sandboxes.ListSandboxes(request)).sandboxes)
 
     async def renew(self, sandboxes: Sequence[sandbox_pb2.Sandbox], ttl: Duration | None) -> None:
-        """Renew the leases that can be: a sandbox that never started has none to keep.
+        """Renew the leases that exist: a sandbox that never started has none.
 
         Raises:
             LeaseLost: One ran out or was released meanwhile.
@@ -70,7 +70,7 @@ class Leases:
         sandbox.lease.CopyFrom(response.lease)
 
     async def release(self, sandboxes: Sequence[sandbox_pb2.Sandbox]) -> list[str]:
-        """Release all of them; give the ids of those whose deletion is recorded.
+        """Release all of them; return the ids of those whose deletion is recorded.
 
         Raises:
             SandmeshError: The first refusal, after all were tried.

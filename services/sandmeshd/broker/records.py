@@ -1,4 +1,4 @@
-"""Sessions' own records: who they belong to and when they were made. Their sandboxes are the allocator's."""
+"""Records of sessions: their owner and creation time. Their sandboxes are the allocator's."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from sandmeshd.store import Store
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """One session as the store has it: `made` just now or before, opened at a time of the store's clock."""
+    """A session's record: whether this request `created` it, and when it was opened by the store's clock."""
 
     identity: Identity
     created_us: int
-    made: bool = False
+    created: bool = False
     opened_us: int = 0
 
     @property
     def create_time(self) -> Timestamp:
-        """When it was made."""
+        """When it was created."""
         return Timestamp(seconds=self.created_us // 1_000_000, nanos=self.created_us % 1_000_000 * 1000)
 
 
@@ -33,31 +33,31 @@ class SessionRecords:
         self._retention_seconds = retention_seconds
 
     async def open(self, who: Identity) -> SessionRecord:
-        """Make the record or find it; `made` says which."""
-        words = {
+        """Create the record or find it; `created` tells which."""
+        arguments = {
             "session": who.session_key,
             "user": who.user_id,
             "name": who.session_id,
             "user_key": who.user_key,
             "keep_seconds": self._retention_seconds,
         }
-        made, created, opened = await self._store.run("session_open", words)
-        return SessionRecord(who, int(created), bool(made), int(opened))
+        created, created_us, opened_us = await self._store.run("session_open", arguments)
+        return SessionRecord(who, int(created_us), bool(created), int(opened_us))
 
     async def read(self, who: Identity, keep: bool = False) -> SessionRecord | None:
-        """Read the record, or None where there is none; `keep` lets it stay for another while."""
-        kept = self._retention_seconds if keep else 0
-        words = {"session": who.session_key, "user_key": who.user_key, "keep_seconds": kept}
-        found = await self._store.run("session_keep", words)
+        """Read the record, or None where it does not exist; `keep` extends its retention."""
+        keep_seconds = self._retention_seconds if keep else 0
+        arguments = {"session": who.session_key, "user_key": who.user_key, "keep_seconds": keep_seconds}
+        found = await self._store.run("session_keep", arguments)
         return SessionRecord(who, int(found[2])) if found else None
 
     async def close(self, who: Identity) -> None:
-        """Remove the record, unless the session holds sandboxes again."""
+        """Delete the record, unless the session holds sandboxes again."""
         await self._store.run("session_close", {"session": who.session_key, "user_key": who.user_key})
 
     async def of_user(self, user_id: str, user_key: str, after: str, limit: int) -> list[SessionRecord]:
         """Read a user's records, by key."""
-        words = {"user_key": user_key, "after": after, "limit": limit}
-        flat = await self._store.run("session_list", words)
+        arguments = {"user_key": user_key, "after": after, "limit": limit}
+        flat = await self._store.run("session_list", arguments)
         rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return [SessionRecord(Identity(user_id, name.decode()), int(created)) for _, name, created in rows]

@@ -14,10 +14,10 @@ from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError, SessionNotFound
 from sandmeshd.auth.principal import acting_user, user_key
-from sandmeshd.broker.connect import Connecting
 from sandmeshd.broker.identity import Identity, identity
 from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
+from sandmeshd.broker.session_claims import SessionClaims
 from sandmeshd.broker.settings import BrokerSettings
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 
 
 class SessionServicer(session_pb2_grpc.SessionServiceServicer):
-    """Serves sessions over leases; refusals are raised as exceptions of sandmesh.errors."""
+    """Serve sessions over leases; refusals are raised as exceptions of sandmesh.errors."""
 
     def __init__(self, settings: BrokerSettings, records: SessionRecords, leases: Leases) -> None:
         self._settings = settings
@@ -37,46 +37,46 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         self._cleanups: set[asyncio.Task[None]] = set()
 
     async def ConnectSession(self, request: pb.ConnectSessionRequest, context: Context) -> pb.ConnectSessionResponse:
-        """Give the session the sandboxes that it asks for."""
+        """Connect the session to the sandboxes that it requests."""
         self._check_slots(request.slots)
         who = identity(request.user_id, request.session_id)
-        connecting = Connecting(self._leases, self._records, who)
+        claims = SessionClaims(self._leases, self._records, who)
         done = False
         try:
-            record, claimed = await connecting.claim(_with_times(request), context.time_remaining())
+            record, claimed = await claims.claim(_with_times(request), context.time_remaining())
             done = True
         finally:
             if not done:
-                await self._clean_up(self._undo(connecting))
-        session = await self._session(record, claimed) if record.made else await self._session(record)
-        return pb.ConnectSessionResponse(session=session, created_slots=connecting.created_slots)
+                await self._clean_up(self._undo(claims))
+        session = await self._session(record, claimed) if record.created else await self._session(record)
+        return pb.ConnectSessionResponse(session=session, created_slots=claims.created_slots)
 
     def _check_slots(self, slots: Sequence[pb.SlotSpec]) -> None:
         if len(slots) > self._settings.slots:
-            raise InvalidArgument(f"slots are at most {self._settings.slots}", {"field": "slots"})
+            raise InvalidArgument(f"slots must be at most {self._settings.slots}", {"field": "slots"})
         names = [slot.slot or slot.spec.template for slot in slots]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            message = f"slot {twice!r} is asked for twice; give each sandbox a slot of its own"
+            message = f"slot {twice!r} is requested twice; use a different slot for each sandbox"
             raise InvalidArgument(message, {"field": "slots"})
 
     async def _clean_up(self, undo: Any) -> None:
-        # It goes on also when the caller has gone; a caller who waits learns of the failure after it.
+        # It goes on when the client disconnects; a client that waits gets the failure after it.
         task = asyncio.create_task(undo)
         self._cleanups.add(task)
         task.add_done_callback(self._cleanups.discard)
         await asyncio.shield(task)
 
-    async def _undo(self, connecting: Connecting) -> None:
+    async def _undo(self, claims: SessionClaims) -> None:
         try:
             async with asyncio.timeout(self._settings.release_timeout_seconds):
-                await connecting.undo()
+                await claims.undo()
         except (SandmeshError, TimeoutError) as error:
-            # Their leases run out, which ends them too.
+            # Their leases expire, which ends them too.
             log.warning("sandboxes of a failed request were not released", error=str(error))
 
     async def close(self) -> None:
-        """Wait for what is still being given back."""
+        """Wait for releases in progress."""
         await asyncio.gather(*self._cleanups, return_exceptions=True)
 
     async def GetSession(self, request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
@@ -135,7 +135,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
 
 
 def _with_times(request: pb.ConnectSessionRequest) -> Sequence[pb.SlotSpec]:
-    """Give the slots with the request's own times where they state none."""
+    """Return the slots with the request's own times where they have none."""
     for slot in request.slots:
         if request.HasField("ttl") and not slot.HasField("ttl"):
             slot.ttl.CopyFrom(request.ttl)

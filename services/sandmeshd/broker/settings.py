@@ -1,4 +1,4 @@
-"""What a broker can be told."""
+"""Settings of the broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class BrokerSettings(BaseModel):
     """How long a session is remembered after it was last connected or kept, whatever became of its sandboxes."""
 
     slots: PositiveInt = 64
-    """The most slots that one request may ask for."""
+    """The most slots of one request."""
 
     release_timeout_seconds: float = Field(default=10.0, gt=0)
-    """How long giving back the sandboxes of a request that failed may take."""
+    """How long releasing the sandboxes of a failed request may take."""

@@ -48,7 +48,7 @@ from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.registrations import driver_service, sandbox_service, session_service, token_service
 from sandmeshd.runtime.rpc.server import Registration, open_server
 from sandmeshd.store import open_store
-from sandmeshd.templates import open_book
+from sandmeshd.templates import open_catalog
 
 app = typer.Typer(
     help="One service of a mesh. Each runs until SIGINT or SIGTERM and prints its address when it serves.",
@@ -173,7 +173,7 @@ async def _driver(settings: MeshSettings, name: str, listen: str, measured: Obse
     async with AsyncExitStack() as stack:
         # Two drivers of one kind on one node would each take the other's sandboxes for their own.
         await stack.enter_async_context(held(settings.paths.node_state / f"driver-{name}.lock", "driver of this node"))
-        book = open_book(settings.extensions, settings.templates)
+        book = open_catalog(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings.model_copy(update={"driver": name}), book))
         local = await stack.enter_async_context(with_storage(bare, settings.storage))
         await stack.enter_async_context(_serving(settings, listen, [driver_service(DriverServicer(local))], measured))

@@ -37,7 +37,7 @@ from sandmeshd.runtime.rpc.registrations import (
 )
 from sandmeshd.runtime.rpc.server import open_server
 from sandmeshd.store import Store, open_store
-from sandmeshd.templates import TemplateBook, open_book
+from sandmeshd.templates import TemplateCatalog, open_catalog
 from sandmeshd.templates.servicer import TemplateServicer
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         gateway = gateway_settings(settings, (f"unix://{paths.gateway}", *settings.gateway.listen))
         check_settings(gateway)
         store = await stack.enter_async_context(open_store(settings.store))
-        book = open_book(settings.extensions, settings.templates)
+        book = open_catalog(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings, book))
         driver = await stack.enter_async_context(with_storage(bare, storage))
         await _prepare(driver, progress)
@@ -92,7 +92,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
 class _Parts:
     store: Store
     driver: Driver
-    book: TemplateBook
+    book: TemplateCatalog
     ending: Ending
     measured: Observed
 

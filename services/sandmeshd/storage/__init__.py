@@ -1,4 +1,4 @@
-"""Keeps workspaces in a local directory or an object storage: what is saved is whole, checked and incremental."""
+"""Storage of workspaces in a local directory or an object storage: atomic, checked and incremental."""
 
 from sandmeshd.storage.app import open_storage
 from sandmeshd.storage.folders import Folders, SavedWorkspace, open_folders

@@ -1,4 +1,4 @@
-"""Cuts a tar stream where its members begin, so that what did not change is cut into the same pieces again."""
+"""Content-defined chunking of tar streams: cut at members, so that unchanged content yields the same pieces again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ONE_OF: Final = 4
 
 
 class _Cutter:
-    """Follows the members of a stream; the format is https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html."""
+    """Cut a stream at its members; the format is https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html."""
 
     def __init__(self) -> None:
         self._piece = bytearray()
@@ -22,7 +22,7 @@ class _Cutter:
         self._left = 0
 
     def take(self, data: bytes) -> list[bytes]:
-        """Take the next bytes and give the pieces that are whole by now."""
+        """Add the next bytes; return the pieces that are complete."""
         done: list[bytes] = []
         view = memoryview(data)
         while view:
@@ -30,7 +30,7 @@ class _Cutter:
         return done
 
     def end(self) -> list[bytes]:
-        """Give what is left."""
+        """Return the rest."""
         self._piece += self._header
         return [bytes(self._piece)] if self._piece else []
 
@@ -76,7 +76,7 @@ def _size(header: bytearray) -> int:
 
 
 async def cut(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Give a tar stream as pieces of at most LARGEST bytes; together they are the stream, whatever is in it."""
+    """Yield a tar stream as pieces of at most LARGEST bytes; together they are the stream, whatever is in it."""
     cutter = _Cutter()
     async for data in stream:
         for piece in cutter.take(data):

@@ -1,4 +1,4 @@
-"""Directories of this machine, put into a storage and fetched from it by names."""
+"""Directories of this machine, uploaded to a storage and downloaded from it by name."""
 
 from __future__ import annotations
 
@@ -36,39 +36,39 @@ Name = str | SavedWorkspace
 
 
 class Folders:
-    """Puts directories into a storage and fetches them: byte for byte, incremental, checked, whole or not at all.
+    """Upload directories to a storage and download them: byte for byte, incremental, checked, atomic.
 
-    A name is any text, and never meets a session's workspace; those are named by `SavedWorkspace`.
+    A name is any text, and never collides with a session's workspace; those are named by `SavedWorkspace`.
     """
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
 
     async def upload_folder(self, source: str | Path, destination: Name) -> Saved:
-        """Save a directory of this machine under a name, in place of what is there; one at a time for a name.
+        """Save a directory of this machine under a name, replacing what is there; one upload at a time for a name.
 
-        Sockets, FIFOs and devices are left out. A workspace is only replaced where no sandbox was saved there.
+        Sockets, FIFOs and devices are skipped. A workspace is only replaced where no sandbox was saved there.
 
         Raises:
-            InvalidArgument: There is no such directory, or the name is empty or too long.
-            LeaseLost: What is there is the workspace of a session that had a sandbox.
+            InvalidArgument: The directory does not exist, or the name is empty or too long.
+            LeaseLost: The name holds the workspace of a session that had a sandbox.
             TooLarge: It is larger than a saved workspace may be.
-            StorageUnavailable: The storage did not take it; what was there before is there still.
+            StorageUnavailable: The storage did not accept it; what was there before is unchanged.
         """
         local = str(source)
         if not await asyncio.to_thread(os.path.isdir, local):
-            raise InvalidArgument(f"{local!r} is no directory of this machine", {"argument": "source"})
+            raise InvalidArgument(f"{local!r} is not a directory of this machine", {"argument": "source"})
         async with aclosing(_stream(local)) as stream:
             return await self._snapshots.save(_key(destination), 0, stream)
 
     async def download_folder(self, source: Name, destination: str | Path) -> None:
-        """Make a directory of what is saved under a name; one that is there keeps what else is in it.
+        """Restore what is saved under a name to a directory; one that exists keeps what else is in it.
 
         Raises:
             NotFound: Nothing is saved under the name.
-            InvalidArgument: The directory cannot be made; nothing is left of it.
-            WorkspaceNotReady: What is saved cannot be trusted; nothing of it is there.
-            StorageUnavailable: The storage does not answer; nothing of it is there.
+            InvalidArgument: The directory cannot be created; nothing of it is left.
+            WorkspaceNotReady: What is saved is damaged; nothing of it is restored.
+            StorageUnavailable: The storage does not answer; nothing is restored.
         """
         stream = await self._snapshots.restore(_key(source))
         if stream is None:
@@ -77,12 +77,12 @@ class Folders:
             await Landing(str(destination), any_links=True).take(stream)
         except OSError as error:
             detail = error.strerror or type(error).__name__
-            raise InvalidArgument(f"{destination} cannot be made: {detail}", {"argument": "destination"}) from None
+            raise InvalidArgument(f"{destination} cannot be created: {detail}", {"argument": "destination"}) from None
 
 
 @asynccontextmanager
 async def open_folders(settings: StorageSettings) -> AsyncGenerator[Folders]:
-    """Give the directories that are in a storage.
+    """Open the directories that are in a storage.
 
     Raises:
         InvalidArgument: The settings are not what the service needs.
@@ -99,7 +99,7 @@ async def _stream(local: str) -> AsyncGenerator[bytes]:
 def _key(name: Name) -> str:
     if isinstance(name, SavedWorkspace):
         return workspace_key(session_key(name.user_id, name.session_id), name.sandbox_type)
-    # One step of a path, whatever is in it: never another name's, and never a directory above.
+    # A single path segment, whatever the name has: never that of another name, and never a directory above.
     written = quote(name, safe="").replace(".", "%2E")
     if not 1 <= len(written) <= LONGEST:
         message = f"the name {name[:LONGEST]!r} is empty, or longer than {LONGEST} characters as it is stored"

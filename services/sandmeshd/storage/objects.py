@@ -37,7 +37,7 @@ FAILURES = (
 
 
 class Objects:
-    """Puts, gets, lists and deletes; whatever goes wrong is StorageUnavailable."""
+    """Put, get, list and delete objects; every failure is StorageUnavailable."""
 
     def __init__(self, settings: StorageSettings) -> None:
         options = {name: value for name, value in _options(settings).items() if value}
@@ -47,10 +47,10 @@ class Objects:
 
     async def put(self, name: str, data: bytes) -> None:
         """Write an object whole: readers see the old one or the new one."""
-        await self._asked(self._operator.write(name, data), name)
+        await self._with_timeout(self._operator.write(name, data), name)
 
     async def get(self, name: str) -> bytes | None:
-        """Read an object, None where there is none."""
+        """Read an object; return None where it does not exist."""
         try:
             async with asyncio.timeout(self._seconds):
                 return bytes(await self._operator.read(name))
@@ -60,7 +60,7 @@ class Objects:
             raise _unavailable(name, error) from None
 
     async def names(self, prefix: str) -> AsyncIterator[str]:
-        """Give the names of the objects below a prefix that ends with a slash."""
+        """Yield the names of the objects below a prefix that ends with a slash."""
         try:
             async for entry in await self._operator.list(prefix, recursive=True):
                 if not entry.path.endswith("/"):
@@ -71,13 +71,13 @@ class Objects:
             raise _unavailable(prefix, error) from None
 
     async def delete(self, name: str) -> None:
-        """Remove an object; one that is not there is fine."""
-        await self._asked(self._operator.delete(name), name)
+        """Delete an object if it exists."""
+        await self._with_timeout(self._operator.delete(name), name)
 
-    async def _asked(self, question: Awaitable[R], name: str) -> R:
+    async def _with_timeout(self, operation: Awaitable[R], name: str) -> R:
         try:
             async with asyncio.timeout(self._seconds):
-                return await question
+                return await operation
         except (*FAILURES, TimeoutError) as error:
             raise _unavailable(name, error) from None
 
@@ -103,11 +103,11 @@ def _options(settings: StorageSettings) -> dict[str, str]:
     if settings.service == "gcs":
         return {"root": root, "bucket": settings.bucket, "endpoint": endpoint, "credential": secret}
     keys = {"access_key_id": key_id, ("secret_access_key" if settings.service == "s3" else "access_key_secret"): secret}
-    told = {"root": root, "bucket": settings.bucket, "endpoint": endpoint, **keys}
+    options = {"root": root, "bucket": settings.bucket, "endpoint": endpoint, **keys}
     if settings.service == "s3":
-        return {**told, "region": settings.region or "us-east-1"}
-    # A bucket is a name below its service's, but an address has no names below it.
-    return {**told, "addressing_style": "path" if _is_address(endpoint) else "virtual"}
+        return {**options, "region": settings.region or "us-east-1"}
+    # A bucket is a subdomain of its service, which an IP address cannot have.
+    return {**options, "addressing_style": "path" if _is_address(endpoint) else "virtual"}
 
 
 def _is_address(endpoint: str) -> bool:
@@ -120,12 +120,12 @@ def _is_address(endpoint: str) -> bool:
 
 
 def _unavailable(name: str, error: Exception) -> StorageUnavailable:
-    detail = said(error)
+    detail = failure_detail(error)
     return StorageUnavailable(f"the storage of workspaces does not serve {name}: {detail}", {"detail": detail})
 
 
-def said(error: Exception) -> str:
-    """Give what the library says went wrong: its first line, and the cause that it found."""
+def failure_detail(error: Exception) -> str:
+    """Return the detail of an error of the library: its first line, and the cause that it found."""
     lines = [line.strip() for line in str(error).split("\n\nBacktrace:")[0].splitlines() if line.strip()]
     cause = lines[lines.index("Source:") + 1 :] if "Source:" in lines else []
     return ": ".join([*lines[:1], *cause[:1]])[:500] or type(error).__name__

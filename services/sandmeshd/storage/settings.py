@@ -40,10 +40,10 @@ class StorageSettings(Settings):
     """The largest workspace that is saved, as 2GiB; one that is larger stays in its sandbox until this is raised."""
 
     timeout_seconds: float = Field(default=60.0, gt=0)
-    """How long one piece may take on its way."""
+    """How long the transfer of one piece may take."""
 
     concurrency: int = Field(default=4, ge=1)
-    """How many pieces are on their way at once, each at most 4 MiB."""
+    """How many pieces are transferred at once, each at most 4 MiB."""
 
     @property
     def root(self) -> Path:
@@ -55,9 +55,9 @@ class StorageSettings(Settings):
         if not self.service:
             return self
         if self.service != "local" and not self.bucket:
-            raise ValueError(f"{self.service} needs a bucket: give SANDMESH_STORAGE_BUCKET")
+            raise ValueError(f"{self.service} needs a bucket: set SANDMESH_STORAGE_BUCKET")
         if self.service in ("oss", "azblob") and not self.endpoint:
-            raise ValueError(f"{self.service} needs its address: give SANDMESH_STORAGE_ENDPOINT")
+            raise ValueError(f"{self.service} needs its address: set SANDMESH_STORAGE_ENDPOINT")
         if self.service == "local" and self.bucket:
-            raise ValueError("a bucket is of no use to local: leave SANDMESH_STORAGE_BUCKET out")
+            raise ValueError("local does not use a bucket: unset SANDMESH_STORAGE_BUCKET")
         return self

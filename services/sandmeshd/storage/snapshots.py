@@ -1,4 +1,4 @@
-"""Workspaces as they were saved: pieces by their checksums, and last a manifest that names them in order."""
+"""Saved workspaces: pieces by their checksums, and last a manifest that lists them in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT: Final = 1
 
 
 class Manifest(BaseModel):
-    """What a saved workspace consists of."""
+    """The content of a saved workspace."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Saved:
-    """How much a save took: the workspace's bytes as a tar stream, and those that the storage had not yet."""
+    """The size of a save: the workspace's bytes as a tar stream, and those that the storage did not have yet."""
 
     size: int
     uploaded: int
@@ -48,48 +48,43 @@ class Snapshots:
         self._concurrency = concurrency
 
     async def save(self, key: str, fencing_token: int, stream: AsyncIterator[bytes]) -> Saved:
-        """Save a tar stream in place of what is there; a save that fails changes nothing of that.
+        """Save a tar stream, replacing what is there; a save that fails changes nothing.
 
         Raises:
             LeaseLost: What is there was saved under a higher token.
             TooLarge: It is larger than a saved workspace may be.
-            StorageUnavailable: The storage did not take it.
+            StorageUnavailable: The storage did not accept it.
         """
         before = await self._read(key, damaged_is_none=True)
         if before is not None and before.fencing_token > fencing_token:
             facts = {"workspace": key}
             raise LeaseLost(f"workspace {key} was saved under a later lease and stays as it is", facts)
         there = {name.rpartition("/")[2] async for name in self._objects.names(f"{key}/pieces/")}
-        saving = _Saving(self._objects, key, there)
-        async with _Several(self._concurrency) as several:
+        upload = _Upload(self._objects, key, there)
+        async with _BoundedTasks(self._concurrency) as tasks:
             async for piece in cut(stream):
-                saving.count(piece, self._limit)
-                await several.run(saving.put(piece))
-        await self._objects.put(_manifest_name(key), _written(saving.manifest(fencing_token)))
-        await self._sweep(key, set(saving.names))
-        return Saved(saving.size, saving.uploaded)
+                upload.count(piece, self._limit)
+                await tasks.run(upload.put(piece))
+        await self._objects.put(_manifest_name(key), _encode_manifest(upload.manifest(fencing_token)))
+        await self._sweep(key, set(upload.names))
+        return Saved(upload.size, upload.uploaded)
 
     async def restore(self, key: str) -> AsyncIterator[bytes] | None:
-        """Give the tar stream that was saved, None where nothing was. Each piece is checked before it is given.
+        """Return the tar stream that was saved, None where nothing was. Each piece is verified before it is yielded.
 
         Raises:
-            WorkspaceNotReady: What is there cannot be trusted; also while the stream is read.
+            WorkspaceNotReady: What is there is damaged; also while the stream is read.
             StorageUnavailable: The storage does not answer; also while the stream is read.
         """
         manifest = await self._read(key)
         return None if manifest is None else self._pieces(key, manifest)
-
-    async def forget(self, key: str) -> None:
-        """Remove what is saved under a key."""
-        await self._objects.delete(_manifest_name(key))
-        await self._sweep(key, set())
 
     async def _pieces(self, key: str, manifest: Manifest) -> AsyncIterator[bytes]:
         whole = hashlib.sha256()
         for name, size in manifest.pieces:
             data = await self._objects.get(_piece_name(key, name))
             if data is None:
-                raise _damaged(key, f"its piece {name} is gone")
+                raise _damaged(key, f"its piece {name} is missing")
             if len(data) != size or hashlib.sha256(data).hexdigest() != name:
                 raise _damaged(key, f"its piece {name} has another checksum")
             whole.update(data)
@@ -112,18 +107,18 @@ class Snapshots:
                 await self._objects.delete(name)
 
 
-class _Several:
-    """Runs so many things at once; the first that fails ends the others, and its exception is raised as it is."""
+class _BoundedTasks:
+    """Run a limited number of tasks at once; the first that fails cancels the others, and its exception is raised."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._running: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> _Several:
+    async def __aenter__(self) -> _BoundedTasks:
         return self
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin, once there is room."""
+        """Start a task once the limit allows it."""
         self._running.add(asyncio.create_task(work))
         await self._wait(self._most - 1)
 
@@ -143,8 +138,8 @@ class _Several:
                 task.result()
 
 
-class _Saving:
-    """One save under way."""
+class _Upload:
+    """A save in progress."""
 
     def __init__(self, objects: Objects, key: str, there: set[str]) -> None:
         self._objects = objects
@@ -160,11 +155,11 @@ class _Saving:
         return [name for name, _ in self._pieces]
 
     def count(self, piece: bytes, limit: int) -> None:
-        """Take a piece as the next."""
+        """Count a piece as the next."""
         self.size += len(piece)
         if self.size > limit:
             facts = {"workspace": self._key, "limit": str(limit)}
-            fix = "raise SANDMESH_STORAGE_LIMIT: it is saved then"
+            fix = "raise SANDMESH_STORAGE_LIMIT to save it"
             raise TooLarge(
                 f"the workspace is larger than the {limit:,} bytes that are saved; {fix}", {**facts, "fix": fix}
             )
@@ -172,7 +167,7 @@ class _Saving:
         self._pieces.append((hashlib.sha256(piece).hexdigest(), len(piece)))
 
     async def put(self, piece: bytes) -> None:
-        """Upload a piece that the storage has not yet."""
+        """Upload a piece that the storage does not have yet."""
         name = hashlib.sha256(piece).hexdigest()
         if name not in self._there:
             self._there.add(name)
@@ -180,7 +175,7 @@ class _Saving:
             await self._objects.put(_piece_name(self._key, name), piece)
 
     def manifest(self, fencing_token: int) -> Manifest:
-        """Give what names all pieces."""
+        """Return the manifest of all pieces."""
         return Manifest(
             format=FORMAT,
             fencing_token=fencing_token,
@@ -199,13 +194,13 @@ def _piece_name(key: str, name: str) -> str:
     return f"{key}/pieces/{name}"
 
 
-def _written(manifest: Manifest) -> bytes:
+def _encode_manifest(manifest: Manifest) -> bytes:
     body = manifest.model_dump_json().encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
 def _read_manifest(data: bytes) -> tuple[Manifest | None, str]:
-    """Read what `_written` wrote; else say what is wrong with it."""
+    """Decode a manifest; return None and the problem where it is damaged."""
     check, _, body = data.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != check:
         return None, "its manifest has another checksum"
@@ -218,7 +213,7 @@ def _read_manifest(data: bytes) -> tuple[Manifest | None, str]:
 
 def _damaged(key: str, how: str) -> WorkspaceNotReady:
     message = (
-        f"the saved workspace {key} cannot be trusted: {how}. Nothing of it was used. Put the storage's objects "
-        "right, or remove them to begin with an empty workspace"
+        f"the saved workspace {key} is damaged: {how}. Nothing of it was used. Repair the storage's objects, "
+        "or remove them to begin with an empty workspace"
     )
     return WorkspaceNotReady(message, {"workspace": key, "detail": how})

@@ -1,4 +1,4 @@
-"""Opens a store."""
+"""The composition root of the store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from redis.backoff import ExponentialBackoff
 from sandmesh.errors import StoreUnavailable
 from sandmeshd.store.client import Store, prefix_of
 from sandmeshd.store.embedded import EmbeddedServer, open_embedded
-from sandmeshd.store.fast_connection import prompt
-from sandmeshd.store.notices import Notices
+from sandmeshd.store.fast_connection import fast_connection
+from sandmeshd.store.notifications import Notifications
 from sandmeshd.store.settings import StoreSettings
 
 _READY_POLL_SECONDS = 0.005
@@ -24,7 +24,7 @@ _READY_POLL_SECONDS = 0.005
 
 @asynccontextmanager
 async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
-    """Connect to the store, starting the mesh's own server where no URL is given and none runs yet.
+    """Connect to the store; start the mesh's own server where there is no URL and none runs yet.
 
     Raises:
         StoreUnavailable: It does not answer in time.
@@ -34,11 +34,11 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Store]:
         server = await _open_server(settings, stack)
         client = _connect(settings)
         stack.push_async_callback(client.aclose)
-        notices = Notices(client, f"{prefix_of(settings.mesh_id)}:notices")
-        store = Store(client, settings.mesh_id, notices, server.room if server else None)
+        notifications = Notifications(client, f"{prefix_of(settings.mesh_id)}:notices")
+        store = Store(client, settings.mesh_id, notifications, server.disk if server else None)
         await _wait_ready(store, settings, server)
-        await store.learn()
-        stack.push_async_callback(_cancel, asyncio.create_task(notices.listen()))
+        await store.refresh_generation()
+        stack.push_async_callback(_cancel, asyncio.create_task(notifications.listen()))
         yield store
 
 
@@ -56,14 +56,14 @@ def _connect(settings: StoreSettings) -> Redis:
     pool: Any = cast("Any", BlockingConnectionPool).from_url(
         url,
         max_connections=settings.connections + 1,
-        # Who waits for a connection waits for others' commands, each of which may take its own time.
+        # Waiting for a connection means waiting for other commands, each of which has a timeout of its own.
         timeout=settings.command_timeout_seconds * 4,
         socket_timeout=settings.command_timeout_seconds,
         socket_connect_timeout=settings.command_timeout_seconds,
         retry=Retry(ExponentialBackoff(cap=0.2, base=0.01), 2),
         protocol=2,
     )
-    pool.connection_class = prompt(pool.connection_class)
+    pool.connection_class = fast_connection(pool.connection_class)
     return cast("Any", Redis).from_pool(pool)  # type: ignore[no-any-return]  # untyped above
 
 
@@ -72,30 +72,30 @@ def _unix_url(socket: Path | None) -> str:
 
 
 async def _wait_ready(store: Store, settings: StoreSettings, server: EmbeddedServer | None) -> None:
-    # Only a server of our own is waited for: a wrong URL is told at once.
+    # Only a server of our own is waited for: a wrong URL fails at once.
     try:
         async with asyncio.timeout(settings.start_timeout_seconds):
-            while not await _answers(store, patient=server is not None):  # noqa: ASYNC110 - the server tells nobody when it is ready
+            while not await _answers(store, retry=server is not None):  # noqa: ASYNC110 - the server does not notify when it is ready
                 await asyncio.sleep(_READY_POLL_SECONDS)
     except TimeoutError:
         raise _silent(settings, server) from None
 
 
 def _silent(settings: StoreSettings, server: EmbeddedServer | None) -> StoreUnavailable:
-    said = f"the store does not answer within {settings.start_timeout_seconds} s"
-    lacking = server.room.lacking() if server else ""
-    if server and lacking:
-        fix = f"free space on the disk of {server.room.directory}, and start again"
-        return StoreUnavailable(f"{said}: {lacking}; {fix}", {"detail": lacking, "fix": fix}, retry_after=1.0)
-    words = server.last_words() if server else ""
-    return StoreUnavailable(f"{said}: {words}", {"detail": words}, retry_after=1.0)
+    message = f"the store does not answer within {settings.start_timeout_seconds} s"
+    shortage = server.disk.shortage() if server else ""
+    if server and shortage:
+        fix = f"free space on the disk of {server.disk.directory}, and start again"
+        return StoreUnavailable(f"{message}: {shortage}; {fix}", {"detail": shortage, "fix": fix}, retry_after=1.0)
+    log_tail = server.log_tail() if server else ""
+    return StoreUnavailable(f"{message}: {log_tail}", {"detail": log_tail}, retry_after=1.0)
 
 
-async def _answers(store: Store, patient: bool) -> bool:
+async def _answers(store: Store, retry: bool) -> bool:
     try:
         await store.ping()
     except StoreUnavailable:
-        if not patient:
+        if not retry:
             raise
         return False
     return True

@@ -1,4 +1,4 @@
-"""A small, typed surface over the store: scripts by name, and the few plain reads that need none."""
+"""A small, typed client of the store: scripts by name, and the few plain reads that need none."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from sandmesh.errors import Recovering, StoreUnavailable
-from sandmeshd.store.disk_space import Room
-from sandmeshd.store.fast_connection import Prompt
-from sandmeshd.store.notices import Notices
-from sandmeshd.store.scripts_source import load_scripts
+from sandmeshd.store.disk_space import DiskSpace
+from sandmeshd.store.fast_connection import CommandRunner
+from sandmeshd.store.notifications import Notifications
+from sandmeshd.store.script_loader import load_scripts
 
 log = structlog.get_logger()
 
@@ -31,36 +31,38 @@ _NO_ANSWER = (
 )
 # MISCONF: the server cannot write its data; CLUSTERDOWN, LOADING, TRYAGAIN: it is not ready.
 _NOT_NOW = ("MISCONF", "CLUSTERDOWN", "LOADING", "TRYAGAIN", "MASTERDOWN")
-_WRITE_FIX = "look at its server's log: its disk or memory may be full, or it may be another's replica"
+_WRITE_FIX = "check its server's log: its disk or memory may be full, or it may be a replica of another"
 
 
 class Store:
     """One mesh's data: every key begins with `prefix`, which carries the mesh's hash tag."""
 
-    def __init__(self, client: Redis, mesh_id: str, notices: Notices, room: Room | None = None) -> None:
+    def __init__(
+        self, client: Redis, mesh_id: str, notifications: Notifications, disk: DiskSpace | None = None
+    ) -> None:
         self._client = client
-        self._prompt = Prompt(client)
-        self.room = room
-        """The room on its disk, where that is known: of the mesh's own server."""
+        self._commands = CommandRunner(client)
+        self.disk = disk
+        """The space on its disk, where that is known: of the mesh's own server."""
         self._scripts = load_scripts()
         self.mesh_id = mesh_id
         self.prefix = prefix_of(mesh_id)
-        self.notices = notices
+        self.notifications = notifications
         self.generation = ""
-        """Names this data: another one means that the store came back empty."""
+        """The name of this data: another one means that the store came back empty."""
         self.is_open = False
-        """Whether the records are there, as `learn` last heard."""
+        """Whether the records are there, as of the last `refresh_generation`."""
         self.round_trips: Counter[str] = Counter()
         """Commands sent so far, by script or command: what tests count."""
 
     def key(self, *parts: str) -> str:
-        """Give the full name of a key."""
+        """Return the full name of a key."""
         return ":".join((self.prefix, *parts))
 
     async def run(self, name: str, arguments: Mapping[str, object], *blobs: bytes) -> list[Any]:
         """Run a script atomically; `arguments` pass as JSON, `blobs` as they are.
 
-        Strings in the answer are bytes. Every script may be sent twice, since a connection may break after it ran.
+        Strings in the result are bytes. Every script may be sent twice, since a connection may break after it ran.
 
         Raises:
             StoreUnavailable: The store does not answer, or cannot write.
@@ -69,28 +71,28 @@ class Store:
         try:
             return await self._run(name, arguments, *blobs)
         except Recovering:
-            await self.learn()
+            await self.refresh_generation()
             if not self.is_open:
                 raise
             return await self._run(name, arguments, *blobs)
 
-    async def learn(self) -> None:
-        """Ask what this data is called, naming it where it is new, and whether it is open."""
+    async def refresh_generation(self) -> None:
+        """Read the generation of this data, which is named where it is new, and whether it is open."""
         name, is_open = await self._run("generation", {"proposed": secrets.token_hex(8)})
         self.generation, self.is_open = name.decode(), bool(is_open)
 
     async def _run(self, name: str, arguments: Mapping[str, object], *blobs: bytes) -> list[Any]:
         script = self._scripts[name]
-        told = json.dumps({**arguments, "generation": self.generation})
-        words: tuple[str | int | bytes, ...] = (1, self.prefix, told, *blobs)
+        encoded = json.dumps({**arguments, "generation": self.generation})
+        parameters: tuple[str | int | bytes, ...] = (1, self.prefix, encoded, *blobs)
         with self._unavailable():
             try:
-                return cast("list[Any]", await self._execute(name, "EVALSHA", script.sha, *words))
+                return cast("list[Any]", await self._execute(name, "EVALSHA", script.sha, *parameters))
             except exceptions.NoScriptError:
-                return cast("list[Any]", await self._execute(name, "EVAL", script.source, *words))
+                return cast("list[Any]", await self._execute(name, "EVAL", script.source, *parameters))
 
     async def hash(self, *parts: str) -> dict[str, bytes]:
-        """Read a whole hash; one that is not there is empty."""
+        """Read a whole hash; one that does not exist is empty."""
         with self._unavailable():
             flat = cast("list[bytes]", await self._execute("hash", "HGETALL", self.key(*parts)))
         return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
@@ -116,32 +118,32 @@ class Store:
         try:
             yield
         except (*_NO_ANSWER, OSError) as error:
-            raise _translated(error, self.room) from error
+            raise _translated(error, self.disk) from error
         except exceptions.ResponseError as error:
             if str(error).startswith("RECOVERING"):
                 raise _recovering() from None
             if str(error).startswith(_NOT_NOW):
-                raise _translated(error, self.room) from error
+                raise _translated(error, self.disk) from error
             raise
 
-    async def _execute(self, name: str, *words: str | int | bytes) -> object:
+    async def _execute(self, name: str, *arguments: str | int | bytes) -> object:
         self.round_trips[name] += 1
         began = time.monotonic()
         try:
             with _cancellable():
-                return await self._prompt.execute(*words)
+                return await self._commands.execute(*arguments)
         finally:
             log.debug("the store answered", script=name, seconds=round(time.monotonic() - began, 6))
 
 
 def prefix_of(mesh_id: str) -> str:
-    """Give what every key of a mesh begins with."""
+    """Return the prefix of every key of a mesh."""
     return f"sandmesh:{{{mesh_id}}}"
 
 
 @contextmanager
 def _cancellable() -> Generator[None]:
-    # redis-py can swallow a cancellation that meets it while it connects; the caller must go away all the same.
+    # redis-py can swallow a cancellation while it connects; the caller must be cancelled all the same.
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
     try:
@@ -151,10 +153,10 @@ def _cancellable() -> Generator[None]:
             raise asyncio.CancelledError
 
 
-def _translated(error: Exception, room: Room | None) -> StoreUnavailable:
-    lacking = room.lacking() if room else ""
-    if room and lacking:
-        return _cannot_write(lacking, room.fix)
+def _translated(error: Exception, disk: DiskSpace | None) -> StoreUnavailable:
+    shortage = disk.shortage() if disk else ""
+    if disk and shortage:
+        return _cannot_write(shortage, disk.fix)
     detail = str(error)
     if isinstance(error, (exceptions.ReadOnlyError, exceptions.OutOfMemoryError)) or detail.startswith("MISCONF"):
         return _cannot_write(detail, _WRITE_FIX)

@@ -1,4 +1,4 @@
-"""Whether the disk of the mesh's own store has room: without it the server ends at its next write."""
+"""Space on the disk of the mesh's own store: without it the server ends at its next write."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ LITTLE_PART = 0.05
 
 
 @dataclass(frozen=True)
-class Room:
-    """The room on the disk of one directory, as the user that this process runs as may take it."""
+class DiskSpace:
+    """The space on the disk of a directory that this process may use."""
 
     directory: Path
 
     @property
     def fix(self) -> str:
-        """What to do when there is none."""
+        """What to do when the disk is full."""
         return f"free space on the disk of {self.directory}: the store goes on by itself"
 
-    def lacking(self) -> str:
-        """Say that there is too little for the server to run, or give an empty string."""
+    def shortage(self) -> str:
+        """Return why the server cannot run, or an empty string where there is enough space."""
         free, whole = self._measure()
         if free >= NEEDED_BYTES:
             return ""
         return f"the disk of {self.directory} is full: {free >> 10} KiB of {whole >> 20} MiB are left"
 
-    def little(self) -> str:
-        """Say that there is so little that the store may soon be unable to write, or give an empty string."""
+    def warning(self) -> str:
+        """Return that the store may soon be unable to write, or an empty string where there is enough space."""
         free, whole = self._measure()
         if free >= min(LITTLE_BYTES, max(NEEDED_BYTES, whole * LITTLE_PART)):
             return ""
@@ -41,8 +41,8 @@ class Room:
         try:
             seen = os.statvfs(self.directory)
         except OSError:
-            # Whatever is wrong with the directory, the server says it better.
+            # Whatever is wrong with the directory, the server reports it better.
             return LITTLE_BYTES, LITTLE_BYTES
-        # The blocks that a file system keeps back are for root alone.
+        # The blocks that a file system reserves are for root alone.
         blocks = seen.f_bavail if os.geteuid() else seen.f_bfree
         return blocks * seen.f_frsize, seen.f_blocks * seen.f_frsize

@@ -1,9 +1,9 @@
 """A Valkey server of the mesh's own: on a unix socket only, in one directory, shared by the processes that use it.
 
-Who holds the lock of the directory runs the server; the lock's descriptor is inherited by the server and its watcher,
-so it is free exactly when no server runs. Others connect, and start the server anew when its owner has ended.
+The holder of the directory's lock runs the server; the lock's descriptor is inherited by the server and its supervisor,
+so it is free exactly when no server runs. Others connect, and restart the server when its owner has ended.
 
-A server that cannot write what it answers ends: on a full disk it is started again only when there is room.
+A server that cannot write ends: on a full disk it is restarted only when there is space.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandmesh.shared.child_process import spawn_child
 from sandmeshd.runtime import supervisor
 from sandmeshd.runtime.child_process import end, wait
 from sandmeshd.runtime.paths import make_private
-from sandmeshd.store.disk_space import Room
+from sandmeshd.store.disk_space import DiskSpace
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ def server_binary() -> Path:
 
 
 def _lock(directory: Path) -> int | None:
-    """Take the directory's lock, or give None where another process has it."""
+    """Take the directory's lock; return None where another process has it."""
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +69,7 @@ def _command(binary: Path, directory: Path, socket: Path, *, outlives_machine: b
         "unixsocketperm": "700",
         "dir": str(directory),
         "appendonly": "yes",
-        # A lease that was answered must be there after a crash: of the server in any case, of the machine if asked for.
+        # A granted lease must survive a crash: of the server in any case, of the machine if that is configured.
         "appendfsync": "always" if outlives_machine else "no",
         "save": "",
         "maxmemory-policy": "noeviction",
@@ -80,13 +80,13 @@ def _command(binary: Path, directory: Path, socket: Path, *, outlives_machine: b
 
 
 def _clear(directory: Path) -> None:
-    # What a server was writing its data anew into when it was killed; nobody reads it, and no later server removes it.
+    # Files of a rewrite that was killed: nothing reads them, and no later server removes them.
     for stale in directory.glob("temp-*"):
         stale.unlink(missing_ok=True)
 
 
 class EmbeddedServer:
-    """Keeps one server running for a directory, in this process's care or in another's."""
+    """Keep one server running for a directory, owned by this process or another."""
 
     def __init__(self, directory: Path, socket: Path, poll_seconds: float, *, outlives_machine: bool) -> None:
         self._directory = directory
@@ -95,26 +95,26 @@ class EmbeddedServer:
         self._poll_seconds = poll_seconds
         self._binary = server_binary()
         self._waits = False
-        self.room = Room(directory)
+        self.disk = DiskSpace(directory)
 
     async def keep(self) -> None:
-        """Run the server whenever nobody else does and its disk has room, until cancelled."""
+        """Run the server whenever no other process does and its disk has space, until cancelled."""
         while True:
             try:
                 lock = _lock(self._directory)
                 if lock is not None:
-                    await self._run_in_room(lock)
+                    await self._run_with_space(lock)
             except Exception:
                 log.exception("the embedded store could not be started")
                 await asyncio.sleep(_FAILED_SECONDS)
             await asyncio.sleep(self._poll_seconds)
 
-    async def _run_in_room(self, lock: int) -> None:
-        lacking = self.room.lacking()
-        if lacking and not self._waits:
-            log.warning("the embedded store waits for room on its disk", seen=lacking, fix=self.room.fix)
-        self._waits = bool(lacking)
-        if lacking:
+    async def _run_with_space(self, lock: int) -> None:
+        shortage = self.disk.shortage()
+        if shortage and not self._waits:
+            log.warning("the embedded store waits for space on its disk", detail=shortage, fix=self.disk.fix)
+        self._waits = bool(shortage)
+        if shortage:
             os.close(lock)
         else:
             await self._run(lock)
@@ -131,13 +131,13 @@ class EmbeddedServer:
             os.close(lock)
         try:
             status = await wait(child.process)
-            log.warning("the embedded store ended and is restarted", status=status, tail=self.last_words())
+            log.warning("the embedded store ended and is restarted", status=status, tail=self.log_tail())
         finally:
             # Closing the pipe ends it; its data is on disk already.
             await asyncio.shield(end(child))
 
-    def last_words(self) -> str:
-        """Give the end of the server's log."""
+    def log_tail(self) -> str:
+        """Return the end of the server's log."""
         with suppress(OSError):
             return (self._directory / "server.log").read_text(errors="replace")[-500:]
         return ""
@@ -149,7 +149,7 @@ async def open_embedded(
 ) -> AsyncGenerator[EmbeddedServer]:
     """Keep a server running on the socket until the block ends; it may not answer yet.
 
-    What it answers outlives its own end, and unless that is waived the machine's.
+    What it wrote survives its own end, and with `outlives_machine` that of the machine.
 
     Raises:
         RuntimeUnavailable: There is no server binary, or a path cannot be used.

@@ -1,4 +1,4 @@
-"""What a store can be told."""
+"""Settings of the store."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class StoreSettings(BaseModel):
     """The unix socket of the mesh's own server, in a 0700 directory; at most 107 bytes long."""
 
     outlives_machine: bool = True
-    """Whether what the mesh's own server answered is on its disk by then. Else it is with the system, which keeps it
-    through the end of any process, but not of the machine."""
+    """Whether the mesh's own server syncs each write to its disk before it responds. Else the operating system has it,
+    which survives the end of any process, but not of the machine."""
 
     start_timeout_seconds: float = Field(default=10.0, gt=0)
     """How long the server may take to answer at the start."""
@@ -35,14 +35,14 @@ class StoreSettings(BaseModel):
     """How long one command may take."""
 
     connections: int = Field(default=16, ge=1)
-    """How many connections are held at most, besides one for notices."""
+    """How many connections are held at most, besides one for notifications."""
 
     takeover_seconds: float = Field(default=0.1, gt=0)
-    """How often a process that uses another's server looks whether that one ended, to start it anew."""
+    """How often a process that uses another's server checks whether that one ended, to restart it."""
 
     @model_validator(mode="after")
     def _one_server(self) -> StoreSettings:
         own = self.directory is not None and self.socket is not None
         if own == (self.url is not None):
-            raise ValueError("give either url, or directory and socket")
+            raise ValueError("set either url, or directory and socket")
         return self

@@ -1,12 +1,20 @@
-"""Templates: the kinds of sandboxes there are, as data.
+"""Templates of sandboxes, as data.
 
-`definitions/<name>.toml` says what a template is, `environments/<name>.toml` which Python it has; two templates that
-name the same environment share one build of it. A user's own come as definitions: from an extension (a Python file or
-module that registers classes), from a YAML or TOML file, or over RegisterTemplate while the mesh runs.
+`definitions/<name>.toml` defines a template, `environments/<name>.toml` its Python; two templates that name the same
+environment share one build of it. Users define their own: in an extension (a Python file or module that registers
+classes), in a YAML or TOML file, or by RegisterTemplate while the mesh runs.
 """
 
-from sandmeshd.templates.book import TemplateBook, open_book
+from sandmeshd.templates.catalog import TemplateCatalog, open_catalog
 from sandmeshd.templates.loader import load_templates
 from sandmeshd.templates.model import OwnTool, PythonEnvironment, Template, TemplateLimits
 
-__all__ = ["OwnTool", "PythonEnvironment", "Template", "TemplateBook", "TemplateLimits", "load_templates", "open_book"]
+__all__ = [
+    "OwnTool",
+    "PythonEnvironment",
+    "Template",
+    "TemplateCatalog",
+    "TemplateLimits",
+    "load_templates",
+    "open_catalog",
+]

@@ -1,6 +1,6 @@
 """Extensions: Python files and modules that register classes of sandboxes, run in the mesh when it starts.
 
-An installed package names its own by an entry point of the group `sandmesh.extensions`.
+An installed package declares its own by an entry point of the group `sandmesh.extensions`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from sandmesh.sandbox.registered_classes import registered
 GROUP = "sandmesh.extensions"
 
 
-def read_extensions(stated: Sequence[str]) -> list[pb.TemplateDefinition]:
-    """Give the definitions that installed packages and the stated files and modules register.
+def read_extensions(extensions: Sequence[str]) -> list[pb.TemplateDefinition]:
+    """Return the definitions that installed packages and `extensions`, files and modules, register.
 
     Raises:
         InvalidArgument: One does not import, or registers nothing.
-        AlreadyExists: Two register one type.
+        AlreadyExists: Two register the same type.
     """
     found: dict[str, pb.TemplateDefinition] = {}
     for entry in entry_points(group=GROUP):
         found |= _definitions(f"{entry.name} = {entry.value} ({GROUP})", functools.partial(_load_entry, entry))
-    for extension in stated:
+    for extension in extensions:
         found |= _definitions(extension, functools.partial(load_extension, extension))
     return list(found.values())
 
@@ -54,17 +54,17 @@ def _load_entry(entry: EntryPoint) -> str:
     return entry.module
 
 
-def load_extension(stated: str) -> str:
-    """Import a file, by its path, or a module, by its name, and give the module's name; it is imported once."""
-    path = Path(stated)
+def load_extension(extension: str) -> str:
+    """Import a file, by its path, or a module, by its name, once; return the module's name."""
+    path = Path(extension)
     if path.suffix != ".py" and not path.is_file():
-        return importlib.import_module(stated).__name__
+        return importlib.import_module(extension).__name__
     name = f"sandmesh_extension_{path.stem}_{abs(hash(path.resolve())):x}"
     if name in sys.modules:
         return name
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+        raise ImportError(f"{path} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -81,7 +81,7 @@ def _run(extension: str, load: Callable[[], str]) -> str:
         error.message = f"the extension {extension}: {error.message}"
         raise
     except (Exception, SystemExit) as error:
-        # An extension is a user's code: whatever it raises is why it does not import.
-        why = f"{type(error).__name__}: {error}"
-        message = f"the extension {extension} does not import: {why}"
-        raise InvalidArgument(message, {"extension": extension, "detail": why}) from error
+        # An extension is user code, which may raise anything.
+        detail = f"{type(error).__name__}: {error}"
+        message = f"the extension {extension} cannot be imported: {detail}"
+        raise InvalidArgument(message, {"extension": extension, "detail": detail}) from error

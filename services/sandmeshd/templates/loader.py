@@ -1,4 +1,4 @@
-"""Reads templates from the package's data files, or from a directory of the same shape."""
+"""Templates from the package's data files, or from a directory of the same layout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sandmeshd.templates.model import Template
 
 
 def load_templates(root: Traversable | None = None) -> Mapping[str, Template]:
-    """Give the templates by name, sorted; `root` holds `definitions` and `environments`, by default the shipped ones.
+    """Load the templates by name, sorted; `root` holds `definitions` and `environments`, by default the shipped ones.
 
     A definition's `mcp_config` is the name of a file in `servers`, as MCP clients have it: {"mcpServers": {...}}.
 
     Raises:
-        InvalidArgument: A file is not TOML, lacks a value, has an unknown one, or names no environment or
-            servers that are there.
+        InvalidArgument: A file is not TOML, lacks a value, has an unknown one, or names an environment or servers that
+            do not exist.
     """
     folder = root or files("sandmeshd.templates")
     entries = sorted(folder.joinpath("definitions").iterdir(), key=lambda entry: entry.name)

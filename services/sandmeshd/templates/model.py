@@ -1,4 +1,4 @@
-"""What a template is."""
+"""The model of templates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PythonEnvironment(BaseModel):
 
 
 class TemplateLimits(BaseModel):
-    """The most that a sandbox may have, and what it has where its creator states nothing; 0 states nothing."""
+    """The most that a sandbox may have, and its default where a request names no limit; 0 is no limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -63,15 +63,15 @@ class OwnTool(BaseModel):
 
 
 class Template(BaseModel):
-    """One kind of sandbox."""
+    """A template of sandboxes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")
-    """What callers name it by."""
+    """The name that requests use."""
 
     description: str
-    """What it is good for, in a sentence."""
+    """What it is for, in a sentence."""
 
     tool_groups: tuple[str, ...] = Field(min_length=1)
     """Groups of tools that its agent offers."""
@@ -83,13 +83,13 @@ class Template(BaseModel):
     """Environment variables of user code, on top of those of `python`."""
 
     network: Literal["none", "public", "packages"] | tuple[str, ...] = "none"
-    """What a sandbox may reach when its creator does not say: one word, or hosts and perhaps "public"."""
+    """What a sandbox may reach where a request names no network: one word, or hosts and perhaps "public"."""
 
     mcp_config: str = ""
     """MCP servers that its sandboxes have, as JSON with `mcpServers`; empty for none."""
 
     image: str = ""
-    """The image that its sandboxes are made from; empty: what `python` says."""
+    """The image of its sandboxes; empty: built from `python`."""
 
     image_is_shipped: bool = True
     """Whether the image is named like a shipped template's, whose environment `python` then is."""
@@ -98,13 +98,13 @@ class Template(BaseModel):
     """The most that a sandbox may have, and its default."""
 
     security_level: Literal["low", "medium", "high"] = "medium"
-    """High: a sandbox reaches nothing beyond `network`, whatever its creator states."""
+    """High: a sandbox reaches nothing beyond `network`, whatever a request names."""
 
     call_seconds: float | None = Field(default=None, gt=0)
-    """The longest that a call of a tool runs; None: as long as its caller says."""
+    """The longest that a call of a tool runs; None: as long as its request allows."""
 
     runtime_config: dict[str, str] = Field(default_factory=dict)
-    """Settings of one runtime alone, by its own names, as JSON each; a driver that does not know one refuses."""
+    """Settings of one runtime, by its own names, as JSON each; a driver refuses those that it does not know."""
 
     tools: tuple[OwnTool, ...] = ()
     """Tools of its own."""

@@ -10,16 +10,16 @@ import structlog
 
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.api.template.v1 import template_pb2_grpc
-from sandmeshd.templates.book import TemplateBook
+from sandmeshd.templates.catalog import TemplateCatalog
 
 log = structlog.get_logger()
 
 
 class TemplateServicer(template_pb2_grpc.TemplateServiceServicer):
-    """Adds templates to a mesh's own; `changed` lets those know who remember templates."""
+    """Register templates in the mesh's catalog; `changed` is awaited after each change."""
 
-    def __init__(self, book: TemplateBook, changed: Callable[[], Awaitable[None]]) -> None:
-        self._book = book
+    def __init__(self, catalog: TemplateCatalog, changed: Callable[[], Awaitable[None]]) -> None:
+        self._catalog = catalog
         self._changed = changed
 
     async def RegisterTemplate(
@@ -27,9 +27,9 @@ class TemplateServicer(template_pb2_grpc.TemplateServiceServicer):
     ) -> pb.RegisterTemplateResponse:
         """Add a template, or replace one that was added by this."""
         definition = request.definition
-        changed = self._book.add(definition, replaceable=True)
+        changed = self._catalog.add(definition, replaceable=True)
         if changed:
             log.info("a template was registered", template=definition.name, image=definition.image)
             await self._changed()
-        generation = self._book[definition.name].generation
+        generation = self._catalog[definition.name].generation
         return pb.RegisterTemplateResponse(generation=generation, changed=changed)

@@ -71,7 +71,7 @@ class Steps(RuleBasedStateMachine):
         return Allocator(records, MaintenanceStore(self.world.store, records, SETTINGS), [], [])
 
     async def begin(self) -> None:
-        await self.world.store.learn()
+        await self.world.store.refresh_generation()
         for name in NODES:
             info = driver_pb2.GetInfoResponse(name="process", node_id=name)
             for found in [one for one in self.runtime.values() if one.record_labels["node"] == name]:

@@ -21,7 +21,7 @@ from sandmesh import (
     sandbox_tool,
 )
 from sandmesh.sandbox.registered_classes import registered
-from sandmeshd.templates import TemplateBook, open_book
+from sandmeshd.templates import TemplateCatalog, open_catalog
 
 OUTSIDE = 3
 
@@ -154,7 +154,7 @@ def test_images_are_named_by_registry_namespace_and_tag(monkeypatch: pytest.Monk
 
 
 FILES = {
-    "no_such.py": (None, "does not import"),
+    "no_such.py": (None, "cannot be imported"),
     "raises.py": ("1/0", "ZeroDivisionError"),
     "leaves.py": ("import sys; sys.exit(3)", "SystemExit"),
     "registers_nothing.py": ("x = 1", "registers no template"),
@@ -162,7 +162,7 @@ FILES = {
         "from sandmesh import *\n@SandboxRegistry.register('base', sandbox_type='')\nclass A(Sandbox): ...",
         "letter",
     ),
-    "no.such.module": (None, "does not import"),
+    "no.such.module": (None, "cannot be imported"),
 }
 
 
@@ -173,7 +173,7 @@ def test_an_extension_that_cannot_be_used_is_named(tmp_path: Path, name: str) ->
     if text is not None:
         path.write_text(text)
     with pytest.raises(errors.InvalidArgument, match=said) as caught:
-        open_book([str(path) if name.endswith(".py") else name])
+        open_catalog([str(path) if name.endswith(".py") else name])
     assert name in caught.value.message
 
 
@@ -183,7 +183,7 @@ def test_two_extensions_with_one_name_are_refused(tmp_path: Path) -> None:
     for path in paths:
         path.write_text(text)
     with pytest.raises(errors.SandmeshError, match="twice"):
-        open_book([str(path) for path in paths])
+        open_catalog([str(path) for path in paths])
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_file_that_is_no_template_stops_the_start(tmp_path: Path, name: str, t
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(errors.InvalidArgument, match=said):
-        open_book(files=[tmp_path / name])
+        open_catalog(files=[tmp_path / name])
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
     }.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(errors.AlreadyExists, match="'a'"):
-        open_book(files=[tmp_path / "a.toml", tmp_path / "b.toml"])
+        open_catalog(files=[tmp_path / "a.toml", tmp_path / "b.toml"])
     with pytest.raises(errors.AlreadyExists, match="'base'"):
-        open_book(files=[tmp_path / "base.toml"])
-    assert "a" not in TemplateBook()
+        open_catalog(files=[tmp_path / "base.toml"])
+    assert "a" not in TemplateCatalog()

@@ -86,14 +86,14 @@ async def test_what_cannot_be_done_is_said_and_changes_nothing(snapshots: Snapsh
     source.mkdir()
     (source / "mine").write_text("kept")
     await folders.upload_folder(source, "name")
-    with pytest.raises(InvalidArgument, match="no directory"):
+    with pytest.raises(InvalidArgument, match="not a directory"):
         await folders.upload_folder(source / "mine", "name")
     with pytest.raises(NotFound, match="nothing is saved under 'another'"):
         await folders.download_folder("another", target)
     (source / "large").write_bytes(bytes(LIMIT))
     with pytest.raises(TooLarge):
         await folders.upload_folder(source, "name")
-    with pytest.raises(InvalidArgument, match="cannot be made"):
+    with pytest.raises(InvalidArgument, match="cannot be created"):
         await folders.download_folder("name", source / "mine" / "below")
     assert not target.exists()
     await folders.download_folder("name", target)

@@ -117,7 +117,7 @@ async def test_a_storage_that_lies_is_found_out(tmp_path: Path, how: str) -> Non
             piece.unlink()
         else:
             manifest.write_bytes(manifest.read_bytes()[:-2] if how == "manifest" else b"\xff\x00")
-        with pytest.raises(WorkspaceNotReady, match="cannot be trusted"):
+        with pytest.raises(WorkspaceNotReady, match="is damaged"):
             await joined(snapshots)
 
 
@@ -136,7 +136,7 @@ async def test_a_storage_that_does_not_answer_is_named() -> None:
     [
         ({"service": "s3"}, "SANDMESH_STORAGE_BUCKET"),
         ({"service": "oss", "bucket": "b"}, "SANDMESH_STORAGE_ENDPOINT"),
-        ({"service": "local", "bucket": "b"}, "leave SANDMESH_STORAGE_BUCKET out"),
+        ({"service": "local", "bucket": "b"}, "unset SANDMESH_STORAGE_BUCKET"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(settings: dict[str, str], said: str) -> None:

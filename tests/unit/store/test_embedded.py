@@ -30,8 +30,8 @@ configure_logging("WARNING")
 async def main():
     settings = StoreSettings(mesh_id="m", directory=Path(sys.argv[1]), socket=Path(sys.argv[2]))
     async with open_store(settings) as store:
-        words = {"session": "s", "user": "u", "name": "from the owner", "user_key": "k", "keep_seconds": 60}
-        await store.run("session_open", words)
+        arguments = {"session": "s", "user": "u", "name": "from the owner", "user_key": "k", "keep_seconds": 60}
+        await store.run("session_open", arguments)
         print(store.generation, flush=True)
         await asyncio.Event().wait()
 
@@ -45,8 +45,8 @@ def _settings(folder: Path, *, outlives_machine: bool = True) -> StoreSettings:
 
 
 async def _write(store: Store, name: str) -> None:
-    words = {"session": "s", "user": "u", "name": name, "user_key": "k", "keep_seconds": 60}
-    await store.run("session_open", words)
+    arguments = {"session": "s", "user": "u", "name": name, "user_key": "k", "keep_seconds": 60}
+    await store.run("session_open", arguments)
 
 
 async def _read(store: Store) -> str:
@@ -58,10 +58,10 @@ def _servers(folder: Path) -> list[int]:
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().decode(errors="replace")
+            command = path.read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if str(folder) in words and "valkey-server" in words:
+        if str(folder) in command and "valkey-server" in command:
             found.append(int(path.parent.name))
     return found
 

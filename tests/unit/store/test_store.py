@@ -37,8 +37,8 @@ async def test_meshes_on_one_server_do_not_see_each_other(tmp_path: Path) -> Non
             open_store(StoreSettings(mesh_id="one", url=url)) as one,
             open_store(StoreSettings(mesh_id="two", url=url)) as two,
         ):
-            words = {"session": "s", "user": "u", "name": "n", "user_key": "k", "keep_seconds": 60}
-            await one.run("session_open", words)
+            arguments = {"session": "s", "user": "u", "name": "n", "user_key": "k", "keep_seconds": 60}
+            await one.run("session_open", arguments)
             assert await one.hash("user_session", "s")
             assert not await two.hash("user_session", "s")
             assert all(key.startswith("sandmesh:{one}:") for key in await one.keys())

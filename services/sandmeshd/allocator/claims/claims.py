@@ -54,7 +54,7 @@ class Claims:
     ) -> None:
         self._settings = settings
         self._snapshots = snapshots
-        self._notices = store.notices
+        self._notifications = store.notifications
         self._records = records
         self._nodes = nodes
         self._starter = starter
@@ -80,7 +80,7 @@ class Claims:
             raise self._nodes.preparations.deadline_exceeded(request.spec.template) from None
         attempt = _ClaimAttempt(claim, self._records, self._outcomes, queue_seconds, self._settings.poll_seconds)
         try:
-            with self._notices.expect(claim.ticket) as woken:
+            with self._notifications.subscribe(claim.ticket) as woken:
                 return await attempt.run(woken)
         except (StoreUnavailable, Recovering):
             # The claim may have succeeded all the same, which shows when the store answers again.

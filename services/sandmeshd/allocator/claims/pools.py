@@ -33,7 +33,7 @@ class Pools:
         self.subscribers = PoolSubscribers(records)
         """Are notified of each sandbox that is added."""
         self._settings = settings
-        self._notices = store.notices
+        self._notifications = store.notifications
         self._records = records
         self._nodes = nodes
         self._starter = starter
@@ -62,7 +62,7 @@ class Pools:
         await asyncio.sleep(self._settings.health_seconds)
 
     async def _fill(self, pool: _Pool, tasks: BackgroundTasks) -> None:
-        with self._notices.expect("pool") as woken:
+        with self._notifications.subscribe("pool") as woken:
             while True:
                 woken.clear()
                 placement = await self._nodes.place(pb.SandboxSpec(template=pool.template))

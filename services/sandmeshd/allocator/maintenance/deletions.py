@@ -33,7 +33,7 @@ class Deletions:
         starter: Starter,
     ) -> None:
         self._settings = settings
-        self._notices = store.notices
+        self._notifications = store.notifications
         self._maintenance = maintenance
         self._nodes = nodes
         self._starter = starter
@@ -45,7 +45,7 @@ class Deletions:
         tasks.forever("delete sandboxes", lambda: self._work(tasks))
 
     async def _work(self, tasks: BackgroundTasks) -> None:
-        with self._notices.expect("stopping") as woken:
+        with self._notifications.subscribe("stopping") as woken:
             while True:
                 woken.clear()
                 taken = await self._take()

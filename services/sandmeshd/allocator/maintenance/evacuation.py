@@ -19,7 +19,7 @@ class Evacuation:
     """End the pools, then every sandbox, and wait until no record is left."""
 
     def __init__(self, store: Store, records: RecordStore, filling: BackgroundTasks) -> None:
-        self._notices = store.notices
+        self._notifications = store.notifications
         self._records = records
         self._filling = filling
 
@@ -32,7 +32,7 @@ class Evacuation:
         await self._filling.finish(seconds)
         ended = await self._records.evacuate("the mesh ended")
         # Each completed deletion publishes "pool".
-        with self._notices.expect("pool") as woken:
+        with self._notifications.subscribe("pool") as woken:
             async with asyncio.timeout(seconds):
                 while await self._records.page("", {}, "", 1):
                     await wait_with_timeout(woken, _LOOK_SECONDS)

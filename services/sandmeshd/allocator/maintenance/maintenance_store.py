@@ -145,7 +145,7 @@ class MaintenanceStore:
     async def open(self) -> bool:
         """Serve requests from now on; return False where the store came back empty once more."""
         done = bool((await self._store.run("open", {}))[0])
-        await self._store.learn()
+        await self._store.refresh_generation()
         return done
 
 

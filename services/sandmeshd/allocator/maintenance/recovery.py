@@ -36,7 +36,7 @@ class Recovery:
         silent = list(self._nodes.all)
         ends = asyncio.get_running_loop().time() + (self._settings.recovery_seconds if wait_for_nodes else 0.0)
         while True:
-            await self._store.learn()
+            await self._store.refresh_generation()
             if self._store.is_open:
                 return True
             silent = [node for node in silent if not await self._rebuild(node)]

@@ -108,12 +108,12 @@ class StoreMonitor:
         return pb.Trouble(part="store", blocks=True, detail=detail, fix=f"{fix}; {_CONSEQUENCE}")
 
     def _low_disk(self) -> pb.Trouble | None:
-        room = self._store.room
-        little = room.little() if room else ""
-        if not room or not little:
+        disk = self._store.disk
+        warning = disk.warning() if disk else ""
+        if not disk or not warning:
             return None
-        fix = f"free space on the disk of {room.directory}: when it is full, nothing is created, renewed or ended"
-        return pb.Trouble(part="store", detail=little, fix=fix)
+        fix = f"free space on the disk of {disk.directory}: when it is full, nothing is created, renewed or ended"
+        return pb.Trouble(part="store", detail=warning, fix=fix)
 
     def _slow(self) -> pb.Trouble | None:
         if "slow" not in self._since:

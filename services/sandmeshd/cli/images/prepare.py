@@ -16,7 +16,7 @@ from sandmeshd.drivers.engine.images.platforms import check_platform
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import driver_settings, open_driver
-from sandmeshd.templates import Template, open_book
+from sandmeshd.templates import Template, open_catalog
 
 READY = Step("ready", 1)
 
@@ -78,7 +78,7 @@ async def prepare(settings: MeshSettings, name: str, platform: str) -> AsyncIter
         yield name, READY
         return
     settings.paths.make()
-    book = open_book(settings.extensions, settings.templates)
+    book = open_catalog(settings.extensions, settings.templates)
     async with open_driver(settings, book, stands_by=False) as driver:
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
@@ -118,7 +118,7 @@ async def build_folder(settings: MeshSettings, folder: Path, platform: str) -> A
         TemplateBuildFailed: A step failed, or the image does not do; the facts have its last words.
     """
     builder, name = ImageBuilder(_engine_settings(settings)), own_name(folder)
-    shipped, image = open_book()[BASE], builder.image_name(name, platform)
+    shipped, image = open_catalog()[BASE], builder.image_name(name, platform)
     own = shipped.model_copy(update={"name": "own", "image": image, "image_is_shipped": False})
     book = {BASE: shipped, "own": own}
     settings.paths.make()

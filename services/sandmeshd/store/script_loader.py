@@ -8,8 +8,8 @@ from importlib import resources
 
 # In this order: each may use what is before it.
 LIBRARY = ("base", "events", "capacity", "queue", "states")
-# What may run while records are being rebuilt: it rebuilds them, or says nothing of what is not there.
-# Tokens are in no sandbox's labels: nothing of them is rebuilt, and they can be made meanwhile.
+# What may run while records are being rebuilt: it rebuilds them, or reports nothing that depends on them.
+# Tokens are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
 UNGUARDED = frozenset({"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS})
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
@@ -17,7 +17,7 @@ _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 @dataclass(frozen=True)
 class Script:
-    """One script: its whole source, the shared part included, and the name that a server knows it by."""
+    """A script: its whole source, the library included, and the hash that a server knows it by."""
 
     source: str
     sha: str

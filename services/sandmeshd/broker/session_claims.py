@@ -1,4 +1,4 @@
-"""Connecting a session: all its claims at once, and what has to be undone when one fails."""
+"""The claims of a session: all at once, and undone when one fails."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sandmeshd.broker.leases import Leases
 from sandmeshd.broker.records import SessionRecord, SessionRecords
 
 
-class Connecting:
-    """The claims of one request, and what of them was new."""
+class SessionClaims:
+    """The claims of a request, and which of them created a sandbox."""
 
     def __init__(self, leases: Leases, records: SessionRecords, who: Identity) -> None:
         self._leases = leases
@@ -33,12 +33,12 @@ class Connecting:
     async def claim(
         self, slots: Sequence[pb.SlotSpec], timeout: float | None
     ) -> tuple[SessionRecord, list[sandbox_pb2.Sandbox]]:
-        """Claim every slot while the session's record is made; when one fails the others are not waited for.
+        """Claim every slot while the session's record is created; when one fails the others are not awaited.
 
         Raises:
             SandmeshError: The first failure.
         """
-        # It is on its way first: a store that had nothing to do wakes up while the claims are made ready.
+        # The record's request goes first: an idle store wakes up while the claims are prepared.
         await asyncio.sleep(0)
         claimed = [await self._claim(slots[0], timeout)] if len(slots) == 1 else await self._claim_all(slots, timeout)
         return await asyncio.shield(self._record), claimed
@@ -65,7 +65,7 @@ class Connecting:
         return response.sandbox
 
     async def undo(self) -> None:
-        """Release what was new, also where the answer that said so was no longer waited for; the record too."""
+        """Release what was created, also where its response was no longer awaited, and close the record."""
         await asyncio.wait([self._record])
         record = None if self._record.cancelled() or self._record.exception() else self._record.result()
         found = await self._leases.of_session(self._who.session_key) if self._unanswered else []
@@ -73,7 +73,7 @@ class Connecting:
         since = record.opened_us if record else 0
         fresh = [one for one in found if since and one.slot in self._unanswered and _leased_since(one, since)]
         await self._leases.release([*self._created, *fresh])
-        if record is not None and record.made:
+        if record is not None and record.created:
             await self._records.close(self._who)
 
 

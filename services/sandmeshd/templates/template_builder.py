@@ -1,4 +1,4 @@
-"""Makes templates of definitions: what a definition does not state is the shipped template's."""
+"""Templates from definitions: what a definition omits comes from the shipped template."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ LEVELS = ("low", "medium", "high")
 
 
 def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Template]) -> Template:
-    """Make the template of a definition.
+    """Return the template of a definition.
 
     Raises:
-        InvalidArgument: A value does not fit; the message names the template and the value.
+        InvalidArgument: A value is invalid; the message names the template and the value.
     """
     name = definition.name
     parent = _parent(definition, shipped)
-    pictured = shipped.get(image_template(definition.image, shipped), parent)
+    imaged = shipped.get(image_template(definition.image, shipped), parent)
     level = definition.security_level or "medium"
     if level not in LEVELS:
-        raise _refused(name, f"security_level is one of {', '.join(LEVELS)}, not {level!r}", "security_level")
-    stated: dict[str, object] = {
+        raise _invalid(name, f"security_level must be one of {', '.join(LEVELS)}, not {level!r}", "security_level")
+    values: dict[str, object] = {
         "name": name,
         "description": definition.description or parent.description,
-        "tool_groups": tuple(dict.fromkeys((*pictured.tool_groups, *parent.tool_groups))),
-        "python": pictured.python,
-        "variables": {**pictured.variables, **parent.variables, **definition.environment},
+        "tool_groups": tuple(dict.fromkeys((*imaged.tool_groups, *parent.tool_groups))),
+        "python": imaged.python,
+        "variables": {**imaged.variables, **parent.variables, **definition.environment},
         "network": _network(definition, parent, level),
-        "mcp_config": _servers(definition) or pictured.mcp_config or parent.mcp_config,
+        "mcp_config": _servers(definition) or imaged.mcp_config or parent.mcp_config,
         "image": definition.image,
         "image_is_shipped": not definition.image or bool(image_template(definition.image, shipped)),
         "limits": _limits(definition.limits),
@@ -45,15 +45,15 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "tools": tuple(_tool(name, tool) for tool in definition.tools),
     }
     try:
-        return Template.model_validate(stated)
+        return Template.model_validate(values)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in problem["loc"])
-        raise _refused(name, f"{field}: {problem['msg']}", field) from None
+        raise _invalid(name, f"{field}: {problem['msg']}", field) from None
 
 
 def image_template(image: str, shipped: Mapping[str, Template]) -> str:
-    """Give the shipped template that an image is named like (`registry/space/runtime-sandbox-NAME:tag`), else empty."""
+    """Return the shipped template that an image is named after (`registry/space/runtime-sandbox-NAME:tag`), or ""."""
     last = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
     return next((name for name in shipped if last in (f"runtime-sandbox-{name}", f"sandmesh-{name}", name)), "")
 
@@ -62,7 +62,7 @@ def _parent(definition: pb.TemplateDefinition, shipped: Mapping[str, Template]) 
     extends = definition.extends or image_template(definition.image, shipped) or "base"
     if extends not in shipped:
         known = ", ".join(shipped)
-        raise _refused(definition.name, f"extends is one of {known}, not {extends!r}", "extends")
+        raise _invalid(definition.name, f"extends must be one of {known}, not {extends!r}", "extends")
     return shipped[extends]
 
 
@@ -97,7 +97,7 @@ def _servers(definition: pb.TemplateDefinition) -> str:
         read_shipped(definition.mcp_config_json)
         return definition.mcp_config_json.decode()
     except (ValueError, AttributeError, InvalidArgument) as error:
-        raise _refused(definition.name, f"mcp_config: {error}", "mcp_config") from None
+        raise _invalid(definition.name, f"mcp_config: {error}", "mcp_config") from None
 
 
 def _tool(template: str, tool: pb.ToolDefinition) -> OwnTool:
@@ -105,11 +105,11 @@ def _tool(template: str, tool: pb.ToolDefinition) -> OwnTool:
         schema = json.loads(tool.input_schema_json or b"{}")
         compile(tool.source, f"<tool {tool.name}>", "exec")
     except (ValueError, SyntaxError) as error:
-        raise _refused(template, f"the tool {tool.name!r} cannot be read: {error}", "tools") from None
+        raise _invalid(template, f"the tool {tool.name!r} cannot be parsed: {error}", "tools") from None
     if not isinstance(schema, dict):
-        raise _refused(template, f"the schema of the tool {tool.name!r} is no object", "tools")
+        raise _invalid(template, f"the schema of the tool {tool.name!r} is not an object", "tools")
     return OwnTool(name=tool.name, description=tool.description, input_schema=json.dumps(schema), source=tool.source)
 
 
-def _refused(template: str, why: str, field: str) -> InvalidArgument:
-    return InvalidArgument(f"the template {template!r} does not fit: {why}", {"template": template, "field": field})
+def _invalid(template: str, reason: str, field: str) -> InvalidArgument:
+    return InvalidArgument(f"the template {template!r} is invalid: {reason}", {"template": template, "field": field})

@@ -17,19 +17,19 @@ KNOWN = tuple(Stated.__annotations__)
 
 
 def read_file(path: Path) -> pb.TemplateDefinition:
-    """Read a template; without a `name` it is the file's.
+    """Read a template; its name defaults to that of the file.
 
     Raises:
-        InvalidArgument: It cannot be read, is neither YAML nor TOML, or has a value that does not fit.
+        InvalidArgument: It cannot be read, is neither YAML nor TOML, or has an invalid value.
     """
     values = _read(path)
     unknown = [name for name in values if name not in KNOWN]
     if unknown:
-        raise _refused(path, f"there is no {unknown[0]!r}, but {', '.join(KNOWN)}")
+        raise _invalid(path, f"{unknown[0]!r} is not a field; the fields are {', '.join(KNOWN)}")
     try:
         return write_definition(cast("Stated", {"name": path.stem, **values, **_servers(path, values)}))
     except InvalidArgument as error:
-        raise _refused(path, error.message) from None
+        raise _invalid(path, error.message) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -37,9 +37,9 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text("utf-8")
         values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except (OSError, UnicodeError, tomllib.TOMLDecodeError, yaml.YAMLError) as error:
-        raise _refused(path, str(error)) from None
+        raise _invalid(path, str(error)) from None
     if not isinstance(values, dict):
-        raise _refused(path, "it is no mapping of names to values")
+        raise _invalid(path, "it is not a mapping of names to values")
     return cast("dict[str, Any]", values)
 
 
@@ -51,8 +51,8 @@ def _servers(path: Path, values: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"mcp_config": json.loads((path.parent / named).read_text("utf-8"))}
     except (OSError, ValueError) as error:
-        raise _refused(path, f"mcp_config {named}: {error}") from None
+        raise _invalid(path, f"mcp_config {named}: {error}") from None
 
 
-def _refused(path: Path, why: str) -> InvalidArgument:
-    return InvalidArgument(f"{path} is no template: {why}", {"file": str(path)})
+def _invalid(path: Path, reason: str) -> InvalidArgument:
+    return InvalidArgument(f"{path} is not a template: {reason}", {"file": str(path)})
