@@ -29,16 +29,16 @@ faults: set-up-dev
 	@SANDMESH_TEST_STREAM_MIB=1024 $(VENV)/python -m pytest tests/faults $(ARGS)
 	@$(MAKE) reliability
 
-# Storms of 10,000 cycles and an hour's soak, and the page that tells of them; what ended early goes on where it was.
-# RELIABILITY="--cycles 2000 --soak-seconds 600" makes it shorter, and "--runtime docker" strikes an engine of its own
+# Storms of 10,000 cycles and an hour's soak, and the page with their results; an interrupted run resumes.
+# RELIABILITY="--cycles 2000 --soak-seconds 600" makes it shorter, and "--runtime docker" breaks an engine of its own
 # and its containers (root, with what docker-tests needs); results are kept in .reliability.
 reliability: set-up-dev
 	@$(VENV)/python -m tests.faults.reliability $(RELIABILITY)
 	@$(VENV)/python scripts/reliability_page.py
 
 # The docker and gvisor drivers', on an engine of their own: needs root and docker.io, containerd, runc, iptables,
-# iproute2, mmdebstrap, runsc, docker-compose. With SANDMESH_TEST_DOCKER=short, as the continuous integration has it,
-# what two tests show is shown once, and images are built anew.
+# iproute2, mmdebstrap, runsc, docker-compose. With SANDMESH_TEST_DOCKER=short, as in continuous integration, tests that
+# overlap run once, and images are rebuilt.
 FULL_DISK := tests/faults/test_disk.py::test_a_full_disk_is_an_error_that_says_so_and_passes
 docker-tests: set-up-dev
 	@SANDMESH_TEST_DOCKER=$${SANDMESH_TEST_DOCKER:-1} $(VENV)/python -m pytest tests/conformance/test_docker*.py tests/conformance/test_gvisor*.py tests/faults/test_docker*.py $(FULL_DISK) $(ARGS)

@@ -1,4 +1,4 @@
-"""Run every check of the repository, two at a time: a line for each, then the output of those that fail."""
+"""Run every check of the repository, two at a time; print a line for each, then the output of those that fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROCESSES = 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one check went."""
+    """The outcome of a check."""
 
     name: str
     passed: bool
@@ -27,7 +27,7 @@ class Outcome:
 
 
 def checks() -> dict[str, Sequence[str]]:
-    """Give the checks' commands by name, the slow ones first."""
+    """Return the checks' commands by name, the slow ones first."""
     found: dict[str, Sequence[str]] = {
         "pyright": ("pyright", "--warnings"),
         "mypy": ("mypy",),
@@ -46,7 +46,7 @@ def checks() -> dict[str, Sequence[str]]:
 
 
 def last_release() -> str:
-    """Give the newest tag of a release, empty where there is none: until then the protos' shapes are free."""
+    """Return the newest tag of a release, empty where there is none: until then the protos may change freely."""
     command = ["git", "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return found.stdout.strip() if found.returncode == 0 else ""
@@ -55,7 +55,7 @@ def last_release() -> str:
 def run(name: str, command: Sequence[str]) -> Outcome:
     """Run one check with the tools beside this interpreter."""
     environment = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}
-    # Without this pyright asks the network whether there is a newer one.
+    # Otherwise pyright looks for a newer version on the network.
     environment["PYRIGHT_PYTHON_IGNORE_WARNINGS"] = "1"
     started = time.monotonic()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Generate the Python stubs of protos/ into sdk/sandmesh/api; with --check, say whether those there are stale."""
+"""Generate the Python stubs of protos/ into sdk/sandmesh/api; with --check, fail where those there are stale."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def generate(out: Path) -> None:
 
 
 def stale(left: Path, right: Path) -> list[str]:
-    """Name the files that differ between two trees of stubs."""
+    """Return the names of the files that differ between two trees of stubs."""
     names = {
         str(path.relative_to(tree))
         for tree in (left, right)

@@ -9,7 +9,7 @@ from sandmeshd.runtime.metrics import AllocatorMetrics, GatewayMetrics, RpcMetri
 
 
 def rows() -> list[str]:
-    """Give a row for each metric, by name."""
+    """Return a row for each metric, by name."""
     registry = CollectorRegistry()
     parts = [kind(registry) for kind in (RpcMetrics, GatewayMetrics, AllocatorMetrics)]
     found = [value for part in parts for value in vars(part).values() if isinstance(value, MetricWrapperBase)]
@@ -19,7 +19,7 @@ def rows() -> list[str]:
 def _row(metric: MetricWrapperBase) -> str:
     [family] = metric.describe()
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    # Nothing public tells them.
+    # There is no public way to read them.
     names: tuple[str, ...] = vars(metric)["_labelnames"]
     labels = ", ".join(f"`{label}`" for label in names)
     return f"| `{name}` | {family.type} | {labels} | {family.documentation} |"

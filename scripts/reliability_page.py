@@ -1,4 +1,4 @@
-"""Writes docs/reliability.md from the results of `python -m tests.faults.reliability`: `make reliability` does both."""
+"""Write docs/reliability.md from the results of `python -m tests.faults.reliability`: `make reliability` runs both."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ them can be flat. Errors: {errors}. Left when it was over: {left}.
 
 
 def main() -> None:
-    """Read what was kept, and write the page."""
+    """Read the results and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path(".reliability"))
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"))
-    told = parser.parse_args()
-    rounds, in_docker = _rounds(told.results), _rounds(told.results / "docker")
-    kept = told.results / "soak.json"
+    arguments = parser.parse_args()
+    rounds, in_docker = _rounds(arguments.results), _rounds(arguments.results / "docker")
+    kept = arguments.results / "soak.json"
     soak = json.loads(kept.read_text()) if kept.exists() else None
     if not rounds and not in_docker and soak is None:
-        sys.exit(f"no results in {told.results}: `make reliability` makes them")
+        sys.exit(f"no results in {arguments.results}: `make reliability` makes them")
     every = [*rounds, *([soak] if soak else [])]
     parts = [_head(every or in_docker)]
     parts += [_storm(STORM, rounds), _by_store(rounds), _struck(rounds)] if rounds else []
     parts += [_storm(DOCKER, in_docker), _by_store(in_docker), _struck(in_docker)] if in_docker else []
     parts += [_soak(soak)] if soak else []
-    told.page.write_text("\n".join(parts))
+    arguments.page.write_text("\n".join(parts))
 
 
 def _rounds(folder: Path) -> Results:
@@ -155,7 +155,7 @@ def _struck(rounds: Results) -> str:
 def _soak(soak: dict[str, Any]) -> str:
     bounds = Bounds()
     samples = [Sample(**one) for one in soak["samples"]]
-    told = SOAK.format(
+    introduction = SOAK.format(
         minutes=soak["seconds"] / 60, cycles=soak["cycles"], ended=soak["ended"], commit=soak["commit"],
         samples=len(samples), part=bounds.memory_part, mib=bounds.memory_mib, fds=bounds.descriptors,
         keys_part=bounds.keys_part, keys=bounds.keys,
@@ -164,7 +164,7 @@ def _soak(soak: dict[str, Any]) -> str:
         left=len(soak["left"]) or "nothing",
     )  # fmt: skip
     lines = ["| what | of | second quarter | last quarter | flat |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([told, *lines, *map(_row, trends(samples, bounds))]) + "\n"
+    return "\n".join([introduction, *lines, *map(_row, trends(samples, bounds))]) + "\n"
 
 
 def _row(trend: Trend) -> str:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv with what `local` (the demo) or `dev` (the tests and checks) needs; does nothing where that is there.
+# Create .venv with what `local` (the demo) or `dev` (the tests and checks) needs; do nothing where it is up to date.
 # With SANDMESH_DRIVER=docker or gvisor `local` has that driver's packages, too.
 # PYTHON chooses the interpreter. Everything stays in the clone, apart from pip's cache.
 set -eu
@@ -16,7 +16,7 @@ new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev
 # The system's own interpreter first: sandboxes can always read it, and it is built with profile optimisation.
 choose() {
     if [ -n "${PYTHON:-}" ]; then
-        new_enough "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.11 or newer."
+        new_enough "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.11 or newer."
         command -v "$PYTHON"
         return
     fi
@@ -27,7 +27,7 @@ choose() {
             return
         fi
     done
-    fail "no Python 3.11 or newer was found: install one (apt-get install python3 python3-venv), or say PYTHON=/path/to/it."
+    fail "no Python 3.11 or newer was found: install one (apt-get install python3 python3-venv), or set PYTHON=/path/to/it."
 }
 
 # venv without ensurepip, which Debian ships apart, still works where the interpreter has a pip that can reach into it.

@@ -1,7 +1,7 @@
-"""Print docs/tour.md: a day's work with the commands, run now, with all that they print.
+"""Print docs/tour.md: a day's work with the commands, which it runs, with all that they print.
 
-It takes a mesh of its own with its directories below a new home, and ends it. What differs from machine to machine
-(that home, this checkout) is written as `~` and `~/sandmesh`.
+It starts a mesh of its own with its directories below a new home, and stops it. What differs between machines (that
+home, this checkout) is written as `~` and `~/sandmesh`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ DAY: Final = (
         ),
     ),
     (
-        "What is stated holds, or is refused",
+        "Requirements hold, or are refused",
         (
             "sandmesh run --network none -- python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80))'",
             "sandmesh run --limit memory=64MiB -- python3 -c 'bytearray(1 << 30)'",
@@ -119,7 +119,7 @@ DAY: Final = (
 
 
 def page(home: Path) -> str:
-    """Run the day in one shell and give the page."""
+    """Run the day in one shell and return the page."""
     (home / "work.py").write_text(PROGRAM)
     parts = [HEAD]
     with _shell(home) as shell:
@@ -157,12 +157,12 @@ def _shell(home: Path) -> subprocess.Popen[str]:
 
 
 def _run(shell: subprocess.Popen[str], command: str) -> tuple[str, int]:
-    """Run a command line in the shell; give what it printed and its exit code."""
+    """Run a command line in the shell; return its output and its exit code."""
     if shell.stdin is None or shell.stdout is None:
         raise RuntimeError("the shell has no pipes")
     print(f"$ {command}", file=sys.stderr)
     end = f"--- end of {os.getpid()} "
-    # Commands must not read what the shell is told next.
+    # Commands must not read the shell's next command from its standard input.
     shell.stdin.write(f"{{\n{command}\n}} < /dev/null\ncode=$?; echo; echo '{end}'$code\n")
     shell.stdin.flush()
     lines: list[str] = []

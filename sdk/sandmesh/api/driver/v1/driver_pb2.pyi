@@ -4,7 +4,7 @@ isort:skip_file
 The contract between the mesh and a runtime. Any program that serves DriverService is a driver.
 
 A driver keeps no state that its runtime does not hold: after a restart it MUST find every sandbox of its mesh by
-what the runtime itself stores (labels, a state directory). What a request states is a requirement: a driver that
+what the runtime itself stores (labels, a state directory). What a request names is a requirement: a driver that
 cannot enforce it MUST refuse with CAPABILITY_MISSING and create nothing.
 """
 
@@ -35,11 +35,11 @@ class _RuntimeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RuntimeS
     RUNTIME_STATE_UNSPECIFIED: _RuntimeState.ValueType  # 0
     """Never sent."""
     RUNTIME_STATE_STARTING: _RuntimeState.ValueType  # 1
-    """It was asked for and does not answer yet."""
+    """It is being created and does not answer yet."""
     RUNTIME_STATE_RUNNING: _RuntimeState.ValueType  # 2
     """Its first process runs."""
     RUNTIME_STATE_PAUSED: _RuntimeState.ValueType  # 3
-    """It is frozen."""
+    """It is paused."""
     RUNTIME_STATE_ENDED: _RuntimeState.ValueType  # 4
     """Its first process ended; what it left is still there."""
 
@@ -49,18 +49,18 @@ class RuntimeState(_RuntimeState, metaclass=_RuntimeStateEnumTypeWrapper):
 RUNTIME_STATE_UNSPECIFIED: RuntimeState.ValueType  # 0
 """Never sent."""
 RUNTIME_STATE_STARTING: RuntimeState.ValueType  # 1
-"""It was asked for and does not answer yet."""
+"""It is being created and does not answer yet."""
 RUNTIME_STATE_RUNNING: RuntimeState.ValueType  # 2
 """Its first process runs."""
 RUNTIME_STATE_PAUSED: RuntimeState.ValueType  # 3
-"""It is frozen."""
+"""It is paused."""
 RUNTIME_STATE_ENDED: RuntimeState.ValueType  # 4
 """Its first process ended; what it left is still there."""
 Global___RuntimeState: _TypeAlias = RuntimeState  # noqa: Y015
 
 @_typing.final
 class Capabilities(_message.Message):
-    """Capabilities say what a driver can enforce and do on this node, now."""
+    """Capabilities are what a driver can enforce and do on this node at present."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -98,7 +98,7 @@ class Capabilities(_message.Message):
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
-    """SnapshotSandbox, ListSnapshots and DeleteSnapshot work, and sandboxes can begin with a snapshot."""
+    """SnapshotSandbox, ListSnapshots and DeleteSnapshot work, and sandboxes can start from a snapshot."""
     host_ports: _builtins.bool
     """Sandboxes need ports of the node's range."""
     separate_user: _builtins.bool
@@ -113,8 +113,8 @@ class Capabilities(_message.Message):
     """Each sandbox needs one port of the node's range, for the link to its agent; the first of `ports` is that."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Limits that are enforced when stated, by the names of Limits' fields without their unit: "memory", "cpu",
-        "pids", "file", "disk"; the value says how: "cgroup v2", "rlimit".
+        """Limits that are enforced when requested, by the names of Limits' fields without their unit: "memory", "cpu",
+        "pids", "file", "disk"; the value names the means: "cgroup v2", "rlimit".
         """
 
     @_builtins.property
@@ -184,7 +184,7 @@ class GetInfoResponse(_message.Message):
     node_id: _builtins.str
     """The node that it is."""
     runtime_version: _builtins.str
-    """The runtime's version, for a person."""
+    """The runtime's version, for people."""
     keeps_workspaces: _builtins.bool
     """Whether it saves and restores workspaces."""
     @_builtins.property
@@ -201,8 +201,8 @@ class GetInfoResponse(_message.Message):
 
     @_builtins.property
     def troubles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What hinders it now, for a person, and after "; " what to do: "the disk of /data is full: 1 MiB of 900 are left;
-        free space there". Empty where all is well.
+        """Its present problems, for people, and after "; " what to do: "the disk of /data is full: 1 MiB of 900 are left;
+        free space there". Empty where there are none.
         """
 
     def __init__(
@@ -271,18 +271,18 @@ class TemplateInfo(_message.Message):
     generation: _builtins.str
     """Changes when what the template is made of changes."""
     network_fixed: _builtins.bool
-    """Its sandboxes may reach nothing beyond `network`, whatever their creator states."""
+    """Its sandboxes may reach nothing beyond `network`, whatever a request names."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that it has."""
 
     @_builtins.property
     def network(self) -> _sandbox_pb2.NetworkGrant:
-        """What its sandboxes may reach where their creator does not say."""
+        """What its sandboxes may reach where a request names no network."""
 
     @_builtins.property
     def limits(self) -> _sandbox_pb2.Limits:
-        """The most that its sandboxes may have, and what they have where their creator states nothing."""
+        """The most that its sandboxes may have, and their default where a request names no limit."""
 
     def __init__(
         self,
@@ -327,7 +327,7 @@ Global___PrepareTemplateRequest: _TypeAlias = PrepareTemplateRequest  # noqa: Y0
 
 @_typing.final
 class PrepareTemplateResponse(_message.Message):
-    """PrepareTemplateResponse is one step of progress; the last has `done`."""
+    """PrepareTemplateResponse is a step of progress; the last has `done`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -335,11 +335,11 @@ class PrepareTemplateResponse(_message.Message):
     FRACTION_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """What it is doing, for a person."""
+    """The current step, for people."""
     fraction: _builtins.float
-    """How much is done, 0 to 1; negative where it cannot be told."""
+    """How much is done, 0 to 1; negative where that is unknown."""
     done: _builtins.bool
-    """It is ready; the last message."""
+    """It is prepared; the last message."""
     def __init__(
         self,
         *,
@@ -357,7 +357,7 @@ Global___PrepareTemplateResponse: _TypeAlias = PrepareTemplateResponse  # noqa: 
 
 @_typing.final
 class CreateSandboxRequest(_message.Message):
-    """CreateSandboxRequest asks for one sandbox."""
+    """CreateSandboxRequest creates a sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -389,16 +389,16 @@ class CreateSandboxRequest(_message.Message):
     PORTS_FIELD_NUMBER: _builtins.int
     WORKSPACE_KEY_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
-    """Chosen by the caller."""
+    """Chosen by the client."""
     mesh_id: _builtins.str
     """The mesh that it belongs to."""
     fencing_token: _builtins.int
     """The token that the agent starts with, 0 for a pool."""
     workspace_key: _builtins.str
-    """What its workspace is saved under, and begins with where something is; empty where nothing is kept."""
+    """The key that its workspace is restored from, where something is saved, and saved under; empty where nothing is kept."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
-        """What it is to be."""
+        """The requested spec."""
 
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -512,22 +512,22 @@ class RuntimeSandbox(_message.Message):
     mesh_id: _builtins.str
     """Its mesh."""
     state: Global___RuntimeState.ValueType
-    """What the runtime knows."""
+    """Its state in the runtime."""
     endpoint: _builtins.str
     """unix:///path, tcp://host:port or tls://host:port?pin=HEX, as the gateway can reach it. The pin is the SHA-256 of the
     agent's certificate.
     """
     agent_token: _builtins.str
-    """What the agent wants to see."""
+    """The token that the agent requires."""
     end_detail: _builtins.str
-    """How it ended, where it did: "exit code 1", "signal 9"."""
+    """How it ended, if it did: "exit code 1", "signal 9"."""
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """As given at its creation."""
+        """As in the request that created it."""
 
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
-        """What it is."""
+        """Its spec."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -663,9 +663,9 @@ class DeleteSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     workspace_key: _builtins.str
-    """What its workspace is saved under before it is removed; empty where nothing is kept."""
+    """The key that its workspace is saved under before it is removed; empty where nothing is kept."""
     fencing_token: _builtins.int
-    """The token of the lease that was its last: what a holder after that one saved is never replaced."""
+    """The token of its last lease: what a later holder saved is never replaced."""
     def __init__(
         self,
         *,
@@ -722,7 +722,7 @@ Global___WatchSandboxesRequest: _TypeAlias = WatchSandboxesRequest  # noqa: Y015
 
 @_typing.final
 class EgressRefusal(_message.Message):
-    """EgressRefusal says what a sandbox was not let reach. The same again within a second or so is one message with a count."""
+    """EgressRefusal is a refused connection of a sandbox. Repetitions within about a second are one message with a count."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -735,11 +735,11 @@ class EgressRefusal(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     host: _builtins.str
-    """The host as the program inside named it, at most 255 characters; empty where there were too many to tell apart."""
+    """The host as the program inside named it, at most 255 characters; empty where there were too many different ones."""
     port: _builtins.int
-    """The port, 0 where none could be told."""
+    """The port, 0 where it is unknown."""
     reason: _builtins.str
-    """Why, for a person."""
+    """The reason, for people."""
     count: _builtins.int
     """How often."""
     @_builtins.property
@@ -774,14 +774,14 @@ class WatchSandboxesResponse(_message.Message):
     SYNCED_FIELD_NUMBER: _builtins.int
     EGRESS_REFUSAL_FIELD_NUMBER: _builtins.int
     synced: _builtins.bool
-    """All sandboxes that were there at the start have been sent; `sandbox` is unset."""
+    """All sandboxes that existed at the start have been sent; `sandbox` is unset."""
     @_builtins.property
     def sandbox(self) -> Global___RuntimeSandbox:
         """The sandbox as it is now; ENDED where it is gone."""
 
     @_builtins.property
     def egress_refusal(self) -> Global___EgressRefusal:
-        """A sandbox was refused a way out; `sandbox` is unset."""
+        """A connection of a sandbox was refused; `sandbox` is unset."""
 
     def __init__(
         self,
@@ -833,10 +833,10 @@ class InstallTokenRequest(_message.Message):
     fencing_token: _builtins.int
     """The token."""
     workspace_key: _builtins.str
-    """As in CreateSandboxRequest: its workspace begins with what is saved there."""
+    """As in CreateSandboxRequest: its workspace is restored from there."""
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Stored with the sandbox from now on, in place of what was there."""
+        """Stored with the sandbox from now on, replacing the earlier labels."""
 
     def __init__(
         self,
@@ -883,9 +883,9 @@ class GetLogsRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     tail_bytes: _builtins.int
-    """At most so many bytes from the end; 0 means 64 KiB."""
+    """The most bytes from the end; 0 means 64 KiB."""
     after_offset: _builtins.int
-    """Only what comes after so many bytes of the whole log, as `end_offset` of an earlier answer says."""
+    """Only what comes after this offset in the whole log, as `end_offset` of an earlier response."""
     def __init__(
         self,
         *,
@@ -1007,7 +1007,7 @@ Global___ResumeSandboxResponse: _TypeAlias = ResumeSandboxResponse  # noqa: Y015
 
 @_typing.final
 class SnapshotSandboxRequest(_message.Message):
-    """SnapshotSandboxRequest asks for a snapshot."""
+    """SnapshotSandboxRequest takes a snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1037,10 +1037,10 @@ class SnapshotSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     snapshot_id: _builtins.str
-    """Chosen by the caller."""
+    """Chosen by the client."""
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Stored with the snapshot: whose it is."""
+        """Stored with the snapshot: its owner."""
 
     def __init__(
         self,
@@ -1098,7 +1098,7 @@ class RuntimeSnapshot(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox that it was taken of."""
     template: _builtins.str
-    """That sandbox's template; only sandboxes of it begin with the snapshot."""
+    """That sandbox's template; only its sandboxes can start from the snapshot."""
     size_bytes: _builtins.int
     """Its size in bytes."""
     checksum: _builtins.str
@@ -1109,7 +1109,7 @@ class RuntimeSnapshot(_message.Message):
 
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """As given when it was taken."""
+        """As in the request that took it."""
 
     def __init__(
         self,
@@ -1140,7 +1140,7 @@ class SnapshotSandboxResponse(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___RuntimeSnapshot:
-        """The snapshot, whole."""
+        """The complete snapshot."""
 
     def __init__(
         self,
@@ -1179,7 +1179,7 @@ Global___ListSnapshotsRequest: _TypeAlias = ListSnapshotsRequest  # noqa: Y015
 
 @_typing.final
 class ListSnapshotsResponse(_message.Message):
-    """ListSnapshotsResponse has the mesh's snapshots that are whole."""
+    """ListSnapshotsResponse has the mesh's complete snapshots."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

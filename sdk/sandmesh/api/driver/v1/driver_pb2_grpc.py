@@ -112,16 +112,16 @@ class DriverServiceServicer(object):
     """
 
     def GetInfo(self, request, context):
-        """GetInfo says what the driver is and can do. It MUST answer on a machine where the runtime does not work, too.
-        Ends with: RUNTIME_UNAVAILABLE (`fix` says what to install or switch on).
+        """GetInfo returns what the driver is and can do. It MUST succeed on a machine where the runtime does not work, too.
+        Ends with: RUNTIME_UNAVAILABLE (`fix` tells what to install or enable).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PrepareTemplate(self, request, context):
-        """PrepareTemplate builds or fetches what the template is made of and says how far it is.
-        It MUST be safe to run from several processes at once, MUST leave nothing half made, and is never part of a create.
+        """PrepareTemplate builds or fetches what the template is made of and reports progress.
+        It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
         Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -129,23 +129,23 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateSandbox(self, request, context):
-        """CreateSandbox makes a sandbox and returns when its agent listens.
+        """CreateSandbox creates a sandbox and returns when its agent listens.
         A repeated request with the same sandbox_id and spec MUST return the same sandbox; with another spec it ends with
-        ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
+        ALREADY_EXISTS. When it fails or is cancelled, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
-        node; with the fact `taken_port` that leased port is somebody else's: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
-        With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
-        SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+        node; with the fact `taken_port` that leased port is in use: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        With a snapshot_id in the spec the sandbox MUST start from that snapshot, atomically; it ends with
+        SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is of another template) and SNAPSHOT_DAMAGED, too.
         With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
-        With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
-        nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
+        With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it returns,
+        atomically; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it is damaged), too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InspectSandbox(self, request, context):
-        """InspectSandbox says what the runtime knows. Ends with: SANDBOX_NOT_FOUND.
+        """InspectSandbox returns what the runtime knows of a sandbox. Ends with: SANDBOX_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,18 +159,18 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSandbox(self, request, context):
-        """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-        It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
-        workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
-        again later).
+        """DeleteSandbox deletes a sandbox with all its processes, files, mounts and sockets.
+        It returns when nothing is left. For an unknown id it MUST succeed. With a workspace_key a driver that keeps
+        workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE
+        (retry later).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchSandboxes(self, request, context):
-        """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
-        A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+        """WatchSandboxes streams every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+        A driver that grants networks MUST send refusals of its egress, a few a second at most for each sandbox.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -185,7 +185,7 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetLogs(self, request, context):
-        """GetLogs has the last words of agent and runtime. Ends with: SANDBOX_NOT_FOUND.
+        """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -199,18 +199,18 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSandbox(self, request, context):
-        """ResumeSandbox lets a frozen sandbox run. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING.
+        """ResumeSandbox resumes a paused sandbox. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SnapshotSandbox(self, request, context):
-        """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
-        with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
-        with that one. It outlives the sandbox and the driver's process.
+        """SnapshotSandbox saves the workspace and the home under one id, atomically; a root that is writable is saved
+        with them. No process of user code MUST run meanwhile. A repeated request with the id of a complete snapshot MUST
+        return that one. It outlives the sandbox and the driver's process.
         Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
-        ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+        ALREADY_EXISTS (the id is of another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -224,7 +224,7 @@ class DriverServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """DeleteSnapshot removes a snapshot; an unknown one is answered as success. Ends with: CAPABILITY_MISSING.
+        """DeleteSnapshot deletes a snapshot; for an unknown one it succeeds. Ends with: CAPABILITY_MISSING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

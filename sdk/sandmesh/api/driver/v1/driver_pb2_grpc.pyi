@@ -4,7 +4,7 @@ isort:skip_file
 The contract between the mesh and a runtime. Any program that serves DriverService is a driver.
 
 A driver keeps no state that its runtime does not hold: after a restart it MUST find every sandbox of its mesh by
-what the runtime itself stores (labels, a state directory). What a request states is a requirement: a driver that
+what the runtime itself stores (labels, a state directory). What a request names is a requirement: a driver that
 cannot enforce it MUST refuse with CAPABILITY_MISSING and create nothing.
 """
 
@@ -39,61 +39,61 @@ class DriverServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DriverServiceAsyncStub: ...
     GetInfo: _grpc.UnaryUnaryMultiCallable[_driver_pb2.GetInfoRequest, _driver_pb2.GetInfoResponse]
-    """GetInfo says what the driver is and can do. It MUST answer on a machine where the runtime does not work, too.
-    Ends with: RUNTIME_UNAVAILABLE (`fix` says what to install or switch on).
+    """GetInfo returns what the driver is and can do. It MUST succeed on a machine where the runtime does not work, too.
+    Ends with: RUNTIME_UNAVAILABLE (`fix` tells what to install or enable).
     """
     PrepareTemplate: _grpc.UnaryStreamMultiCallable[_driver_pb2.PrepareTemplateRequest, _driver_pb2.PrepareTemplateResponse]
-    """PrepareTemplate builds or fetches what the template is made of and says how far it is.
-    It MUST be safe to run from several processes at once, MUST leave nothing half made, and is never part of a create.
+    """PrepareTemplate builds or fetches what the template is made of and reports progress.
+    It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
     Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
     """
     CreateSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.CreateSandboxRequest, _driver_pb2.CreateSandboxResponse]
-    """CreateSandbox makes a sandbox and returns when its agent listens.
+    """CreateSandbox creates a sandbox and returns when its agent listens.
     A repeated request with the same sandbox_id and spec MUST return the same sandbox; with another spec it ends with
-    ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
+    ALREADY_EXISTS. When it fails or is cancelled, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
     CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
-    node; with the fact `taken_port` that leased port is somebody else's: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
-    With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
-    SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+    node; with the fact `taken_port` that leased port is in use: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+    With a snapshot_id in the spec the sandbox MUST start from that snapshot, atomically; it ends with
+    SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is of another template) and SNAPSHOT_DAMAGED, too.
     With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
-    With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
-    nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
+    With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it returns,
+    atomically; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it is damaged), too.
     """
     InspectSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.InspectSandboxRequest, _driver_pb2.InspectSandboxResponse]
-    """InspectSandbox says what the runtime knows. Ends with: SANDBOX_NOT_FOUND."""
+    """InspectSandbox returns what the runtime knows of a sandbox. Ends with: SANDBOX_NOT_FOUND."""
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ListSandboxesRequest, _driver_pb2.ListSandboxesResponse]
     """ListSandboxes lists every sandbox of a mesh that has left anything on the runtime, ENDED ones too."""
     DeleteSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.DeleteSandboxRequest, _driver_pb2.DeleteSandboxResponse]
-    """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-    It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
-    workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
-    again later).
+    """DeleteSandbox deletes a sandbox with all its processes, files, mounts and sockets.
+    It returns when nothing is left. For an unknown id it MUST succeed. With a workspace_key a driver that keeps
+    workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE
+    (retry later).
     """
     WatchSandboxes: _grpc.UnaryStreamMultiCallable[_driver_pb2.WatchSandboxesRequest, _driver_pb2.WatchSandboxesResponse]
-    """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
-    A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+    """WatchSandboxes streams every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+    A driver that grants networks MUST send refusals of its egress, a few a second at most for each sandbox.
     """
     InstallToken: _grpc.UnaryUnaryMultiCallable[_driver_pb2.InstallTokenRequest, _driver_pb2.InstallTokenResponse]
     """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
     """
     GetLogs: _grpc.UnaryUnaryMultiCallable[_driver_pb2.GetLogsRequest, _driver_pb2.GetLogsResponse]
-    """GetLogs has the last words of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
+    """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.PauseSandboxRequest, _driver_pb2.PauseSandboxResponse]
     """PauseSandbox freezes every process. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ResumeSandboxRequest, _driver_pb2.ResumeSandboxResponse]
-    """ResumeSandbox lets a frozen sandbox run. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+    """ResumeSandbox resumes a paused sandbox. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     SnapshotSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.SnapshotSandboxRequest, _driver_pb2.SnapshotSandboxResponse]
-    """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
-    with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
-    with that one. It outlives the sandbox and the driver's process.
+    """SnapshotSandbox saves the workspace and the home under one id, atomically; a root that is writable is saved
+    with them. No process of user code MUST run meanwhile. A repeated request with the id of a complete snapshot MUST
+    return that one. It outlives the sandbox and the driver's process.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
-    ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+    ALREADY_EXISTS (the id is of another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ListSnapshotsRequest, _driver_pb2.ListSnapshotsResponse]
     """ListSnapshots lists the snapshots of a mesh. Ends with: CAPABILITY_MISSING."""
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_driver_pb2.DeleteSnapshotRequest, _driver_pb2.DeleteSnapshotResponse]
-    """DeleteSnapshot removes a snapshot; an unknown one is answered as success. Ends with: CAPABILITY_MISSING."""
+    """DeleteSnapshot deletes a snapshot; for an unknown one it succeeds. Ends with: CAPABILITY_MISSING."""
 
 @_typing.type_check_only
 class DriverServiceAsyncStub(DriverServiceStub):
@@ -101,61 +101,61 @@ class DriverServiceAsyncStub(DriverServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_driver_pb2.GetInfoRequest, _driver_pb2.GetInfoResponse]  # type: ignore[assignment]
-    """GetInfo says what the driver is and can do. It MUST answer on a machine where the runtime does not work, too.
-    Ends with: RUNTIME_UNAVAILABLE (`fix` says what to install or switch on).
+    """GetInfo returns what the driver is and can do. It MUST succeed on a machine where the runtime does not work, too.
+    Ends with: RUNTIME_UNAVAILABLE (`fix` tells what to install or enable).
     """
     PrepareTemplate: _aio.UnaryStreamMultiCallable[_driver_pb2.PrepareTemplateRequest, _driver_pb2.PrepareTemplateResponse]  # type: ignore[assignment]
-    """PrepareTemplate builds or fetches what the template is made of and says how far it is.
-    It MUST be safe to run from several processes at once, MUST leave nothing half made, and is never part of a create.
+    """PrepareTemplate builds or fetches what the template is made of and reports progress.
+    It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
     Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
     """
     CreateSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.CreateSandboxRequest, _driver_pb2.CreateSandboxResponse]  # type: ignore[assignment]
-    """CreateSandbox makes a sandbox and returns when its agent listens.
+    """CreateSandbox creates a sandbox and returns when its agent listens.
     A repeated request with the same sandbox_id and spec MUST return the same sandbox; with another spec it ends with
-    ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
+    ALREADY_EXISTS. When it fails or is cancelled, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
     CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
-    node; with the fact `taken_port` that leased port is somebody else's: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
-    With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
-    SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+    node; with the fact `taken_port` that leased port is in use: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+    With a snapshot_id in the spec the sandbox MUST start from that snapshot, atomically; it ends with
+    SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is of another template) and SNAPSHOT_DAMAGED, too.
     With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
-    With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
-    nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
+    With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it returns,
+    atomically; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it is damaged), too.
     """
     InspectSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.InspectSandboxRequest, _driver_pb2.InspectSandboxResponse]  # type: ignore[assignment]
-    """InspectSandbox says what the runtime knows. Ends with: SANDBOX_NOT_FOUND."""
+    """InspectSandbox returns what the runtime knows of a sandbox. Ends with: SANDBOX_NOT_FOUND."""
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_driver_pb2.ListSandboxesRequest, _driver_pb2.ListSandboxesResponse]  # type: ignore[assignment]
     """ListSandboxes lists every sandbox of a mesh that has left anything on the runtime, ENDED ones too."""
     DeleteSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.DeleteSandboxRequest, _driver_pb2.DeleteSandboxResponse]  # type: ignore[assignment]
-    """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-    It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
-    workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
-    again later).
+    """DeleteSandbox deletes a sandbox with all its processes, files, mounts and sockets.
+    It returns when nothing is left. For an unknown id it MUST succeed. With a workspace_key a driver that keeps
+    workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE
+    (retry later).
     """
     WatchSandboxes: _aio.UnaryStreamMultiCallable[_driver_pb2.WatchSandboxesRequest, _driver_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
-    """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
-    A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+    """WatchSandboxes streams every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+    A driver that grants networks MUST send refusals of its egress, a few a second at most for each sandbox.
     """
     InstallToken: _aio.UnaryUnaryMultiCallable[_driver_pb2.InstallTokenRequest, _driver_pb2.InstallTokenResponse]  # type: ignore[assignment]
     """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
     """
     GetLogs: _aio.UnaryUnaryMultiCallable[_driver_pb2.GetLogsRequest, _driver_pb2.GetLogsResponse]  # type: ignore[assignment]
-    """GetLogs has the last words of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
+    """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.PauseSandboxRequest, _driver_pb2.PauseSandboxResponse]  # type: ignore[assignment]
     """PauseSandbox freezes every process. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.ResumeSandboxRequest, _driver_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
-    """ResumeSandbox lets a frozen sandbox run. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+    """ResumeSandbox resumes a paused sandbox. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
     SnapshotSandbox: _aio.UnaryUnaryMultiCallable[_driver_pb2.SnapshotSandboxRequest, _driver_pb2.SnapshotSandboxResponse]  # type: ignore[assignment]
-    """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
-    with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
-    with that one. It outlives the sandbox and the driver's process.
+    """SnapshotSandbox saves the workspace and the home under one id, atomically; a root that is writable is saved
+    with them. No process of user code MUST run meanwhile. A repeated request with the id of a complete snapshot MUST
+    return that one. It outlives the sandbox and the driver's process.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
-    ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+    ALREADY_EXISTS (the id is of another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_driver_pb2.ListSnapshotsRequest, _driver_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     """ListSnapshots lists the snapshots of a mesh. Ends with: CAPABILITY_MISSING."""
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_driver_pb2.DeleteSnapshotRequest, _driver_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """DeleteSnapshot removes a snapshot; an unknown one is answered as success. Ends with: CAPABILITY_MISSING."""
+    """DeleteSnapshot deletes a snapshot; for an unknown one it succeeds. Ends with: CAPABILITY_MISSING."""
 
 class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
     """DriverService is the one place that knows a runtime."""
@@ -166,8 +166,8 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.GetInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.GetInfoResponse, _abc.Awaitable[_driver_pb2.GetInfoResponse]]:
-        """GetInfo says what the driver is and can do. It MUST answer on a machine where the runtime does not work, too.
-        Ends with: RUNTIME_UNAVAILABLE (`fix` says what to install or switch on).
+        """GetInfo returns what the driver is and can do. It MUST succeed on a machine where the runtime does not work, too.
+        Ends with: RUNTIME_UNAVAILABLE (`fix` tells what to install or enable).
         """
 
     @_abc_1.abstractmethod
@@ -176,8 +176,8 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.PrepareTemplateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_driver_pb2.PrepareTemplateResponse], _abc.AsyncIterator[_driver_pb2.PrepareTemplateResponse]]:
-        """PrepareTemplate builds or fetches what the template is made of and says how far it is.
-        It MUST be safe to run from several processes at once, MUST leave nothing half made, and is never part of a create.
+        """PrepareTemplate builds or fetches what the template is made of and reports progress.
+        It MUST be safe to run from several processes at once, MUST leave nothing incomplete, and is never part of a create.
         Ends with: TEMPLATE_NOT_FOUND, TEMPLATE_BUILD_FAILED, RUNTIME_UNAVAILABLE.
         """
 
@@ -187,16 +187,16 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.CreateSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.CreateSandboxResponse, _abc.Awaitable[_driver_pb2.CreateSandboxResponse]]:
-        """CreateSandbox makes a sandbox and returns when its agent listens.
+        """CreateSandbox creates a sandbox and returns when its agent listens.
         A repeated request with the same sandbox_id and spec MUST return the same sandbox; with another spec it ends with
-        ALREADY_EXISTS. When it fails or its caller goes away, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
+        ALREADY_EXISTS. When it fails or is cancelled, nothing MUST be left. Ends with: TEMPLATE_NOT_FOUND,
         CAPABILITY_MISSING (choose another driver or drop the requirement), SANDBOX_START_FAILED (retry on another
-        node; with the fact `taken_port` that leased port is somebody else's: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
-        With a snapshot_id in the spec the sandbox MUST begin with that snapshot, all of it or nothing; it ends with
-        SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is another template's) and SNAPSHOT_DAMAGED, too.
+        node; with the fact `taken_port` that leased port is in use: retry with another), RUNTIME_UNAVAILABLE, TEMPLATE_BUILD_FAILED, WRONG_STATE (the template is not prepared: prepare it).
+        With a snapshot_id in the spec the sandbox MUST start from that snapshot, atomically; it ends with
+        SNAPSHOT_NOT_FOUND, INVALID_ARGUMENT (it is of another template) and SNAPSHOT_DAMAGED, too.
         With a workspace_dir its owner's files MUST never be removed with the sandbox; WORKSPACE_DIR_REFUSED (it may not be one).
-        With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it answers, all of it or
-        nothing; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it cannot be trusted), too.
+        With a workspace_key a driver that keeps workspaces MUST restore what is saved there before it returns,
+        atomically; then it ends with STORAGE_UNAVAILABLE (retry) and WORKSPACE_NOT_READY (it is damaged), too.
         """
 
     @_abc_1.abstractmethod
@@ -205,7 +205,7 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.InspectSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.InspectSandboxResponse, _abc.Awaitable[_driver_pb2.InspectSandboxResponse]]:
-        """InspectSandbox says what the runtime knows. Ends with: SANDBOX_NOT_FOUND."""
+        """InspectSandbox returns what the runtime knows of a sandbox. Ends with: SANDBOX_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ListSandboxes(
@@ -221,10 +221,10 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.DeleteSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.DeleteSandboxResponse, _abc.Awaitable[_driver_pb2.DeleteSandboxResponse]]:
-        """DeleteSandbox removes a sandbox with all its processes, files, mounts and sockets.
-        It returns when nothing is left. An unknown id MUST be answered as success. With a workspace_key a driver that keeps
-        workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE (ask
-        again later).
+        """DeleteSandbox deletes a sandbox with all its processes, files, mounts and sockets.
+        It returns when nothing is left. For an unknown id it MUST succeed. With a workspace_key a driver that keeps
+        workspaces MUST save the workspace first, and remove nothing where that fails: STORAGE_UNAVAILABLE, TOO_LARGE
+        (retry later).
         """
 
     @_abc_1.abstractmethod
@@ -233,8 +233,8 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.WatchSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_driver_pb2.WatchSandboxesResponse], _abc.AsyncIterator[_driver_pb2.WatchSandboxesResponse]]:
-        """WatchSandboxes sends every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
-        A driver that grants networks MUST send refusals of its egress, some a second at most for each sandbox.
+        """WatchSandboxes streams every sandbox of a mesh, then `synced`, then each change of a RuntimeState as it happens.
+        A driver that grants networks MUST send refusals of its egress, a few a second at most for each sandbox.
         """
 
     @_abc_1.abstractmethod
@@ -253,7 +253,7 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.GetLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.GetLogsResponse, _abc.Awaitable[_driver_pb2.GetLogsResponse]]:
-        """GetLogs has the last words of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
+        """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def PauseSandbox(
@@ -269,7 +269,7 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.ResumeSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.ResumeSandboxResponse, _abc.Awaitable[_driver_pb2.ResumeSandboxResponse]]:
-        """ResumeSandbox lets a frozen sandbox run. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
+        """ResumeSandbox resumes a paused sandbox. Ends with: SANDBOX_NOT_FOUND, CAPABILITY_MISSING."""
 
     @_abc_1.abstractmethod
     def SnapshotSandbox(
@@ -277,11 +277,11 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.SnapshotSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.SnapshotSandboxResponse, _abc.Awaitable[_driver_pb2.SnapshotSandboxResponse]]:
-        """SnapshotSandbox saves the workspace and the home under one id, all of it or nothing; a root that is writable is saved
-        with them. No process of user code MUST run meanwhile. A repeated request with the id of a whole snapshot MUST be answered
-        with that one. It outlives the sandbox and the driver's process.
+        """SnapshotSandbox saves the workspace and the home under one id, atomically; a root that is writable is saved
+        with them. No process of user code MUST run meanwhile. A repeated request with the id of a complete snapshot MUST
+        return that one. It outlives the sandbox and the driver's process.
         Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE (it is paused: resume it), TOO_LARGE, CAPABILITY_MISSING,
-        ALREADY_EXISTS (the id is another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
+        ALREADY_EXISTS (the id is of another sandbox's snapshot), RUNTIME_UNAVAILABLE (the disk is full).
         """
 
     @_abc_1.abstractmethod
@@ -298,6 +298,6 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _driver_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_driver_pb2.DeleteSnapshotResponse, _abc.Awaitable[_driver_pb2.DeleteSnapshotResponse]]:
-        """DeleteSnapshot removes a snapshot; an unknown one is answered as success. Ends with: CAPABILITY_MISSING."""
+        """DeleteSnapshot deletes a snapshot; for an unknown one it succeeds. Ends with: CAPABILITY_MISSING."""
 
 def add_DriverServiceServicer_to_server(servicer: DriverServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

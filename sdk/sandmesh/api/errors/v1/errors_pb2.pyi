@@ -31,11 +31,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INVALID_ARGUMENT: _ErrorReason.ValueType  # 1
     """INVALID_ARGUMENT: a field is missing, of the wrong type or out of range. Correct it; nothing changed."""
     ERROR_REASON_TEMPLATE_NOT_FOUND: _ErrorReason.ValueType  # 2
-    """NOT_FOUND: no such template. `known` lists those there are."""
+    """NOT_FOUND: the template does not exist. `known` lists those that do."""
     ERROR_REASON_SANDBOX_NOT_FOUND: _ErrorReason.ValueType  # 3
-    """NOT_FOUND: no such sandbox, or not the caller's."""
+    """NOT_FOUND: the sandbox does not exist, or has another owner."""
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 4
-    """NOT_FOUND: no such session, or not the caller's."""
+    """NOT_FOUND: the session does not exist, or has another owner."""
     ERROR_REASON_TOOL_NOT_FOUND: _ErrorReason.ValueType  # 5
     """NOT_FOUND: the sandbox has no tool of that name. `known` lists those it has."""
     ERROR_REASON_CALL_NOT_FOUND: _ErrorReason.ValueType  # 6
@@ -45,39 +45,39 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_CALL_FINISHED: _ErrorReason.ValueType  # 8
     """FAILED_PRECONDITION: the call has finished; it takes no input, signal or resize."""
     ERROR_REASON_CAPABILITY_MISSING: _ErrorReason.ValueType  # 9
-    """FAILED_PRECONDITION: a state or capability that the request needs is not there: `needs` says which."""
+    """FAILED_PRECONDITION: a state or capability that the request needs is missing; `needs` names it."""
     ERROR_REASON_POOL_EXHAUSTED: _ErrorReason.ValueType  # 10
-    """RESOURCE_EXHAUSTED: every sandbox that the caps allow is in use and the deadline passed in the queue."""
+    """RESOURCE_EXHAUSTED: every sandbox that the limits allow is in use and the deadline passed in the queue."""
     ERROR_REASON_TOO_LARGE: _ErrorReason.ValueType  # 11
-    """RESOURCE_EXHAUSTED: arguments, a result or a log would pass a stated size; larger data goes by the files API."""
+    """RESOURCE_EXHAUSTED: arguments, a result or a log would exceed its size limit; use the files API for larger data."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 12
-    """FAILED_PRECONDITION: the fencing token is not the one in force: the lease passed to someone else or ran out."""
+    """FAILED_PRECONDITION: the fencing token is not the one in force: the lease passed to another holder or expired."""
     ERROR_REASON_WRONG_STATE: _ErrorReason.ValueType  # 13
-    """FAILED_PRECONDITION: the record is in a state that does not allow the change; `state` says which."""
+    """FAILED_PRECONDITION: the record is in a state that does not allow the change; `state` names it."""
     ERROR_REASON_SANDBOX_LOST: _ErrorReason.ValueType  # 14
-    """UNAVAILABLE: the sandbox is gone; `detail` says how it ended. Its workspace may be gone too."""
+    """UNAVAILABLE: the sandbox is gone; `detail` tells how it ended. Its workspace may be gone too."""
     ERROR_REASON_SANDBOX_START_FAILED: _ErrorReason.ValueType  # 15
-    """UNAVAILABLE: the sandbox's runtime could not start it; `detail` has its last words."""
+    """UNAVAILABLE: the sandbox's runtime could not start it; `detail` has the end of its log."""
     ERROR_REASON_MESH_UNAVAILABLE: _ErrorReason.ValueType  # 16
     """UNAVAILABLE: nothing answers at the mesh's address. Nothing was sent."""
     ERROR_REASON_STORE_UNAVAILABLE: _ErrorReason.ValueType  # 17
     """UNAVAILABLE: the store does not answer. Retry after `retry_delay`."""
     ERROR_REASON_RUNTIME_UNAVAILABLE: _ErrorReason.ValueType  # 18
-    """FAILED_PRECONDITION: the runtime cannot work on this machine; `fix` says what to install or switch on."""
+    """FAILED_PRECONDITION: the runtime cannot work on this machine; `fix` tells what to install or enable."""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 19
     """DEADLINE_EXCEEDED: the caller's deadline passed. Whether anything changed is in `changed`."""
     ERROR_REASON_CANCELLED: _ErrorReason.ValueType  # 20
-    """CANCELLED: the caller went away."""
+    """CANCELLED: the client cancelled the request or disconnected."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 21
-    """UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` says which: missing, invalid,
+    """UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` tells which: missing, invalid,
     expired or revoked.
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 22
-    """PERMISSION_DENIED: the caller may not do this: it takes an administrator, or names a user that is not the token's."""
+    """PERMISSION_DENIED: the principal may not do this: it requires an administrator, or names a user other than the token's."""
     ERROR_REASON_METHOD_NOT_FOUND: _ErrorReason.ValueType  # 23
-    """UNIMPLEMENTED: the method is not public, or not known here."""
+    """UNIMPLEMENTED: the method is not public, or unknown here."""
     ERROR_REASON_PROTOCOL_MISMATCH: _ErrorReason.ValueType  # 24
-    """FAILED_PRECONDITION: the agent speaks an older or newer protocol than the mesh can."""
+    """FAILED_PRECONDITION: the agent speaks an older or newer protocol than the mesh supports."""
     ERROR_REASON_RECOVERING: _ErrorReason.ValueType  # 25
     """UNAVAILABLE: the store came back empty and records are being rebuilt. Retry after `retry_delay`."""
     ERROR_REASON_ALREADY_EXISTS: _ErrorReason.ValueType  # 26
@@ -85,21 +85,21 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_INTERNAL: _ErrorReason.ValueType  # 27
     """INTERNAL: a defect. `error_id` finds it in the service's log."""
     ERROR_REASON_TEMPLATE_BUILD_FAILED: _ErrorReason.ValueType  # 28
-    """FAILED_PRECONDITION: what the template is made of could not be built; `detail` has the builder's last words."""
+    """FAILED_PRECONDITION: the template could not be built; `detail` has the end of the build's log."""
     ERROR_REASON_TOKEN_NOT_FOUND: _ErrorReason.ValueType  # 29
-    """NOT_FOUND: no such token."""
+    """NOT_FOUND: the token does not exist."""
     ERROR_REASON_STORAGE_UNAVAILABLE: _ErrorReason.ValueType  # 30
-    """UNAVAILABLE: the storage of workspaces does not answer, or refuses; `detail` has what it said. Nothing is lost."""
+    """UNAVAILABLE: the storage of workspaces does not answer, or refuses; `detail` has its message. Nothing is lost."""
     ERROR_REASON_WORKSPACE_NOT_READY: _ErrorReason.ValueType  # 31
-    """FAILED_PRECONDITION: the session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet.
+    """FAILED_PRECONDITION: the session's saved workspace is damaged, or that of its last sandbox is not saved yet.
     `workspace` names it. Nothing was changed.
     """
     ERROR_REASON_SNAPSHOT_NOT_FOUND: _ErrorReason.ValueType  # 40
-    """NOT_FOUND: no such snapshot, or not the caller's."""
+    """NOT_FOUND: the snapshot does not exist, or has another owner."""
     ERROR_REASON_SNAPSHOT_DAMAGED: _ErrorReason.ValueType  # 41
-    """FAILED_PRECONDITION: what is kept of the snapshot is not what was taken; `detail` says how. No sandbox began with it."""
+    """FAILED_PRECONDITION: the snapshot is damaged; `detail` tells how. No sandbox was started from it."""
     ERROR_REASON_WORKSPACE_DIR_REFUSED: _ErrorReason.ValueType  # 42
-    """PERMISSION_DENIED: the directory may not be a workspace; `path` is what it is, `fix` what to do. Nothing was made."""
+    """PERMISSION_DENIED: the directory may not be a workspace; `path` names it, `fix` tells what to do. Nothing was created."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names what went wrong. A unary RPC ends with a gRPC status that carries a google.rpc.ErrorInfo:
@@ -112,11 +112,11 @@ ERROR_REASON_UNSPECIFIED: ErrorReason.ValueType  # 0
 ERROR_REASON_INVALID_ARGUMENT: ErrorReason.ValueType  # 1
 """INVALID_ARGUMENT: a field is missing, of the wrong type or out of range. Correct it; nothing changed."""
 ERROR_REASON_TEMPLATE_NOT_FOUND: ErrorReason.ValueType  # 2
-"""NOT_FOUND: no such template. `known` lists those there are."""
+"""NOT_FOUND: the template does not exist. `known` lists those that do."""
 ERROR_REASON_SANDBOX_NOT_FOUND: ErrorReason.ValueType  # 3
-"""NOT_FOUND: no such sandbox, or not the caller's."""
+"""NOT_FOUND: the sandbox does not exist, or has another owner."""
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 4
-"""NOT_FOUND: no such session, or not the caller's."""
+"""NOT_FOUND: the session does not exist, or has another owner."""
 ERROR_REASON_TOOL_NOT_FOUND: ErrorReason.ValueType  # 5
 """NOT_FOUND: the sandbox has no tool of that name. `known` lists those it has."""
 ERROR_REASON_CALL_NOT_FOUND: ErrorReason.ValueType  # 6
@@ -126,39 +126,39 @@ ERROR_REASON_CALL_EXPIRED: ErrorReason.ValueType  # 7
 ERROR_REASON_CALL_FINISHED: ErrorReason.ValueType  # 8
 """FAILED_PRECONDITION: the call has finished; it takes no input, signal or resize."""
 ERROR_REASON_CAPABILITY_MISSING: ErrorReason.ValueType  # 9
-"""FAILED_PRECONDITION: a state or capability that the request needs is not there: `needs` says which."""
+"""FAILED_PRECONDITION: a state or capability that the request needs is missing; `needs` names it."""
 ERROR_REASON_POOL_EXHAUSTED: ErrorReason.ValueType  # 10
-"""RESOURCE_EXHAUSTED: every sandbox that the caps allow is in use and the deadline passed in the queue."""
+"""RESOURCE_EXHAUSTED: every sandbox that the limits allow is in use and the deadline passed in the queue."""
 ERROR_REASON_TOO_LARGE: ErrorReason.ValueType  # 11
-"""RESOURCE_EXHAUSTED: arguments, a result or a log would pass a stated size; larger data goes by the files API."""
+"""RESOURCE_EXHAUSTED: arguments, a result or a log would exceed its size limit; use the files API for larger data."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 12
-"""FAILED_PRECONDITION: the fencing token is not the one in force: the lease passed to someone else or ran out."""
+"""FAILED_PRECONDITION: the fencing token is not the one in force: the lease passed to another holder or expired."""
 ERROR_REASON_WRONG_STATE: ErrorReason.ValueType  # 13
-"""FAILED_PRECONDITION: the record is in a state that does not allow the change; `state` says which."""
+"""FAILED_PRECONDITION: the record is in a state that does not allow the change; `state` names it."""
 ERROR_REASON_SANDBOX_LOST: ErrorReason.ValueType  # 14
-"""UNAVAILABLE: the sandbox is gone; `detail` says how it ended. Its workspace may be gone too."""
+"""UNAVAILABLE: the sandbox is gone; `detail` tells how it ended. Its workspace may be gone too."""
 ERROR_REASON_SANDBOX_START_FAILED: ErrorReason.ValueType  # 15
-"""UNAVAILABLE: the sandbox's runtime could not start it; `detail` has its last words."""
+"""UNAVAILABLE: the sandbox's runtime could not start it; `detail` has the end of its log."""
 ERROR_REASON_MESH_UNAVAILABLE: ErrorReason.ValueType  # 16
 """UNAVAILABLE: nothing answers at the mesh's address. Nothing was sent."""
 ERROR_REASON_STORE_UNAVAILABLE: ErrorReason.ValueType  # 17
 """UNAVAILABLE: the store does not answer. Retry after `retry_delay`."""
 ERROR_REASON_RUNTIME_UNAVAILABLE: ErrorReason.ValueType  # 18
-"""FAILED_PRECONDITION: the runtime cannot work on this machine; `fix` says what to install or switch on."""
+"""FAILED_PRECONDITION: the runtime cannot work on this machine; `fix` tells what to install or enable."""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 19
 """DEADLINE_EXCEEDED: the caller's deadline passed. Whether anything changed is in `changed`."""
 ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 20
-"""CANCELLED: the caller went away."""
+"""CANCELLED: the client cancelled the request or disconnected."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 21
-"""UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` says which: missing, invalid,
+"""UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` tells which: missing, invalid,
 expired or revoked.
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 22
-"""PERMISSION_DENIED: the caller may not do this: it takes an administrator, or names a user that is not the token's."""
+"""PERMISSION_DENIED: the principal may not do this: it requires an administrator, or names a user other than the token's."""
 ERROR_REASON_METHOD_NOT_FOUND: ErrorReason.ValueType  # 23
-"""UNIMPLEMENTED: the method is not public, or not known here."""
+"""UNIMPLEMENTED: the method is not public, or unknown here."""
 ERROR_REASON_PROTOCOL_MISMATCH: ErrorReason.ValueType  # 24
-"""FAILED_PRECONDITION: the agent speaks an older or newer protocol than the mesh can."""
+"""FAILED_PRECONDITION: the agent speaks an older or newer protocol than the mesh supports."""
 ERROR_REASON_RECOVERING: ErrorReason.ValueType  # 25
 """UNAVAILABLE: the store came back empty and records are being rebuilt. Retry after `retry_delay`."""
 ERROR_REASON_ALREADY_EXISTS: ErrorReason.ValueType  # 26
@@ -166,26 +166,26 @@ ERROR_REASON_ALREADY_EXISTS: ErrorReason.ValueType  # 26
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 27
 """INTERNAL: a defect. `error_id` finds it in the service's log."""
 ERROR_REASON_TEMPLATE_BUILD_FAILED: ErrorReason.ValueType  # 28
-"""FAILED_PRECONDITION: what the template is made of could not be built; `detail` has the builder's last words."""
+"""FAILED_PRECONDITION: the template could not be built; `detail` has the end of the build's log."""
 ERROR_REASON_TOKEN_NOT_FOUND: ErrorReason.ValueType  # 29
-"""NOT_FOUND: no such token."""
+"""NOT_FOUND: the token does not exist."""
 ERROR_REASON_STORAGE_UNAVAILABLE: ErrorReason.ValueType  # 30
-"""UNAVAILABLE: the storage of workspaces does not answer, or refuses; `detail` has what it said. Nothing is lost."""
+"""UNAVAILABLE: the storage of workspaces does not answer, or refuses; `detail` has its message. Nothing is lost."""
 ERROR_REASON_WORKSPACE_NOT_READY: ErrorReason.ValueType  # 31
-"""FAILED_PRECONDITION: the session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet.
+"""FAILED_PRECONDITION: the session's saved workspace is damaged, or that of its last sandbox is not saved yet.
 `workspace` names it. Nothing was changed.
 """
 ERROR_REASON_SNAPSHOT_NOT_FOUND: ErrorReason.ValueType  # 40
-"""NOT_FOUND: no such snapshot, or not the caller's."""
+"""NOT_FOUND: the snapshot does not exist, or has another owner."""
 ERROR_REASON_SNAPSHOT_DAMAGED: ErrorReason.ValueType  # 41
-"""FAILED_PRECONDITION: what is kept of the snapshot is not what was taken; `detail` says how. No sandbox began with it."""
+"""FAILED_PRECONDITION: the snapshot is damaged; `detail` tells how. No sandbox was started from it."""
 ERROR_REASON_WORKSPACE_DIR_REFUSED: ErrorReason.ValueType  # 42
-"""PERMISSION_DENIED: the directory may not be a workspace; `path` is what it is, `fix` what to do. Nothing was made."""
+"""PERMISSION_DENIED: the directory may not be a workspace; `path` names it, `fix` tells what to do. Nothing was created."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final
 class ErrorDetail(_message.Message):
-    """ErrorDetail is an error that travels inside a stream, where a gRPC status would end everybody's calls."""
+    """ErrorDetail is an error inside a stream, where a gRPC status would end all calls of the stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -218,9 +218,9 @@ class ErrorDetail(_message.Message):
     reason: Global___ErrorReason.ValueType
     """What went wrong."""
     message: _builtins.str
-    """One or two sentences for a person: what happened and what to do."""
+    """One or two sentences for people: what happened and what to do."""
     changed: _builtins.bool
-    """Whether the mesh was changed by the request; also true where nobody can know, as where an answer was lost."""
+    """Whether the mesh was changed by the request; also true where that is unknown, as when a response was lost."""
     retryable: _builtins.bool
     """Whether the same request may succeed later."""
     @_builtins.property

@@ -30,43 +30,43 @@ class _SandboxStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SandboxS
     SANDBOX_STATE_UNSPECIFIED: _SandboxState.ValueType  # 0
     """Never stored."""
     SANDBOX_STATE_PENDING: _SandboxState.ValueType  # 1
-    """The intent is recorded; nothing was asked of a runtime yet."""
+    """The intent is recorded; no runtime was called yet."""
     SANDBOX_STATE_STARTING: _SandboxState.ValueType  # 2
-    """A driver was asked to create it."""
+    """A driver is creating it."""
     SANDBOX_STATE_READY: _SandboxState.ValueType  # 3
-    """It answers."""
+    """Its agent answers."""
     SANDBOX_STATE_PAUSED: _SandboxState.ValueType  # 4
-    """It is frozen and keeps its memory."""
+    """It is paused and keeps its memory."""
     SANDBOX_STATE_STOPPING: _SandboxState.ValueType  # 5
-    """A driver was asked to delete it."""
+    """A driver is deleting it."""
     SANDBOX_STATE_GONE: _SandboxState.ValueType  # 6
     """Nothing of it is left."""
     SANDBOX_STATE_FAILED: _SandboxState.ValueType  # 7
     """It could not be started."""
     SANDBOX_STATE_LOST: _SandboxState.ValueType  # 8
-    """It ended without having been asked to."""
+    """It ended unexpectedly."""
 
 class SandboxState(_SandboxState, metaclass=_SandboxStateEnumTypeWrapper):
-    """SandboxState is where a sandbox is in its life."""
+    """SandboxState is a state of a sandbox's life cycle."""
 
 SANDBOX_STATE_UNSPECIFIED: SandboxState.ValueType  # 0
 """Never stored."""
 SANDBOX_STATE_PENDING: SandboxState.ValueType  # 1
-"""The intent is recorded; nothing was asked of a runtime yet."""
+"""The intent is recorded; no runtime was called yet."""
 SANDBOX_STATE_STARTING: SandboxState.ValueType  # 2
-"""A driver was asked to create it."""
+"""A driver is creating it."""
 SANDBOX_STATE_READY: SandboxState.ValueType  # 3
-"""It answers."""
+"""Its agent answers."""
 SANDBOX_STATE_PAUSED: SandboxState.ValueType  # 4
-"""It is frozen and keeps its memory."""
+"""It is paused and keeps its memory."""
 SANDBOX_STATE_STOPPING: SandboxState.ValueType  # 5
-"""A driver was asked to delete it."""
+"""A driver is deleting it."""
 SANDBOX_STATE_GONE: SandboxState.ValueType  # 6
 """Nothing of it is left."""
 SANDBOX_STATE_FAILED: SandboxState.ValueType  # 7
 """It could not be started."""
 SANDBOX_STATE_LOST: SandboxState.ValueType  # 8
-"""It ended without having been asked to."""
+"""It ended unexpectedly."""
 Global___SandboxState: _TypeAlias = SandboxState  # noqa: Y015
 
 class _NetworkMode:
@@ -85,7 +85,7 @@ class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMo
     """The listed hosts only."""
 
 class NetworkMode(_NetworkMode, metaclass=_NetworkModeEnumTypeWrapper):
-    """NetworkMode says what a sandbox may reach."""
+    """NetworkMode is what a sandbox may reach."""
 
 NETWORK_MODE_UNSPECIFIED: NetworkMode.ValueType  # 0
 """The template's default."""
@@ -170,7 +170,7 @@ Global___NetworkGrant: _TypeAlias = NetworkGrant  # noqa: Y015
 
 @_typing.final
 class SandboxSpec(_message.Message):
-    """SandboxSpec is what a sandbox is to be. A sandbox from a pool has exactly the spec that was asked for."""
+    """SandboxSpec is the specification of a sandbox. A sandbox from a pool has exactly the requested spec."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,11 +226,11 @@ class SandboxSpec(_message.Message):
     template: _builtins.str
     """The template's name."""
     driver: _builtins.str
-    """Which driver; empty for the mesh's default."""
+    """The driver; empty for the mesh's default."""
     port_count: _builtins.int
     """How many ports of the node's range the sandbox needs."""
     snapshot_id: _builtins.str
-    """The snapshot that its workspace and home begin with; empty for none."""
+    """The snapshot that its workspace and home start from; empty for none."""
     workspace_dir: _builtins.str
     """The directory of its node that is its workspace, as an absolute path; empty: one of its own. Nothing in it is removed
     with the sandbox.
@@ -282,7 +282,7 @@ class Lease(_message.Message):
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
-    """Who holds it: the session's key."""
+    """The holder: the session's key."""
     fencing_token: _builtins.int
     """Rises with every lease of the sandbox; sent along with every call."""
     @_builtins.property
@@ -306,7 +306,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class Sandbox(_message.Message):
-    """Sandbox is a record as callers see it."""
+    """Sandbox is a record as clients see it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -347,7 +347,7 @@ class Sandbox(_message.Message):
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
-    """Where it is in its life."""
+    """Its state."""
     state_reason: _builtins.str
     """Why it is FAILED or LOST."""
     node_id: _builtins.str
@@ -359,10 +359,10 @@ class Sandbox(_message.Message):
     slot: _builtins.str
     """Its place in the session, empty in a pool."""
     user_id: _builtins.str
-    """Who owns its session, empty in a pool."""
+    """The owner of its session, empty in a pool."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
-        """What it is."""
+        """Its spec."""
 
     @_builtins.property
     def lease(self) -> Global___Lease:
@@ -382,7 +382,7 @@ class Sandbox(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """It is given back after so long without a use; unset: never for that reason."""
+        """It is released after this time without activity; unset: never for that reason."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ Global___Sandbox: _TypeAlias = Sandbox  # noqa: Y015
 
 @_typing.final
 class ClaimSandboxRequest(_message.Message):
-    """ClaimSandboxRequest asks for a sandbox for a session."""
+    """ClaimSandboxRequest claims a sandbox for a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -429,16 +429,16 @@ class ClaimSandboxRequest(_message.Message):
     slot: _builtins.str
     """The place in the session, by default the template's name. A live sandbox there is returned as it is."""
     user_id: _builtins.str
-    """Who owns the session: whose cap it counts against; the queue is fair among them."""
+    """The owner of the session, whose limit it counts against; the queue is fair among owners."""
     session_id: _builtins.str
     """The session's name, to rebuild its record from."""
     keep_workspace: _builtins.bool
-    """The session is one that its user can come back to: where workspaces are saved, the sandbox begins with that of the
+    """The user can come back to the session: where workspaces are saved, the sandbox starts from that of the
     slot's last one, and its own is saved before it is deleted.
     """
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
-        """What it is to be."""
+        """The requested spec."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
@@ -446,7 +446,7 @@ class ClaimSandboxRequest(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """It is given back after so long without a call, an open stream, desktop or port. Unset: never for that reason."""
+        """It is released after this time without a call, an open stream, desktop or port. Unset: never for that reason."""
 
     def __init__(
         self,
@@ -502,7 +502,7 @@ Global___ClaimSandboxResponse: _TypeAlias = ClaimSandboxResponse  # noqa: Y015
 
 @_typing.final
 class RenewLeaseRequest(_message.Message):
-    """RenewLeaseRequest moves a lease's deadline."""
+    """RenewLeaseRequest extends a lease."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -541,7 +541,7 @@ class RenewLeaseResponse(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lease(self) -> Global___Lease:
-        """The lease as it stands."""
+        """The lease as it is now."""
 
     def __init__(
         self,
@@ -558,7 +558,7 @@ Global___RenewLeaseResponse: _TypeAlias = RenewLeaseResponse  # noqa: Y015
 
 @_typing.final
 class ReleaseSandboxRequest(_message.Message):
-    """ReleaseSandboxRequest gives a sandbox back. It is deleted, never handed to anyone else."""
+    """ReleaseSandboxRequest releases a sandbox. It is deleted, and never reused."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -584,7 +584,7 @@ Global___ReleaseSandboxRequest: _TypeAlias = ReleaseSandboxRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseSandboxResponse(_message.Message):
-    """ReleaseSandboxResponse is empty: the deletion is recorded and will be finished whatever dies."""
+    """ReleaseSandboxResponse is empty: the deletion is recorded and will be completed despite crashes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -657,9 +657,9 @@ class GetSandboxLogsRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     tail_bytes: _builtins.int
-    """At most so many bytes from the end, 1 to 1048576; 0 means 64 KiB."""
+    """The most bytes from the end, 1 to 1048576; 0 means 64 KiB."""
     after_offset: _builtins.int
-    """Only what comes after so many bytes of the whole log, as `end_offset` of an earlier answer says."""
+    """Only what comes after this offset in the whole log, as `end_offset` of an earlier response."""
     def __init__(
         self,
         *,
@@ -703,7 +703,7 @@ Global___GetSandboxLogsResponse: _TypeAlias = GetSandboxLogsResponse  # noqa: Y0
 
 @_typing.final
 class ListSandboxesRequest(_message.Message):
-    """ListSandboxesRequest narrows a listing."""
+    """ListSandboxesRequest filters a listing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -734,9 +734,9 @@ class ListSandboxesRequest(_message.Message):
     session_key: _builtins.str
     """Only sandboxes of this session."""
     page_size: _builtins.int
-    """At most so many, 1 to 1000; 0 means 100."""
+    """The page size, 1 to 1000; 0 means 100."""
     page_token: _builtins.str
-    """From the last answer."""
+    """From the last response."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Only sandboxes with all these labels."""
@@ -787,7 +787,7 @@ Global___ListSandboxesResponse: _TypeAlias = ListSandboxesResponse  # noqa: Y015
 
 @_typing.final
 class ResolveSandboxRequest(_message.Message):
-    """ResolveSandboxRequest asks where a sandbox's agent is."""
+    """ResolveSandboxRequest looks up the endpoint of a sandbox's agent."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -820,9 +820,9 @@ class ResolveSandboxResponse(_message.Message):
     endpoint: _builtins.str
     """unix:///path or tcp://host:port."""
     agent_token: _builtins.str
-    """What the agent wants to see."""
+    """The token that the agent requires."""
     node_silent: _builtins.bool
-    """Its node's driver does not answer: if the sandbox ended, nobody has told so yet."""
+    """Its node's driver does not answer: the sandbox may have ended without a report."""
     @_builtins.property
     def sandbox(self) -> Global___Sandbox:
         """The sandbox."""
@@ -862,7 +862,7 @@ Global___WatchPoolsRequest: _TypeAlias = WatchPoolsRequest  # noqa: Y015
 
 @_typing.final
 class WatchPoolsResponse(_message.Message):
-    """WatchPoolsResponse is a sandbox that waits in a pool."""
+    """WatchPoolsResponse is an unused sandbox of a pool."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -874,7 +874,7 @@ class WatchPoolsResponse(_message.Message):
     endpoint: _builtins.str
     """unix:///path or tcp://host:port."""
     agent_token: _builtins.str
-    """What the agent wants to see."""
+    """The token that the agent requires."""
     def __init__(
         self,
         *,
@@ -909,7 +909,7 @@ Global___GetCapacityRequest: _TypeAlias = GetCapacityRequest  # noqa: Y015
 
 @_typing.final
 class GetCapacityResponse(_message.Message):
-    """GetCapacityResponse says what is used and allowed."""
+    """GetCapacityResponse has what is used, and the limits."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -980,9 +980,9 @@ class GetCapacityResponse(_message.Message):
     TEMPLATES_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     used: _builtins.int
-    """Sandboxes that exist or are being made."""
+    """Sandboxes that exist or are being created."""
     limit: _builtins.int
-    """The most there may be."""
+    """The most that may exist."""
     @_builtins.property
     def pooled(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Sandboxes that are ready and unused, by template."""
@@ -1019,7 +1019,7 @@ Global___GetCapacityResponse: _TypeAlias = GetCapacityResponse  # noqa: Y015
 
 @_typing.final
 class ReportActivityRequest(_message.Message):
-    """ReportActivityRequest says which sandboxes are in use."""
+    """ReportActivityRequest names the sandboxes that are in use."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1060,7 +1060,7 @@ Global___ReportActivityResponse: _TypeAlias = ReportActivityResponse  # noqa: Y0
 
 @_typing.final
 class PauseSandboxRequest(_message.Message):
-    """PauseSandboxRequest freezes a sandbox."""
+    """PauseSandboxRequest pauses a sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1110,7 +1110,7 @@ Global___PauseSandboxResponse: _TypeAlias = PauseSandboxResponse  # noqa: Y015
 
 @_typing.final
 class ResumeSandboxRequest(_message.Message):
-    """ResumeSandboxRequest lets a frozen sandbox run."""
+    """ResumeSandboxRequest resumes a paused sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1160,7 +1160,7 @@ Global___ResumeSandboxResponse: _TypeAlias = ResumeSandboxResponse  # noqa: Y015
 
 @_typing.final
 class Snapshot(_message.Message):
-    """Snapshot is what a sandbox's workspace and home were at one moment; it outlives the sandbox."""
+    """Snapshot is a copy of a sandbox's workspace and home at one moment; it outlives the sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1177,13 +1177,13 @@ class Snapshot(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox that it was taken of."""
     template: _builtins.str
-    """That sandbox's template; only sandboxes of it begin with the snapshot."""
+    """That sandbox's template; only its sandboxes can start from the snapshot."""
     size_bytes: _builtins.int
     """Its size in bytes."""
     checksum: _builtins.str
     """Its checksum, as "sha256:..."."""
     node_id: _builtins.str
-    """The node that keeps it; sandboxes that begin with it are there."""
+    """The node that keeps it; sandboxes that start from it run there."""
     driver: _builtins.str
     """That node's driver."""
     @_builtins.property
@@ -1212,7 +1212,7 @@ Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
 
 @_typing.final
 class CreateSnapshotRequest(_message.Message):
-    """CreateSnapshotRequest asks for a snapshot."""
+    """CreateSnapshotRequest takes a snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1224,7 +1224,7 @@ class CreateSnapshotRequest(_message.Message):
     fencing_token: _builtins.int
     """The lease's token."""
     snapshot_id: _builtins.str
-    """Chosen by the caller so that it can repeat the request: "snap_" and 1 to 64 small letters and digits. Empty: chosen."""
+    """Chosen by the client so that it can retry: "snap_" and 1 to 64 lowercase letters and digits. Empty: generated."""
     def __init__(
         self,
         *,
@@ -1242,7 +1242,7 @@ Global___CreateSnapshotRequest: _TypeAlias = CreateSnapshotRequest  # noqa: Y015
 
 @_typing.final
 class CreateSnapshotResponse(_message.Message):
-    """CreateSnapshotResponse has the snapshot, whole."""
+    """CreateSnapshotResponse has the complete snapshot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1283,7 +1283,7 @@ Global___ListSnapshotsRequest: _TypeAlias = ListSnapshotsRequest  # noqa: Y015
 
 @_typing.final
 class ListSnapshotsResponse(_message.Message):
-    """ListSnapshotsResponse has the caller's snapshots."""
+    """ListSnapshotsResponse has the principal's snapshots."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1352,7 +1352,7 @@ Global___DeleteSnapshotResponse: _TypeAlias = DeleteSnapshotResponse  # noqa: Y0
 
 @_typing.final
 class SandboxEvent(_message.Message):
-    """SandboxEvent is something that happened to a sandbox."""
+    """SandboxEvent is an event of a sandbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1365,7 +1365,7 @@ class SandboxEvent(_message.Message):
     SESSION_KEY_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
-    """Rises with time; a listing goes on after it."""
+    """Rises with time; a listing can continue after it."""
     sandbox_id: _builtins.str
     """The sandbox."""
     kind: _builtins.str
@@ -1373,16 +1373,16 @@ class SandboxEvent(_message.Message):
     a newer mesh may have others.
     """
     reason: _builtins.str
-    """Why, for a person."""
+    """The reason, for people."""
     actor: _builtins.str
-    """Who brought it about: a user, or a service of the mesh."""
+    """Who caused it: a user, or a service of the mesh."""
     session_key: _builtins.str
     """Its session's key, empty in a pool."""
     user_id: _builtins.str
-    """Who owned the session."""
+    """The owner of the session."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """When."""
+        """When it happened."""
 
     def __init__(
         self,
@@ -1406,7 +1406,7 @@ Global___SandboxEvent: _TypeAlias = SandboxEvent  # noqa: Y015
 
 @_typing.final
 class ListEventsRequest(_message.Message):
-    """ListEventsRequest narrows a listing."""
+    """ListEventsRequest filters a listing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1416,7 +1416,7 @@ class ListEventsRequest(_message.Message):
     sandbox_id: _builtins.str
     """Only this sandbox's; empty: the whole mesh's."""
     page_size: _builtins.int
-    """At most so many, 1 to 1000; 0 means 100."""
+    """The page size, 1 to 1000; 0 means 100."""
     after_event_id: _builtins.str
     """Only events after this one; empty: the newest."""
     def __init__(
@@ -1460,7 +1460,7 @@ Global___ListEventsResponse: _TypeAlias = ListEventsResponse  # noqa: Y015
 
 @_typing.final
 class WatchSandboxesRequest(_message.Message):
-    """WatchSandboxesRequest narrows what is followed."""
+    """WatchSandboxesRequest filters the events."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1469,7 +1469,7 @@ class WatchSandboxesRequest(_message.Message):
     sandbox_id: _builtins.str
     """Only this sandbox's; empty: the whole mesh's."""
     after_event_id: _builtins.str
-    """From after this event on; empty: from now on."""
+    """Starting after this event; empty: from now on."""
     def __init__(
         self,
         *,
@@ -1510,13 +1510,13 @@ Global___WatchSandboxesResponse: _TypeAlias = WatchSandboxesResponse  # noqa: Y0
 
 @_typing.final
 class SweepMeshRequest(_message.Message):
-    """SweepMeshRequest asks for a sweep."""
+    """SweepMeshRequest starts a sweep."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DRY_RUN_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
-    """Only say what would be done."""
+    """Report only what would be done."""
     def __init__(
         self,
         *,
@@ -1532,7 +1532,7 @@ Global___SweepMeshRequest: _TypeAlias = SweepMeshRequest  # noqa: Y015
 
 @_typing.final
 class SweepFinding(_message.Message):
-    """SweepFinding is one thing that a sweep finds."""
+    """SweepFinding is a finding of a sweep."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1544,8 +1544,8 @@ class SweepFinding(_message.Message):
     SINCE_TIME_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """orphan: a runtime has it and no record does. ghost: a record has it and its runtime does not. lost_record: its
-    record went with the store. expired, idle: its time ran out. abandoned: its allocator died as it started. stopping: it is
-    being deleted. unsettled: it is PAUSED in one and not in the other. silent: its node does not answer. unreachable: a node that could not be asked.
+    record went with the store. expired, idle: its lease or idle timeout ran out. abandoned: its allocator died while starting it. stopping: it is
+    being deleted. unsettled: it is PAUSED in one and not in the other. silent: its node does not answer. unreachable: a node that could not be reached.
     """
     sandbox_id: _builtins.str
     """The sandbox, empty for a node."""
@@ -1554,10 +1554,10 @@ class SweepFinding(_message.Message):
     action: _builtins.str
     """What a sweep does: delete, lose, adopt, settle, release, fail, wait."""
     reason: _builtins.str
-    """Why, for a person."""
+    """The reason, for people."""
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp:
-        """Since when, where that is known."""
+        """Since when, if known."""
 
     def __init__(
         self,
@@ -1579,7 +1579,7 @@ Global___SweepFinding: _TypeAlias = SweepFinding  # noqa: Y015
 
 @_typing.final
 class SweepMeshResponse(_message.Message):
-    """SweepMeshResponse says what was found."""
+    """SweepMeshResponse has the findings."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1589,7 +1589,7 @@ class SweepMeshResponse(_message.Message):
     """Records are being rebuilt: nothing is created or deleted."""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SweepFinding]:
-        """What was found, and done unless it was a dry run."""
+        """The findings, repaired unless it was a dry run."""
 
     def __init__(
         self,
@@ -1624,7 +1624,7 @@ Global___GetMeshHealthRequest: _TypeAlias = GetMeshHealthRequest  # noqa: Y015
 
 @_typing.final
 class Trouble(_message.Message):
-    """Trouble is something that makes the mesh worse than it should be, as long as it lasts."""
+    """Trouble is a present problem of the mesh."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1634,15 +1634,15 @@ class Trouble(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     FIX_FIELD_NUMBER: _builtins.int
     part: _builtins.str
-    """What has it: store, clock, node, records."""
+    """The affected part: store, clock, node, records."""
     node_id: _builtins.str
-    """The node, where it is one's."""
+    """The node, if the problem is one's."""
     blocks: _builtins.bool
-    """Requests fail or wait because of it; else they only may."""
+    """Requests fail or wait because of it; otherwise they only may."""
     detail: _builtins.str
-    """What it is, for a person."""
+    """The problem, for people."""
     fix: _builtins.str
-    """What to do about it."""
+    """What to do about it, for people."""
     def __init__(
         self,
         *,
@@ -1671,13 +1671,13 @@ class NodeHealth(_message.Message):
     DRIVER_FIELD_NUMBER: _builtins.int
     IN_ROTATION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """What the allocator's operator calls it."""
+    """The name that its operator chose."""
     node_id: _builtins.str
     """Its id, empty where it has never answered."""
     driver: _builtins.str
     """Its driver."""
     in_rotation: _builtins.bool
-    """Sandboxes are made there: it answers, and starts do not keep failing."""
+    """New sandboxes are placed there: it answers, and starts do not keep failing."""
     def __init__(
         self,
         *,
@@ -1696,7 +1696,7 @@ Global___NodeHealth: _TypeAlias = NodeHealth  # noqa: Y015
 
 @_typing.final
 class Preparation(_message.Message):
-    """Preparation is a template that is being made ready on a node: its image is built or pulled, its packages are installed."""
+    """Preparation is a template that is being prepared on a node: its image is built or pulled, its packages are installed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1708,7 +1708,7 @@ class Preparation(_message.Message):
     node_id: _builtins.str
     """The node's id, or its name where it has none yet."""
     step: _builtins.str
-    """What is done just now, for a person."""
+    """The current step, for people."""
     def __init__(
         self,
         *,
@@ -1726,7 +1726,7 @@ Global___Preparation: _TypeAlias = Preparation  # noqa: Y015
 
 @_typing.final
 class GetMeshHealthResponse(_message.Message):
-    """GetMeshHealthResponse says what troubles the mesh, as the allocator that answers sees it."""
+    """GetMeshHealthResponse is the health of the mesh, as the allocator that responds sees it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1735,7 +1735,7 @@ class GetMeshHealthResponse(_message.Message):
     PREPARATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trouble]:
-        """What is not as it should be now; empty where all is well."""
+        """The present problems; empty where there are none."""
 
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeHealth]:
@@ -1743,7 +1743,7 @@ class GetMeshHealthResponse(_message.Message):
 
     @_builtins.property
     def preparations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Preparation]:
-        """What sandboxes of a template wait for, which is no trouble."""
+        """Templates that are being prepared, which is not a problem."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SandboxServiceStub(object):
-    """SandboxService owns the records.
+    """SandboxService owns the records of sandboxes.
     """
 
     def __init__(self, channel):
@@ -133,13 +133,13 @@ class SandboxServiceStub(object):
 
 
 class SandboxServiceServicer(object):
-    """SandboxService owns the records.
+    """SandboxService owns the records of sandboxes.
     """
 
     def ClaimSandbox(self, request, context):
-        """ClaimSandbox gives a session a sandbox: the one it has, one from a pool, or a new one.
-        Claiming, leasing, taking ports and counting against every cap MUST be one atomic step. A full mesh queues the
-        request until its deadline, in order. A repeated request MUST give the same sandbox.
+        """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
+        Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
+        request until its deadline, in order. A repeated request MUST return the same sandbox.
         Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
         later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
         """
@@ -148,16 +148,16 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """RenewLease moves the deadline. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST.
+        """RenewLease extends a lease. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSandbox(self, request, context):
-        """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-        A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
-        SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
+        """ReleaseSandbox releases a sandbox. It returns as soon as the deletion is recorded.
+        For a released or deleted one it MUST return the same response as the first time. Ends with: LEASE_LOST (its lease passed on);
+        SANDBOX_NOT_FOUND (to a user: it does not exist, has another owner, or was deleted too long ago).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,7 +171,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSandboxLogs(self, request, context):
-        """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+        """GetSandboxLogs returns the end of the log of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
         RUNTIME_UNAVAILABLE (its node does not answer).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -179,45 +179,45 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSandboxes(self, request, context):
-        """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT.
+        """ListSandboxes lists records; users see only their own. Ends with: INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveSandbox(self, request, context):
-        """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE.
+        """ResolveSandbox returns the endpoint of a READY sandbox's agent. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchPools(self, request, context):
-        """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
-        opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
-        is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+        """WatchPools streams the unused sandboxes of pools, then each that this allocator adds, until the client cancels, so
+        that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
+        any other. Ends with: STORE_UNAVAILABLE (watch again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCapacity(self, request, context):
-        """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE.
+        """GetCapacity returns what the mesh uses. Ends with: STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportActivity(self, request, context):
-        """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
-        Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+        """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
+        Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseSandbox(self, request, context):
-        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -225,7 +225,7 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSandbox(self, request, context):
-        """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+        """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -233,8 +233,8 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateSnapshot(self, request, context):
-        """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
-        to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+        """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
+        to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
         driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
         """
@@ -243,29 +243,29 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSnapshots(self, request, context):
-        """ListSnapshots lists snapshots, to a user only the user's own.
+        """ListSnapshots lists snapshots; users see only their own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
-        another's), RUNTIME_UNAVAILABLE (its node does not answer).
+        """DeleteSnapshot deletes a snapshot; sandboxes that started from it continue. Ends with: SNAPSHOT_NOT_FOUND (it does not exist, or
+        has another owner), RUNTIME_UNAVAILABLE (its node does not answer).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEvents(self, request, context):
-        """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT.
+        """ListEvents lists past events; those of a deleted sandbox stay for a while. Ends with: INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchSandboxes(self, request, context):
-        """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+        """WatchSandboxes streams events as they happen, until the client cancels. Ends with: STORE_UNAVAILABLE (watch again,
         after the last event that came).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -273,16 +273,16 @@ class SandboxServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetMeshHealth(self, request, context):
-        """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
-        answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
+        """GetMeshHealth reports present problems: a store that is slow, unavailable, full or has a wrong clock, nodes that do not
+        answer, fail or have a full disk. It calls neither the store nor a node, so that it works when they do not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SweepMesh(self, request, context):
-        """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
-        says what it would do. Ends with: STORE_UNAVAILABLE.
+        """SweepMesh compares records and runtimes in full, at once and without a grace time, and repairs the differences, or only
+        reports them. Ends with: STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -395,7 +395,7 @@ def add_SandboxServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SandboxService(object):
-    """SandboxService owns the records.
+    """SandboxService owns the records of sandboxes.
     """
 
     @staticmethod

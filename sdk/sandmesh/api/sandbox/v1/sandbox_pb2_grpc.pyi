@@ -27,159 +27,159 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SandboxServiceStub:
-    """SandboxService owns the records."""
+    """SandboxService owns the records of sandboxes."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SandboxServiceAsyncStub: ...
     ClaimSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ClaimSandboxRequest, _sandbox_pb2.ClaimSandboxResponse]
-    """ClaimSandbox gives a session a sandbox: the one it has, one from a pool, or a new one.
-    Claiming, leasing, taking ports and counting against every cap MUST be one atomic step. A full mesh queues the
-    request until its deadline, in order. A repeated request MUST give the same sandbox.
+    """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
+    Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
+    request until its deadline, in order. A repeated request MUST return the same sandbox.
     Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
     later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RenewLeaseRequest, _sandbox_pb2.RenewLeaseResponse]
-    """RenewLease moves the deadline. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
+    """RenewLease extends a lease. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
     ReleaseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReleaseSandboxRequest, _sandbox_pb2.ReleaseSandboxResponse]
-    """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-    A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
-    SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
+    """ReleaseSandbox releases a sandbox. It returns as soon as the deletion is recorded.
+    For a released or deleted one it MUST return the same response as the first time. Ends with: LEASE_LOST (its lease passed on);
+    SANDBOX_NOT_FOUND (to a user: it does not exist, has another owner, or was deleted too long ago).
     """
     GetSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]
     """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
     GetSandboxLogs: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxLogsRequest, _sandbox_pb2.GetSandboxLogsResponse]
-    """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+    """GetSandboxLogs returns the end of the log of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
     RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListSandboxes: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]
-    """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
+    """ListSandboxes lists records; users see only their own. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]
-    """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
+    """ResolveSandbox returns the endpoint of a READY sandbox's agent. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
     WatchPools: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchPoolsRequest, _sandbox_pb2.WatchPoolsResponse]
-    """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
-    opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
-    is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+    """WatchPools streams the unused sandboxes of pools, then each that this allocator adds, until the client cancels, so
+    that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
+    any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
     GetCapacity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]
-    """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
+    """GetCapacity returns what the mesh uses. Ends with: STORE_UNAVAILABLE."""
     ReportActivity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]
-    """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
-    Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+    """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
+    Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
     """
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]
-    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
     """
     ResumeSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]
-    """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+    """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
     """
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSnapshotRequest, _sandbox_pb2.CreateSnapshotResponse]
-    """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
-    to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+    """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
+    to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
     driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSnapshotsRequest, _sandbox_pb2.ListSnapshotsResponse]
-    """ListSnapshots lists snapshots, to a user only the user's own."""
+    """ListSnapshots lists snapshots; users see only their own."""
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSnapshotRequest, _sandbox_pb2.DeleteSnapshotResponse]
-    """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
-    another's), RUNTIME_UNAVAILABLE (its node does not answer).
+    """DeleteSnapshot deletes a snapshot; sandboxes that started from it continue. Ends with: SNAPSHOT_NOT_FOUND (it does not exist, or
+    has another owner), RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListEvents: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListEventsRequest, _sandbox_pb2.ListEventsResponse]
-    """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
+    """ListEvents lists past events; those of a deleted sandbox stay for a while. Ends with: INVALID_ARGUMENT."""
     WatchSandboxes: _grpc.UnaryStreamMultiCallable[_sandbox_pb2.WatchSandboxesRequest, _sandbox_pb2.WatchSandboxesResponse]
-    """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+    """WatchSandboxes streams events as they happen, until the client cancels. Ends with: STORE_UNAVAILABLE (watch again,
     after the last event that came).
     """
     GetMeshHealth: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetMeshHealthRequest, _sandbox_pb2.GetMeshHealthResponse]
-    """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
-    answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
+    """GetMeshHealth reports present problems: a store that is slow, unavailable, full or has a wrong clock, nodes that do not
+    answer, fail or have a full disk. It calls neither the store nor a node, so that it works when they do not.
     """
     SweepMesh: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SweepMeshRequest, _sandbox_pb2.SweepMeshResponse]
-    """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
-    says what it would do. Ends with: STORE_UNAVAILABLE.
+    """SweepMesh compares records and runtimes in full, at once and without a grace time, and repairs the differences, or only
+    reports them. Ends with: STORE_UNAVAILABLE.
     """
 
 @_typing.type_check_only
 class SandboxServiceAsyncStub(SandboxServiceStub):
-    """SandboxService owns the records."""
+    """SandboxService owns the records of sandboxes."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ClaimSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ClaimSandboxRequest, _sandbox_pb2.ClaimSandboxResponse]  # type: ignore[assignment]
-    """ClaimSandbox gives a session a sandbox: the one it has, one from a pool, or a new one.
-    Claiming, leasing, taking ports and counting against every cap MUST be one atomic step. A full mesh queues the
-    request until its deadline, in order. A repeated request MUST give the same sandbox.
+    """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
+    Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
+    request until its deadline, in order. A repeated request MUST return the same sandbox.
     Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
     later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RenewLeaseRequest, _sandbox_pb2.RenewLeaseResponse]  # type: ignore[assignment]
-    """RenewLease moves the deadline. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
+    """RenewLease extends a lease. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
     ReleaseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReleaseSandboxRequest, _sandbox_pb2.ReleaseSandboxResponse]  # type: ignore[assignment]
-    """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-    A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
-    SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
+    """ReleaseSandbox releases a sandbox. It returns as soon as the deletion is recorded.
+    For a released or deleted one it MUST return the same response as the first time. Ends with: LEASE_LOST (its lease passed on);
+    SANDBOX_NOT_FOUND (to a user: it does not exist, has another owner, or was deleted too long ago).
     """
     GetSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxRequest, _sandbox_pb2.GetSandboxResponse]  # type: ignore[assignment]
     """GetSandbox reads a record. Ends with: SANDBOX_NOT_FOUND."""
     GetSandboxLogs: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetSandboxLogsRequest, _sandbox_pb2.GetSandboxLogsResponse]  # type: ignore[assignment]
-    """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+    """GetSandboxLogs returns the end of the log of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
     RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListSandboxes: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSandboxesRequest, _sandbox_pb2.ListSandboxesResponse]  # type: ignore[assignment]
-    """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
+    """ListSandboxes lists records; users see only their own. Ends with: INVALID_ARGUMENT."""
     ResolveSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResolveSandboxRequest, _sandbox_pb2.ResolveSandboxResponse]  # type: ignore[assignment]
-    """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
+    """ResolveSandbox returns the endpoint of a READY sandbox's agent. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
     WatchPools: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchPoolsRequest, _sandbox_pb2.WatchPoolsResponse]  # type: ignore[assignment]
-    """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
-    opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
-    is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+    """WatchPools streams the unused sandboxes of pools, then each that this allocator adds, until the client cancels, so
+    that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
+    any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
     GetCapacity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]  # type: ignore[assignment]
-    """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
+    """GetCapacity returns what the mesh uses. Ends with: STORE_UNAVAILABLE."""
     ReportActivity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]  # type: ignore[assignment]
-    """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
-    Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+    """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
+    Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
     """
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]  # type: ignore[assignment]
-    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+    """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
     """
     ResumeSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ResumeSandboxRequest, _sandbox_pb2.ResumeSandboxResponse]  # type: ignore[assignment]
-    """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+    """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
     """
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSnapshotRequest, _sandbox_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
-    """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
-    to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+    """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
+    to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
     driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSnapshotsRequest, _sandbox_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
-    """ListSnapshots lists snapshots, to a user only the user's own."""
+    """ListSnapshots lists snapshots; users see only their own."""
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.DeleteSnapshotRequest, _sandbox_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
-    another's), RUNTIME_UNAVAILABLE (its node does not answer).
+    """DeleteSnapshot deletes a snapshot; sandboxes that started from it continue. Ends with: SNAPSHOT_NOT_FOUND (it does not exist, or
+    has another owner), RUNTIME_UNAVAILABLE (its node does not answer).
     """
     ListEvents: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListEventsRequest, _sandbox_pb2.ListEventsResponse]  # type: ignore[assignment]
-    """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
+    """ListEvents lists past events; those of a deleted sandbox stay for a while. Ends with: INVALID_ARGUMENT."""
     WatchSandboxes: _aio.UnaryStreamMultiCallable[_sandbox_pb2.WatchSandboxesRequest, _sandbox_pb2.WatchSandboxesResponse]  # type: ignore[assignment]
-    """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+    """WatchSandboxes streams events as they happen, until the client cancels. Ends with: STORE_UNAVAILABLE (watch again,
     after the last event that came).
     """
     GetMeshHealth: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetMeshHealthRequest, _sandbox_pb2.GetMeshHealthResponse]  # type: ignore[assignment]
-    """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
-    answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
+    """GetMeshHealth reports present problems: a store that is slow, unavailable, full or has a wrong clock, nodes that do not
+    answer, fail or have a full disk. It calls neither the store nor a node, so that it works when they do not.
     """
     SweepMesh: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SweepMeshRequest, _sandbox_pb2.SweepMeshResponse]  # type: ignore[assignment]
-    """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
-    says what it would do. Ends with: STORE_UNAVAILABLE.
+    """SweepMesh compares records and runtimes in full, at once and without a grace time, and repairs the differences, or only
+    reports them. Ends with: STORE_UNAVAILABLE.
     """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SandboxService owns the records."""
+    """SandboxService owns the records of sandboxes."""
 
     @_abc_1.abstractmethod
     def ClaimSandbox(
@@ -187,9 +187,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ClaimSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ClaimSandboxResponse, _abc.Awaitable[_sandbox_pb2.ClaimSandboxResponse]]:
-        """ClaimSandbox gives a session a sandbox: the one it has, one from a pool, or a new one.
-        Claiming, leasing, taking ports and counting against every cap MUST be one atomic step. A full mesh queues the
-        request until its deadline, in order. A repeated request MUST give the same sandbox.
+        """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
+        Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
+        request until its deadline, in order. A repeated request MUST return the same sandbox.
         Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
         later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
         """
@@ -200,7 +200,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.RenewLeaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.RenewLeaseResponse, _abc.Awaitable[_sandbox_pb2.RenewLeaseResponse]]:
-        """RenewLease moves the deadline. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
+        """RenewLease extends a lease. Ends with: SANDBOX_NOT_FOUND, LEASE_LOST."""
 
     @_abc_1.abstractmethod
     def ReleaseSandbox(
@@ -208,9 +208,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ReleaseSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ReleaseSandboxResponse, _abc.Awaitable[_sandbox_pb2.ReleaseSandboxResponse]]:
-        """ReleaseSandbox gives the sandbox back. It returns as soon as the deletion is recorded.
-        A released or deleted one MUST be answered as the first time. Ends with: LEASE_LOST (its lease passed on);
-        SANDBOX_NOT_FOUND (to a user: there is none, it is another's, or it went too long ago to be known).
+        """ReleaseSandbox releases a sandbox. It returns as soon as the deletion is recorded.
+        For a released or deleted one it MUST return the same response as the first time. Ends with: LEASE_LOST (its lease passed on);
+        SANDBOX_NOT_FOUND (to a user: it does not exist, has another owner, or was deleted too long ago).
         """
 
     @_abc_1.abstractmethod
@@ -227,7 +227,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetSandboxLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetSandboxLogsResponse, _abc.Awaitable[_sandbox_pb2.GetSandboxLogsResponse]]:
-        """GetSandboxLogs has the last words of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+        """GetSandboxLogs returns the end of the log of a sandbox's agent and runtime. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
         RUNTIME_UNAVAILABLE (its node does not answer).
         """
 
@@ -237,7 +237,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ListSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ListSandboxesResponse, _abc.Awaitable[_sandbox_pb2.ListSandboxesResponse]]:
-        """ListSandboxes lists records, to a user only the user's own. Ends with: INVALID_ARGUMENT."""
+        """ListSandboxes lists records; users see only their own. Ends with: INVALID_ARGUMENT."""
 
     @_abc_1.abstractmethod
     def ResolveSandbox(
@@ -245,7 +245,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ResolveSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ResolveSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResolveSandboxResponse]]:
-        """ResolveSandbox says where the agent of a READY sandbox is. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
+        """ResolveSandbox returns the endpoint of a READY sandbox's agent. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, WRONG_STATE."""
 
     @_abc_1.abstractmethod
     def WatchPools(
@@ -253,9 +253,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.WatchPoolsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchPoolsResponse], _abc.AsyncIterator[_sandbox_pb2.WatchPoolsResponse]]:
-        """WatchPools sends the sandboxes that wait in pools, then each that this allocator adds, until the caller goes away: who
-        opens links to their agents ahead has them when somebody is given one. One that is left out, or is somebody's by then,
-        is resolved as any other. Ends with: STORE_UNAVAILABLE (watch again).
+        """WatchPools streams the unused sandboxes of pools, then each that this allocator adds, until the client cancels, so
+        that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
+        any other. Ends with: STORE_UNAVAILABLE (watch again).
         """
 
     @_abc_1.abstractmethod
@@ -264,7 +264,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetCapacityRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetCapacityResponse, _abc.Awaitable[_sandbox_pb2.GetCapacityResponse]]:
-        """GetCapacity says what the mesh holds. Ends with: STORE_UNAVAILABLE."""
+        """GetCapacity returns what the mesh uses. Ends with: STORE_UNAVAILABLE."""
 
     @_abc_1.abstractmethod
     def ReportActivity(
@@ -272,8 +272,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ReportActivityRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ReportActivityResponse, _abc.Awaitable[_sandbox_pb2.ReportActivityResponse]]:
-        """ReportActivity begins the idle time of sandboxes anew. The gateway sends it in batches, every few seconds at most.
-        Unknown ids are left out. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+        """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
+        Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
         """
 
     @_abc_1.abstractmethod
@@ -282,7 +282,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.PauseSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.PauseSandboxResponse, _abc.Awaitable[_sandbox_pb2.PauseSandboxResponse]]:
-        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is answered as it is.
+        """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
         """
 
@@ -292,7 +292,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ResumeSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ResumeSandboxResponse, _abc.Awaitable[_sandbox_pb2.ResumeSandboxResponse]]:
-        """ResumeSandbox lets a PAUSED sandbox run; a READY one is answered as it is.
+        """ResumeSandbox resumes a PAUSED sandbox; a READY one is returned as it is.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING.
         """
 
@@ -302,8 +302,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.CreateSnapshotResponse, _abc.Awaitable[_sandbox_pb2.CreateSnapshotResponse]]:
-        """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes stand still meanwhile. The snapshot belongs
-        to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it begins with it.
+        """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
+        to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
         driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
         """
@@ -314,7 +314,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ListSnapshotsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ListSnapshotsResponse, _abc.Awaitable[_sandbox_pb2.ListSnapshotsResponse]]:
-        """ListSnapshots lists snapshots, to a user only the user's own."""
+        """ListSnapshots lists snapshots; users see only their own."""
 
     @_abc_1.abstractmethod
     def DeleteSnapshot(
@@ -322,8 +322,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.DeleteSnapshotResponse, _abc.Awaitable[_sandbox_pb2.DeleteSnapshotResponse]]:
-        """DeleteSnapshot removes a snapshot; sandboxes that began with it go on. Ends with: SNAPSHOT_NOT_FOUND (there is none, or it is
-        another's), RUNTIME_UNAVAILABLE (its node does not answer).
+        """DeleteSnapshot deletes a snapshot; sandboxes that started from it continue. Ends with: SNAPSHOT_NOT_FOUND (it does not exist, or
+        has another owner), RUNTIME_UNAVAILABLE (its node does not answer).
         """
 
     @_abc_1.abstractmethod
@@ -332,7 +332,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.ListEventsResponse, _abc.Awaitable[_sandbox_pb2.ListEventsResponse]]:
-        """ListEvents lists what happened, also to a sandbox that is gone, for a while. Ends with: INVALID_ARGUMENT."""
+        """ListEvents lists past events; those of a deleted sandbox stay for a while. Ends with: INVALID_ARGUMENT."""
 
     @_abc_1.abstractmethod
     def WatchSandboxes(
@@ -340,7 +340,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.WatchSandboxesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_sandbox_pb2.WatchSandboxesResponse], _abc.AsyncIterator[_sandbox_pb2.WatchSandboxesResponse]]:
-        """WatchSandboxes sends what happens, as it happens, until the caller goes away. Ends with: STORE_UNAVAILABLE (watch again,
+        """WatchSandboxes streams events as they happen, until the client cancels. Ends with: STORE_UNAVAILABLE (watch again,
         after the last event that came).
         """
 
@@ -350,8 +350,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.GetMeshHealthRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.GetMeshHealthResponse, _abc.Awaitable[_sandbox_pb2.GetMeshHealthResponse]]:
-        """GetMeshHealth says what is not as it should be now: a store that is slow, away, full or has another time, nodes that do not
-        answer, fail or have a full disk. It asks neither the store nor a node, so that it answers when they do not.
+        """GetMeshHealth reports present problems: a store that is slow, unavailable, full or has a wrong clock, nodes that do not
+        answer, fail or have a full disk. It calls neither the store nor a node, so that it works when they do not.
         """
 
     @_abc_1.abstractmethod
@@ -360,8 +360,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.SweepMeshRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.SweepMeshResponse, _abc.Awaitable[_sandbox_pb2.SweepMeshResponse]]:
-        """SweepMesh compares records and runtimes in full, now and without a grace time, and puts right what differs, or only
-        says what it would do. Ends with: STORE_UNAVAILABLE.
+        """SweepMesh compares records and runtimes in full, at once and without a grace time, and repairs the differences, or only
+        reports them. Ends with: STORE_UNAVAILABLE.
         """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

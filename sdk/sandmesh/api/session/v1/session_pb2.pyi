@@ -54,18 +54,18 @@ class Session(_message.Message):
     SANDBOXES_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
-    """Who owns it, 1 to 255 characters of any kind."""
+    """Its owner, 1 to 255 characters of any kind."""
     session_id: _builtins.str
     """Its name, unique for the user, 1 to 255 characters of any kind."""
     session_key: _builtins.str
-    """The key that its leases are held under: made from both, so that no choice of ids can meet another pair's."""
+    """The key that its leases are held under: derived from both, so that no two pairs of ids share one."""
     @_builtins.property
     def sandboxes(self) -> _containers.MessageMap[_builtins.str, _sandbox_pb2.Sandbox]:
         """Its sandboxes, by slot."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was made."""
+        """When it was created."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ Global___Session: _TypeAlias = Session  # noqa: Y015
 
 @_typing.final
 class SlotSpec(_message.Message):
-    """SlotSpec asks for one sandbox of a session."""
+    """SlotSpec requests a sandbox of a session."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -98,15 +98,15 @@ class SlotSpec(_message.Message):
     """The place in the session; empty means the template's name."""
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
-        """What it is to be."""
+        """Its spec."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """How long its lease lasts unless it is renewed. Unset: as the request says."""
+        """How long its lease lasts unless it is renewed. Unset: as in the request."""
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """It is given back after so long without a use. Unset: as the request says."""
+        """It is released after this time without activity. Unset: as in the request."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ Global___SlotSpec: _TypeAlias = SlotSpec  # noqa: Y015
 
 @_typing.final
 class ConnectSessionRequest(_message.Message):
-    """ConnectSessionRequest asks for a session with certain sandboxes."""
+    """ConnectSessionRequest connects to a session with certain sandboxes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -136,12 +136,12 @@ class ConnectSessionRequest(_message.Message):
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
-    """Who owns it. Empty: the token's user; an administrator gets an anonymous session, whose ids the broker makes up."""
+    """Its owner. Empty: the token's user; an administrator gets an anonymous session, whose ids the broker generates."""
     session_id: _builtins.str
-    """Its name. Empty: made up."""
+    """Its name. Empty: generated."""
     @_builtins.property
     def slots(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotSpec]:
-        """What it must have. What it has besides stays."""
+        """The sandboxes that it must have. Others that it has stay."""
 
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
@@ -149,7 +149,7 @@ class ConnectSessionRequest(_message.Message):
 
     @_builtins.property
     def idle_timeout(self) -> _duration_pb2.Duration:
-        """Its sandboxes are given back after so long without a use. Unset: never for that reason."""
+        """Its sandboxes are released after this time without activity. Unset: never for that reason."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ Global___ConnectSessionRequest: _TypeAlias = ConnectSessionRequest  # noqa: Y015
 
 @_typing.final
 class ConnectSessionResponse(_message.Message):
-    """ConnectSessionResponse has the session with every sandbox that was asked for READY."""
+    """ConnectSessionResponse has the session with every requested sandbox READY."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -207,7 +207,7 @@ class GetSessionRequest(_message.Message):
     USER_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
-    """Who owns it."""
+    """Its owner."""
     session_id: _builtins.str
     """Its name."""
     def __init__(
@@ -250,7 +250,7 @@ Global___GetSessionResponse: _TypeAlias = GetSessionResponse  # noqa: Y015
 
 @_typing.final
 class ListSessionsRequest(_message.Message):
-    """ListSessionsRequest narrows a listing."""
+    """ListSessionsRequest filters a listing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -260,9 +260,9 @@ class ListSessionsRequest(_message.Message):
     user_id: _builtins.str
     """Only this user's."""
     page_size: _builtins.int
-    """At most so many, 1 to 1000; 0 means 100."""
+    """The page size, 1 to 1000; 0 means 100."""
     page_token: _builtins.str
-    """From the last answer."""
+    """From the last response."""
     def __init__(
         self,
         *,
@@ -316,7 +316,7 @@ class KeepSessionRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
-    """Who owns it."""
+    """Its owner."""
     session_id: _builtins.str
     """Its name."""
     @_builtins.property
@@ -347,7 +347,7 @@ class KeepSessionResponse(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
-        """The session with its leases as they stand."""
+        """The session with its leases as they are now."""
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class ReleaseSessionRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
-    """Who owns it."""
+    """Its owner."""
     session_id: _builtins.str
     """Its name."""
     @_builtins.property
@@ -396,7 +396,7 @@ Global___ReleaseSessionRequest: _TypeAlias = ReleaseSessionRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseSessionResponse(_message.Message):
-    """ReleaseSessionResponse says what was given back."""
+    """ReleaseSessionResponse has what was released."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

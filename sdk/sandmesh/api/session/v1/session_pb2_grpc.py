@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class SessionServiceStub(object):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
-    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
+    For a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients generate for a session without an owner, stands for the token's user.
     """
 
     def __init__(self, channel):
@@ -66,13 +66,13 @@ class SessionServiceStub(object):
 
 class SessionServiceServicer(object):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
-    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
+    For a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients generate for a session without an owner, stands for the token's user.
     """
 
     def ConnectSession(self, request, context):
-        """ConnectSession gives the session the sandboxes that it asks for: those it has, with their state, or new ones.
-        The same ids MUST give the same sandboxes, from any process; another user_id MUST never get them. When one slot
+        """ConnectSession connects the session to the requested sandboxes: those it has, with their state, or new ones.
+        The same ids MUST yield the same sandboxes, from any process; another user_id MUST never get them. When one slot
         fails, those that this request created are released. Ends as ClaimSandbox does, and with INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -101,7 +101,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSession(self, request, context):
-        """ReleaseSession ends the session or some of its slots. One that is gone is answered as the first time.
+        """ReleaseSession ends the session or some of its slots. For one that has ended it returns the same response as the first time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,8 +145,8 @@ def add_SessionServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class SessionService(object):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
-    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
+    For a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients generate for a session without an owner, stands for the token's user.
     """
 
     @staticmethod

@@ -28,8 +28,8 @@ GRPC_VERSION: str
 
 class SessionServiceStub:
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
-    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
+    For a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients generate for a session without an owner, stands for the token's user.
     """
 
     @_typing.overload
@@ -37,8 +37,8 @@ class SessionServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     ConnectSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ConnectSessionRequest, _session_pb2.ConnectSessionResponse]
-    """ConnectSession gives the session the sandboxes that it asks for: those it has, with their state, or new ones.
-    The same ids MUST give the same sandboxes, from any process; another user_id MUST never get them. When one slot
+    """ConnectSession connects the session to the requested sandboxes: those it has, with their state, or new ones.
+    The same ids MUST yield the same sandboxes, from any process; another user_id MUST never get them. When one slot
     fails, those that this request created are released. Ends as ClaimSandbox does, and with INVALID_ARGUMENT.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
@@ -48,19 +48,19 @@ class SessionServiceStub:
     KeepSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.KeepSessionRequest, _session_pb2.KeepSessionResponse]
     """KeepSession renews every lease of the session. Ends with: SESSION_NOT_FOUND, LEASE_LOST."""
     ReleaseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.ReleaseSessionRequest, _session_pb2.ReleaseSessionResponse]
-    """ReleaseSession ends the session or some of its slots. One that is gone is answered as the first time."""
+    """ReleaseSession ends the session or some of its slots. For one that has ended it returns the same response as the first time."""
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
-    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
+    For a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients generate for a session without an owner, stands for the token's user.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ConnectSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ConnectSessionRequest, _session_pb2.ConnectSessionResponse]  # type: ignore[assignment]
-    """ConnectSession gives the session the sandboxes that it asks for: those it has, with their state, or new ones.
-    The same ids MUST give the same sandboxes, from any process; another user_id MUST never get them. When one slot
+    """ConnectSession connects the session to the requested sandboxes: those it has, with their state, or new ones.
+    The same ids MUST yield the same sandboxes, from any process; another user_id MUST never get them. When one slot
     fails, those that this request created are released. Ends as ClaimSandbox does, and with INVALID_ARGUMENT.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
@@ -70,12 +70,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     KeepSession: _aio.UnaryUnaryMultiCallable[_session_pb2.KeepSessionRequest, _session_pb2.KeepSessionResponse]  # type: ignore[assignment]
     """KeepSession renews every lease of the session. Ends with: SESSION_NOT_FOUND, LEASE_LOST."""
     ReleaseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.ReleaseSessionRequest, _session_pb2.ReleaseSessionResponse]  # type: ignore[assignment]
-    """ReleaseSession ends the session or some of its slots. One that is gone is answered as the first time."""
+    """ReleaseSession ends the session or some of its slots. For one that has ended it returns the same response as the first time."""
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """SessionService owns sessions over leases.
-    To a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
-    that begins with "anonymous-", as clients make up for a session that is nobody's, stands for the token's user.
+    For a token of the scope user, every method ends with PERMISSION_DENIED where `user_id` is not the token's user. One
+    that begins with "anonymous-", as clients generate for a session without an owner, stands for the token's user.
     """
 
     @_abc_1.abstractmethod
@@ -84,8 +84,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ConnectSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ConnectSessionResponse, _abc.Awaitable[_session_pb2.ConnectSessionResponse]]:
-        """ConnectSession gives the session the sandboxes that it asks for: those it has, with their state, or new ones.
-        The same ids MUST give the same sandboxes, from any process; another user_id MUST never get them. When one slot
+        """ConnectSession connects the session to the requested sandboxes: those it has, with their state, or new ones.
+        The same ids MUST yield the same sandboxes, from any process; another user_id MUST never get them. When one slot
         fails, those that this request created are released. Ends as ClaimSandbox does, and with INVALID_ARGUMENT.
         """
 
@@ -119,6 +119,6 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.ReleaseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.ReleaseSessionResponse, _abc.Awaitable[_session_pb2.ReleaseSessionResponse]]:
-        """ReleaseSession ends the session or some of its slots. One that is gone is answered as the first time."""
+        """ReleaseSession ends the session or some of its slots. For one that has ended it returns the same response as the first time."""
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class TemplateServiceStub(object):
     """TemplateService owns the templates of a mesh whose services share one process. Where they run apart, each driver is
-    started with its templates and nobody serves this.
+    started with its templates and this is not served.
     """
 
     def __init__(self, channel):
@@ -45,12 +45,12 @@ class TemplateServiceStub(object):
 
 class TemplateServiceServicer(object):
     """TemplateService owns the templates of a mesh whose services share one process. Where they run apart, each driver is
-    started with its templates and nobody serves this.
+    started with its templates and this is not served.
     """
 
     def RegisterTemplate(self, request, context):
         """RegisterTemplate adds a template, or replaces one that was added by it; sandboxes that exist stay as they are.
-        It lasts until the mesh ends. The one that is there already MUST be answered as success.
+        It lasts until the mesh ends. A repeated request MUST succeed.
         Ends with: INVALID_ARGUMENT (correct the definition), ALREADY_EXISTS (the mesh was started with another of that
         name: choose another), PERMISSION_DENIED.
         """
@@ -76,7 +76,7 @@ def add_TemplateServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class TemplateService(object):
     """TemplateService owns the templates of a mesh whose services share one process. Where they run apart, each driver is
-    started with its templates and nobody serves this.
+    started with its templates and this is not served.
     """
 
     @staticmethod
