@@ -1,4 +1,4 @@
-"""How long sandboxes live, and what is told of it: the SDK and the commands, on one mesh for all tests of this file."""
+"""The life of sandboxes and its events: the SDK and the commands, on one mesh for all tests of this file."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_a_box_states_its_times_renews_itself_and_tells_its_life(sandmesh: Comma
         assert kinds[-1] == "renewed"
         sandbox_id = box.sandbox_id
     lines = sandmesh.run("events", sandbox_id, "-o", "json").out.splitlines()
-    told = [json.loads(line) for line in lines]
-    assert [event["kind"] for event in told][:2] == ["created", "leased"]
-    assert "stopping" in [event["kind"] for event in told]
-    assert {event["sandbox_id"] for event in told} == {sandbox_id}
+    events = [json.loads(line) for line in lines]
+    assert [event["kind"] for event in events][:2] == ["created", "leased"]
+    assert "stopping" in [event["kind"] for event in events]
+    assert {event["sandbox_id"] for event in events} == {sandbox_id}
     assert sandbox_id in sandmesh.run("events").out
     with pytest.raises(InvalidArgument, match="idle_timeout"):
         BaseSandbox(base_url=address, idle_timeout=-1)
@@ -50,7 +50,7 @@ def test_events_are_followed_as_they_happen(sandmesh: Commands, address: str) ->
         following = sandmesh.start("events", "-f", "-o", "json", "--tail", "1")
         try:
             assert following.stdout is not None
-            assert following.stdout.readline(), "what was before is told first"
+            assert following.stdout.readline(), "earlier events come first"
             with BaseSandbox(base_url=address) as box:
                 for line in following.stdout:
                     event = json.loads(line)

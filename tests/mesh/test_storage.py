@@ -50,9 +50,9 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def service(mesh: Mesh, **told: Any) -> AsyncGenerator[SandboxService]:
+async def service(mesh: Mesh, **options: Any) -> AsyncGenerator[SandboxService]:
     """Run a service of sessions on a mesh."""
-    opened = SandboxService(mesh.addresses[0], timeout=30, **told)
+    opened = SandboxService(mesh.addresses[0], timeout=30, **options)
     await opened.start()
     try:
         yield opened
@@ -120,20 +120,20 @@ async def test_a_session_begins_with_what_was_uploaded_for_it_and_what_it_saved_
 ) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
     source.mkdir()
-    (source / "given").write_text("by the operator")
-    told = {"mesh_id": f"test-{secrets.token_hex(5)}", **kept}
-    storage = MeshSettings.model_validate(told).storage
+    (source / "present").write_text("by the operator")
+    settings = {"mesh_id": f"test-{secrets.token_hex(5)}", **kept}
+    storage = MeshSettings.model_validate(settings).storage
     assert storage is not None
     workspace = SavedWorkspace("user", "session")
     async with (
         asyncio.timeout(60),
         open_folders(storage) as folders,
-        make_mesh(**told) as mesh,
+        make_mesh(**settings) as mesh,
         service(mesh) as opened,
     ):
         await folders.upload_folder(source, workspace)
         (box,) = await opened.connect_async("session", "user")
-        assert await shell(box, "cat given; head -c 3000000 /dev/urandom > made; rm given") == "by the operator"
+        assert await shell(box, "cat present; head -c 3000000 /dev/urandom > made; rm present") == "by the operator"
         made = (await shell(box, "sha256sum < made")).split()[0]
         await opened.release_async("session", "user")
         await gone(mesh, box.sandbox_id)
@@ -143,8 +143,8 @@ async def test_a_session_begins_with_what_was_uploaded_for_it_and_what_it_saved_
 
 
 async def test_one_from_a_pool_begins_with_the_saved_workspace(make_mesh: MeshMaker, tmp_path: Path) -> None:
-    told = {"storage_folder": tmp_path / "kept", "pools": {"base": 1}}
-    async with asyncio.timeout(60), make_mesh(**told) as mesh, service(mesh) as opened:
+    settings = {"storage_folder": tmp_path / "kept", "pools": {"base": 1}}
+    async with asyncio.timeout(60), make_mesh(**settings) as mesh, service(mesh) as opened:
         for count in range(3):
             (box,) = await opened.connect_async("s", "u")
             assert await shell(box, "cat n 2>/dev/null | wc -l") == f"{count}\n"
@@ -194,8 +194,8 @@ async def test_what_nobody_can_come_back_to_is_not_saved(make_mesh: MeshMaker, t
 async def test_a_workspace_that_cannot_be_saved_keeps_its_sandbox_and_says_why(
     make_mesh: MeshMaker, tmp_path: Path
 ) -> None:
-    told = {"storage_folder": tmp_path / "kept", "storage_limit": 100_000, "queue_seconds": 3.0}
-    async with asyncio.timeout(60), make_mesh(**told) as mesh, service(mesh) as opened:
+    settings = {"storage_folder": tmp_path / "kept", "storage_limit": 100_000, "queue_seconds": 3.0}
+    async with asyncio.timeout(60), make_mesh(**settings) as mesh, service(mesh) as opened:
         (box,) = await opened.connect_async("s", "u")
         await shell(box, "head -c 200000 /dev/zero > large")
         await opened.release_async("s", "u")

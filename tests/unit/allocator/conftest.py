@@ -93,9 +93,9 @@ class Allocator:
         with translated():
             return await self.stub.ResolveSandbox(pb.ResolveSandboxRequest(sandbox_id=sandbox_id))
 
-    async def list(self, **told: object) -> pb.ListSandboxesResponse:
+    async def list(self, **fields: object) -> pb.ListSandboxesResponse:
         with translated():
-            return await self.stub.ListSandboxes(pb.ListSandboxesRequest(**told))  # type: ignore[arg-type]  # by name
+            return await self.stub.ListSandboxes(pb.ListSandboxesRequest(**fields))  # type: ignore[arg-type]  # by name
 
     async def capacity(self) -> pb.GetCapacityResponse:
         with translated():
@@ -167,20 +167,20 @@ class Mesh:
     folder: Path
 
     @asynccontextmanager
-    async def allocator(self, name: str = "a", **told: object) -> AsyncGenerator[Allocator]:
+    async def allocator(self, name: str = "a", **settings: object) -> AsyncGenerator[Allocator]:
         """Run one allocator with a driver and a server of its own."""
-        async with self.over({"process": ProcessDriver(self.runtime)}, name, **told) as opened:
+        async with self.over({"process": ProcessDriver(self.runtime)}, name, **settings) as opened:
             yield opened
 
     @asynccontextmanager
     async def over(
-        self, drivers: Mapping[str, ProcessDriver], name: str = "a", **told: object
+        self, drivers: Mapping[str, ProcessDriver], name: str = "a", **settings: object
     ) -> AsyncGenerator[Allocator]:
-        """Run one allocator over the given drivers."""
-        settings = AllocatorSettings.model_validate({**FAST, **told})
+        """Run one allocator over the drivers."""
+        validated = AllocatorSettings.model_validate({**FAST, **settings})
         address = f"unix://{self.folder}/{name}.sock"
         async with AsyncExitStack() as stack:
-            servicer = await stack.enter_async_context(open_allocator(settings, self.store, drivers))
+            servicer = await stack.enter_async_context(open_allocator(validated, self.store, drivers))
             await stack.enter_async_context(open_server([address], [sandbox_service(servicer)], grace=0))
             channel: grpc.aio.Channel = await stack.enter_async_context(open_channel(address))
             yield Allocator(sandbox_pb2_grpc.SandboxServiceStub(channel))
@@ -200,7 +200,7 @@ async def store(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncGenerato
 
 @pytest.fixture
 async def mesh(store: Store, tmp_path: Path) -> AsyncGenerator[Mesh]:
-    """Give a store and a runtime with ports."""
+    """Return a store and a runtime with ports."""
     runtime = Runtime(ports=(20000, 20199))
     yield Mesh(store, runtime, tmp_path)
     await runtime.close()

@@ -1,4 +1,4 @@
-"""Ports that sandboxes' agents are reached at: leased, found to be somebody else's, pool_exhausted and given back."""
+"""Ports that sandboxes' agents are reached at: leased, found to be in use, exhausted and released."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def test_a_port_that_is_somebody_elses_is_marked_and_the_next_one_taken(po
         sandbox = (await allocator.claim("one")).sandbox
         assert list(sandbox.ports) == [20002]
         assert await _leases(ported) == {"20000": "", "20001": "", "20002": sandbox.sandbox_id}
-        told = [event for event in await allocator.events(sandbox.sandbox_id) if event.kind == "retried"]
-        assert [event.reason for event in told] == ["port 20000 is not free", "port 20001 is not free"]
+        events = [event for event in await allocator.events(sandbox.sandbox_id) if event.kind == "retried"]
+        assert [event.reason for event in events] == ["port 20000 is not free", "port 20001 is not free"]
         await allocator.release(sandbox)
         await _until_leases(ported, {"20000": "", "20001": ""})
 

@@ -24,8 +24,8 @@ async def test_a_life_is_told_in_order_with_reasons_and_actors_and_stays_after_i
         await allocator.release(sandbox)
         await allocator.until_used(0)
         events = await allocator.events(sandbox.sandbox_id)
-        told = [(event.kind, event.actor) for event in events]
-        assert told == [
+        kinds = [(event.kind, event.actor) for event in events]
+        assert kinds == [
             ("created", "ann"), ("leased", "mesh"), ("renewed", "holder"), ("egress_refused", "driver"),
             ("stopping", "holder"), ("deleted", "mesh"),
         ]  # fmt: skip

@@ -111,12 +111,12 @@ async def test_a_thousand_claims_at_once_over_five_allocators_share_nothing_and_
             allocators.append(await stack.enter_async_context(own.over({"book": driver}, name, **most)))
         holding: Counter[str] = Counter()
         ports: set[int] = set()
-        given: list[str] = []
+        sandbox_ids: list[str] = []
 
         async def use(number: int) -> None:
             user, allocator = f"u{number % 10}", allocators[number % 5]
             sandbox = (await allocator.claim(f"s{number}", ports=1, user=user, timeout=110)).sandbox
-            given.append(sandbox.sandbox_id)
+            sandbox_ids.append(sandbox.sandbox_id)
             holding[user] += 1
             assert holding[user] <= 12
             assert holding.total() <= 60
@@ -128,7 +128,7 @@ async def test_a_thousand_claims_at_once_over_five_allocators_share_nothing_and_
             await allocator.release(sandbox)
 
         await asyncio.gather(*(use(number) for number in range(1000)))
-        assert len(set(given)) == 1000
+        assert len(set(sandbox_ids)) == 1000
         assert driver.most <= 60
         await allocators[0].until_used(0)
         assert not mesh.runtime.sandboxes

@@ -32,7 +32,7 @@ class FlakyDriver(ProcessDriver):
 
 @asynccontextmanager
 async def two_nodes(
-    mesh: Mesh, *generations: str, **told: object
+    mesh: Mesh, *generations: str, **settings: object
 ) -> AsyncGenerator[tuple[Allocator, FlakyDriver, FlakyDriver]]:
     """Run an allocator over two nodes, each with a version of the templates."""
     first, second = (
@@ -40,7 +40,7 @@ async def two_nodes(
         for number, generation in enumerate(generations or ("1", "1"), 1)
     )
     try:
-        async with mesh.over({"one": first, "two": second}, "a", create_pause_seconds=0.01, **told) as allocator:
+        async with mesh.over({"one": first, "two": second}, "a", create_pause_seconds=0.01, **settings) as allocator:
             yield allocator, first, second
     finally:
         await first.runtime.close()

@@ -1,4 +1,4 @@
-"""Pools: sandboxes kept ready, given to exactly what matches, and refilled."""
+"""Pools: sandboxes kept ready, claimed by exactly what matches, and refilled."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_what_a_pool_has_above_its_most_is_deleted(mesh: Mesh) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changes",
     [
         {"template": "other"},
         {"environment": {"A": "2"}},
@@ -194,14 +194,14 @@ async def test_what_a_pool_has_above_its_most_is_deleted(mesh: Mesh) -> None:
         {"port_count": 1},
     ],
 )
-def test_a_request_that_differs_in_anything_but_labels_is_never_served_from_a_pool(told: dict[str, Any]) -> None:
+def test_a_request_that_differs_in_anything_but_labels_is_never_served_from_a_pool(changes: dict[str, Any]) -> None:
     fields: dict[str, Any] = {"template": "base", "environment": {"A": "1"}, "driver": "process"}
 
     def key(generation: str = "1", **more: Any) -> str:
         spec = pb.SandboxSpec(**{**fields, **more})
         return spec_key(normalized(spec, spec.driver), generation)
 
-    assert key(**told) != key()
+    assert key(**changes) != key()
     assert key("2") != key()
     assert key(labels={"team": "red"}) == key()
 
@@ -210,21 +210,21 @@ async def test_who_watches_pools_is_told_what_waits_and_what_is_added_and_nothin
     async with mesh.allocator(pools={"base": 2}) as allocator:
         await allocator.claim("taken")
         await allocator.until_pooled("base", 2)
-        told: dict[str, pb.WatchPoolsResponse] = {}
+        received: dict[str, pb.WatchPoolsResponse] = {}
         watch = allocator.stub.WatchPools(pb.WatchPoolsRequest())
 
         async def hear(count: int) -> None:
-            # One that is added as the watch begins is told twice.
-            while len(told) < count:
+            # One that is added as the watch begins is sent twice.
+            while len(received) < count:
                 one = await anext(aiter(watch))
-                told[one.sandbox_id] = one
+                received[one.sandbox_id] = one
 
         async with asyncio.timeout(30):
             await hear(2)
-            for one in told.values():
+            for one in received.values():
                 found = await allocator.resolve(one.sandbox_id)
                 assert (found.endpoint, found.agent_token) == (one.endpoint, one.agent_token)
                 assert not found.sandbox.session_key
-            assert (await allocator.claim("one")).sandbox.sandbox_id in told
+            assert (await allocator.claim("one")).sandbox.sandbox_id in received
             await hear(3)
         watch.cancel()

@@ -87,7 +87,7 @@ class Steps(RuleBasedStateMachine):
         return f"{kind}_{self.names:04}"
 
     def granted(self, record: Record) -> None:
-        """A lease was given: its token is above all before it, and nobody else had the sandbox."""
+        """A lease was granted: its token is above all before it, and nobody else had the sandbox."""
         assert record.token > self.token
         self.token = record.token
         assert self.holders.setdefault(record.sandbox_id, record.text("holder")) == record.text("holder")
@@ -293,7 +293,7 @@ class Steps(RuleBasedStateMachine):
 
     @precondition(there_are("STARTING", "READY", "PAUSED"))
     @rule(at=allocators, pick=picks)
-    def end_unasked(self, at: int, pick: int) -> None:
+    def end_unexpectedly(self, at: int, pick: int) -> None:
         record = self.some(pick, "STARTING", "READY", "PAUSED")
         if record is not None:
             self.runtime.pop(record.sandbox_id, None)

@@ -132,11 +132,11 @@ def test_the_command_puts_and_fetches_and_says_what_it_lacks(tmp_path: Path, mon
     config = tmp_path / "mesh.env"
     config.write_text(f"SANDMESH_STORAGE_FOLDER={tmp_path}/kept\n")
     run = CliRunner().invoke
-    told = ["--name", "demo", "--config", str(config)]
-    put = run(app, ["storage", "upload", str(tmp_path / "source"), *told])
+    options = ["--name", "demo", "--config", str(config)]
+    put = run(app, ["storage", "upload", str(tmp_path / "source"), *options])
     assert put.exit_code == 0, put.output
     assert put.output.startswith("Saved: ")
-    assert run(app, ["storage", "download", str(tmp_path / "copy"), *told]).exit_code == 0
+    assert run(app, ["storage", "download", str(tmp_path / "copy"), *options]).exit_code == 0
     assert (tmp_path / "copy" / "mine").read_text() == "kept"
     neither = run(app, ["storage", "download", str(tmp_path / "copy"), "--config", str(config)])
     assert neither.exit_code == 2

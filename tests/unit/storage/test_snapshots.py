@@ -155,8 +155,14 @@ async def test_a_wrong_secret_is_refused_by_the_service_and_said() -> None:
 @pytest.mark.parametrize("service", ["oss", "gcs", "azblob"])
 async def test_each_service_of_the_library_is_there(service: str) -> None:
     secret = {"gcs": "e30=", "oss": "secret", "azblob": "c2VjcmV0"}[service]
-    told = {"service": service, "bucket": "b", "endpoint": "https://e.example", "key_id": "id", "key_secret": secret}
-    async with open_storage(StorageSettings.model_validate(told)) as snapshots:
+    settings = {
+        "service": service,
+        "bucket": "b",
+        "endpoint": "https://e.example",
+        "key_id": "id",
+        "key_secret": secret,
+    }
+    async with open_storage(StorageSettings.model_validate(settings)) as snapshots:
         assert isinstance(snapshots, Snapshots)
 
 
@@ -169,10 +175,10 @@ async def test_a_service_that_is_told_nonsense_is_refused() -> None:
 
 @given(st.lists(st.binary(max_size=3000), max_size=20))
 async def test_pieces_together_are_the_stream_whatever_it_is(parts: list[bytes]) -> None:
-    async def given_parts() -> AsyncIterator[bytes]:
+    async def stream() -> AsyncIterator[bytes]:
         for part in parts:
             yield part
 
-    pieces = [piece async for piece in cut(given_parts())]
+    pieces = [piece async for piece in cut(stream())]
     assert b"".join(pieces) == b"".join(parts)
     assert all(0 < len(piece) <= LARGEST for piece in pieces)

@@ -14,7 +14,7 @@ _BATCH = 500
 
 
 class EventLog:
-    """The events of a mesh: apply_template_limits, append-only, kept for a while after a sandbox is gone."""
+    """The events of a mesh: bounded, append-only, kept for a while after a sandbox is gone."""
 
     def __init__(self, store: Store, poll_seconds: float) -> None:
         self._store = store
