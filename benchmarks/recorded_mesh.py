@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks import recorder
 from benchmarks.recorder import Recorder
 from sandmeshd.cli.user import main
-from sandmeshd.drivers.node import agent_bundle
+from sandmeshd.drivers.node import agent_sources
 
 AGENT_REPORT = "/workspace/.entered.json"
 MESH_REPORT = "BENCHMARKS_MESH_REPORT"
@@ -27,7 +27,7 @@ recorder.install()
 def run() -> None:
     """Run `sandmesh` with this process's arguments."""
     source = Path(recorder.__file__).read_text()
-    agent_bundle.MAIN = f"{source}\n{_AGENT_HOOK}\n{agent_bundle.MAIN.replace('from __future__', '#')}"
+    agent_sources.MAIN = f"{source}\n{_AGENT_HOOK}\n{agent_sources.MAIN.replace('from __future__', '#')}"
     own = Recorder()
     own.follow_signals(lambda: os.environ[MESH_REPORT])
     own.install()

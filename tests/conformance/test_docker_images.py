@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from aiodocker import Docker
 
+import sandmesh
+import sandmeshd
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed, WrongState
@@ -22,6 +24,7 @@ from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.images.build import BASE
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.agent_sources import list_sources
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
 from tests.engine import ask
@@ -90,6 +93,13 @@ async def test_an_image_of_ones_own_with_this_agent_is_what_a_template_says(
     finally:
         async with Docker(url=engine) as docker:
             await docker.images.delete("team/mine:1")
+
+
+async def test_an_image_has_the_sources_of_the_agent_and_no_others(settings: DockerSettings) -> None:
+    packages = {"sandmesh": Path(sandmesh.__file__).parent, "sandmeshd": Path(sandmeshd.__file__).parent}
+    async with open_driver(settings) as driver, _sandbox(driver, settings.paths.mesh_id, "base") as sandbox:
+        found = await run(sandbox, "cd /opt/sandmesh/site && find sandmesh sandmeshd -type f ! -name '*.pyc'")
+    assert set(found.stdout.split()) == {name for _, name in list_sources(packages)}
 
 
 @pytest.mark.parametrize(

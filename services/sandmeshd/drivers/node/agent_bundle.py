@@ -1,85 +1,69 @@
-"""The agent's own code as sandboxes see it: a copy of what it needs of the mesh's environment, and nothing else."""
+"""The agent's code in a folder of its own: copies of what it imports from the mesh's environment, and nothing else."""
 
 from __future__ import annotations
 
 import asyncio
 import compileall
 import hashlib
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.node import agent_sources
 from sandmeshd.drivers.node.agent_config import AGENT, MCP
+from sandmeshd.drivers.node.agent_sources import PARTS, copy_files, list_files, list_sources
 from sandmeshd.drivers.node.builds import building, is_complete
 from sandmeshd.drivers.node.interpreter import VERSION
 from sandmeshd.drivers.node.readability import open_to_all
 
-PARTS = {
-    "sandmesh": (
-        "__init__.py",
-        "errors.py",
-        "_tools",
-        "shared/__init__.py",
-        "shared/atomic_file.py",
-        "shared/bulk_frames.py",
-        "shared/frames.py",
-        "shared/tar.py",
-        "api/__init__.py",
-        "api/agent",
-        "api/call",
-        "api/errors",
-        "api/options",
-    ),
-    "sandmeshd": ("__init__.py", "agent"),
-    "google.protobuf": ("",),
-    "google._upb": ("",),
-    "uvloop": ("",),
-    "pydantic": ("",),
-    "pydantic_core": ("",),
-    "annotated_types": ("",),
-    "typing_inspection": ("",),
-}
-"""Files and folders by the package that they are in; an empty name is all of it."""
+LIBRARIES = (
+    "google.protobuf",
+    "google._upb",
+    "uvloop",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "typing_inspection",
+)
+"""Packages that the agent imports beside its own code."""
 
 MODULES = ("typing_extensions",)
-MCP_PARTS: Mapping[str, tuple[str, ...]] = dict.fromkeys(
-    (
-        "mcp",
-        "mcp_types",
-        "anyio",
-        "click",
-        "cryptography",
-        "h11",
-        "httpcore2",
-        "httpx2",
-        "idna",
-        "multipart",
-        "opentelemetry",
-        "python_multipart",
-        "sse_starlette",
-        "starlette",
-        "truststore",
-        "uvicorn",
-    ),
-    ("",),
+MCP_LIBRARIES = (
+    "mcp",
+    "mcp_types",
+    "anyio",
+    "click",
+    "cryptography",
+    "h11",
+    "httpcore2",
+    "httpx2",
+    "idna",
+    "multipart",
+    "opentelemetry",
+    "python_multipart",
+    "sse_starlette",
+    "starlette",
+    "truststore",
+    "uvicorn",
 )
-"""What the program that speaks MCP in a sandbox imports beside the agent's own code."""
+"""Packages that the MCP client process imports beside the agent's own code."""
 
 MCP_MODULES = ("_cffi_backend",)
-MCP_ASKED = ("httpcore2", "httpx2", "mcp", "mcp-types")
-"""Distributions that look for their own version when they are imported."""
-MAIN = "from sandmeshd.agent.main import main\n\nmain()\n"
+MCP_DISTRIBUTIONS = ("httpcore2", "httpx2", "mcp", "mcp-types")
+"""Distributions that look up their own version when they are imported."""
 
 
 class AgentTree:
-    """The code that is installed now, as sandboxes see it: the agent's, and apart from it what speaks MCP."""
+    """The code that runs inside sandboxes: the agent's, and apart from it that of the MCP client process."""
 
     def __init__(self, cache: Path) -> None:
-        self._agent = _Tree(cache / "agent", AGENT, list(_sources(PARTS, MODULES)), MAIN)
-        self._mcp = _Tree(cache / "mcp", MCP, [*_sources(MCP_PARTS, MCP_MODULES), *_metadata()], "")
+        packages = {package: _folder(package) for package in PARTS}
+        agent = [*list_sources(packages), *_libraries(LIBRARIES, MODULES)]
+        mcp = [*_libraries(MCP_LIBRARIES, MCP_MODULES), *_metadata()]
+        self._agent = _Tree(cache / "agent", AGENT, agent, agent_sources.MAIN)
+        self._mcp = _Tree(cache / "mcp", MCP, mcp, "")
 
     @property
     def site(self) -> Path:
@@ -88,7 +72,7 @@ class AgentTree:
 
     @property
     def mcp(self) -> Path:
-        """The directory of what speaks MCP."""
+        """The directory of the code of the MCP client process."""
         return self._mcp.path / "site"
 
     @property
@@ -102,35 +86,32 @@ class AgentTree:
         return is_complete(self._agent.path) and is_complete(self._mcp.path)
 
     async def build(self) -> None:
-        """Build what is not there."""
+        """Build what is missing."""
         await self._agent.build()
         await self._mcp.build()
 
 
 class _Tree:
-    """A tree of copied code; other sources have another."""
+    """A folder of copied code, at a path that its sources determine; sandboxes see it at `place`."""
 
-    def __init__(self, cache: Path, shown: str, sources: list[tuple[Path, str]], main: str) -> None:
-        self._shown = shown
+    def __init__(self, cache: Path, place: str, sources: list[tuple[Path, str]], main: str) -> None:
+        self._place = place
         self._sources = sources
         self._main = main
         self.path = cache / _key(sources, main)
 
     async def build(self) -> None:
-        """Build it unless it is there."""
+        """Build it unless it exists."""
         async with building(self.path) as fresh:
             if fresh is not None:
                 await asyncio.to_thread(self._fill, fresh)
 
     def _fill(self, fresh: Path) -> None:
         site = fresh / "site"
-        for source, name in self._sources:
-            target = site / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)
+        copy_files(self._sources, site)
         if self._main:
             (site / "__main__.py").write_text(self._main)
-        compileall.compile_dir(site, quiet=2, stripdir=str(site), prependdir=self._shown)
+        compileall.compile_dir(site, quiet=2, stripdir=str(site), prependdir=self._place)
         open_to_all(fresh)
 
 
@@ -142,38 +123,21 @@ def _key(sources: list[tuple[Path, str]], main: str) -> str:
     return digest.hexdigest()[:20]
 
 
-def _sources(packages: Mapping[str, tuple[str, ...]], modules: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
-    for package, parts in packages.items():
-        root = _folder(package)
-        for part in parts:
-            yield from _files(root / part if part else root, package.replace(".", "/") + (f"/{part}" if part else ""))
+def _libraries(packages: Iterable[str], modules: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    for package in packages:
+        yield from list_files(_folder(package), package.replace(".", "/"))
     for module in modules:
-        found = _found(module)
-        yield found, found.name
+        path = _file(module)
+        yield path, path.name
 
 
 def _metadata() -> Iterator[tuple[Path, str]]:
-    for name in MCP_ASKED:
+    for name in MCP_DISTRIBUTIONS:
         try:
             files = distribution(name).files or []
         except PackageNotFoundError:
             raise _missing(name) from None
         yield from ((Path(str(file.locate())), str(file)) for file in files if file.match("*.dist-info/METADATA"))
-
-
-def _files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
-    if path.is_file():
-        yield path, name
-        return
-    for inner in sorted(path.iterdir()):
-        if _is_needed(inner):
-            yield from _files(inner, f"{name}/{inner.name}")
-
-
-def _is_needed(path: Path) -> bool:
-    if path.is_dir():
-        return path.name != "__pycache__"
-    return path.suffix in {".py", ".so"} and not path.name.endswith("_grpc.py")
 
 
 def _folder(package: str) -> Path:
@@ -184,7 +148,7 @@ def _folder(package: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations)))
 
 
-def _found(module: str) -> Path:
+def _file(module: str) -> Path:
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise _missing(module)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
+from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.cli.images.prepare import make_images
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
-from sandmeshd.drivers.engine.images.build import ImageBuilder, images_folder, own_name
+from sandmeshd.drivers.engine.images.build import ImageBuilder, fill_context, images_folder, own_name
 from sandmeshd.drivers.engine.images.host import proxy_arguments, write_secrets
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.agent_bundle import PARTS
+from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.runtime.paths import MeshPaths
 
+ROOT = Path(__file__).parents[4]
+BASE_IMAGE = images_folder() / "base"
 INDEXES = PackageIndexes(pip="https://user:word@index.example/simple", pip_extra=("file:///opt/mine",))
 EGRESS = EgressSettings(indexes=INDEXES, proxy=SecretStr("http://proxy.example:3128"), no_proxy="localhost")
 
@@ -33,13 +39,24 @@ def test_the_proxy_is_told_to_apt_and_as_the_arguments_that_no_image_records(tmp
     assert proxy_arguments(EgressSettings()) == {}
 
 
-def test_the_image_has_every_part_of_the_agent() -> None:
-    dockerfile = (images_folder() / "base" / "Dockerfile").read_text()
-    roots = {"sandmesh": "sdk/sandmesh", "sandmeshd": "services/sandmeshd"}
-    missing = [
-        f"{root}/{part}" for name, root in roots.items() for part in PARTS[name] if f"{root}/{part}" not in dockerfile
-    ]
-    assert not missing
+def _copied(program: str, roots: list[Path], target: Path) -> set[str]:
+    subprocess.run([sys.executable, "-I", "-S", program, target, *roots], check=True)
+    return {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
+
+
+async def test_an_image_has_the_same_files_as_sandboxes_of_the_bubblewrap_driver(tmp_path: Path) -> None:
+    (run,) = re.findall(r"python3 -I -S /src/(\S+agent_sources\.py) ", (BASE_IMAGE / "Dockerfile").read_text())
+    context = fill_context(tmp_path / "context", "base")
+    by_hand = _copied(str(ROOT / run), [ROOT / "sdk", ROOT / "services"], tmp_path / "by-hand")
+    by_command = _copied(str(context / run), [context / "sdk", context / "services"], tmp_path / "by-command")
+    agent = AgentTree(tmp_path / "cache")
+    await agent.build()
+    own = [path for name in ("sandmesh", "sandmeshd") for path in (agent.site / name).rglob("*.py")]
+    assert by_hand == by_command == {"__main__.py", *(str(path.relative_to(agent.site)) for path in own)}
+
+
+def test_the_image_is_labelled_with_the_protocol_of_its_agent() -> None:
+    assert f'dev.sandmesh.protocol="{LINK_PROTOCOL}"' in (BASE_IMAGE / "Dockerfile").read_text()
 
 
 def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:

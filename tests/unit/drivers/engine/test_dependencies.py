@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 import sandmesh
 import sandmeshd
 from sandmeshd.drivers.engine.images.build import images_folder
-from sandmeshd.drivers.node.agent_bundle import MCP_ASKED, MCP_MODULES, MCP_PARTS, MODULES, PARTS
+from sandmeshd.drivers.node.agent_bundle import LIBRARIES, MCP_DISTRIBUTIONS, MCP_LIBRARIES, MCP_MODULES, MODULES
+from sandmeshd.drivers.node.agent_sources import list_sources
 from sandmeshd.templates import load_templates
 
 OWN = {"sandmesh": sandmesh, "sandmeshd": sandmeshd}
@@ -41,10 +42,7 @@ def _without(modules: set[str], have: set[str]) -> set[str]:
 
 
 def _agent_files() -> Iterator[Path]:
-    for package, module in OWN.items():
-        for part in PARTS[package]:
-            path = Path(next(iter(module.__path__))) / part
-            yield from [path] if path.is_file() else path.rglob("*.py")
+    return (path for path, _ in list_sources({name: Path(next(iter(own.__path__))) for name, own in OWN.items()}))
 
 
 def _imported(path: Path) -> set[str]:
@@ -59,9 +57,9 @@ def _imported(path: Path) -> set[str]:
 
 def test_the_image_has_each_library_that_sandboxes_of_the_bubblewrap_driver_have() -> None:
     agent, mcp = set(_pins("agent.txt")), set(_pins("mcp.txt"))
-    assert _without({*PARTS, *MODULES} - OWN.keys(), agent) == set()
-    assert _without({*MCP_PARTS, *MCP_MODULES}, mcp) == set()
-    assert {canonicalize_name(name) for name in MCP_ASKED} <= mcp
+    assert _without({*LIBRARIES, *MODULES}, agent) == set()
+    assert _without({*MCP_LIBRARIES, *MCP_MODULES}, mcp) == set()
+    assert {canonicalize_name(name) for name in MCP_DISTRIBUTIONS} <= mcp
     assert not agent & mcp
 
 

@@ -22,14 +22,15 @@ from sandmeshd.drivers.engine.images.context import fill_whole
 from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.agent_bundle import PARTS
+from sandmeshd.drivers.node import agent_sources
 from sandmeshd.drivers.node.commands import Command, running
 
 BASE = "debian:bookworm-slim"
 MESH = "mesh"
 """The image of the services, which no sandbox is made of."""
 
-ROOTS = {"sandmesh": ("sdk/sandmesh", sandmesh), "sandmeshd": ("services/sandmeshd", sandmeshd)}
+ROOTS = {"sandmesh": ("sdk", sandmesh), "sandmeshd": ("services", sandmeshd)}
+"""The folder of the repository that each package is in, and the package."""
 BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
 NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
@@ -82,7 +83,7 @@ class ImageBuilder:
         debian = named_for(BASE, platform)
         made = {"DEBIAN": debian} if platform and await self._is_there(client, debian) else {}
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
-            context = await asyncio.to_thread(_fill, Path(folder, "context"), image)
+            context = await asyncio.to_thread(fill_context, Path(folder, "context"), image)
             release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **made}
             told = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
             dockerfile = f"{images_folder()}/{image}/Dockerfile"
@@ -230,36 +231,29 @@ def images_folder() -> Path:
     return package / "images" if (package / "images").is_dir() else package.parents[1] / "images"
 
 
+def _packages() -> dict[str, Path]:
+    return {name: Path(next(iter(package.__path__))) for name, (_, package) in ROOTS.items()}
+
+
 def _sources() -> Iterator[tuple[Path, str]]:
-    """Give the files of a build with their names in its context, which is laid out as the repository is."""
-    for package, (name, module) in ROOTS.items():
-        root = Path(next(iter(module.__path__)))
-        for part in PARTS[package]:
-            yield from _files(root / part, f"{name}/{part}")
-    root = Path(next(iter(sandmeshd.__path__)))
-    for path in sorted((root / "templates" / "environments").glob("*.toml")):
+    """List the files of a build with their names in its context, which is laid out as the repository is."""
+    for path, name in agent_sources.list_sources(_packages()):
+        yield path, f"{ROOTS[name.partition('/')[0]][0]}/{name}"
+    program = Path(agent_sources.__file__)
+    yield program, f"services/sandmeshd/drivers/node/{program.name}"
+    for path in sorted((_packages()["sandmeshd"] / "templates" / "environments").glob("*.toml")):
         yield path, f"services/sandmeshd/templates/environments/{path.name}"
-    yield from _files(images_folder(), "images")
+    for path in sorted(images_folder().rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            yield path, f"images/{path.relative_to(images_folder())}"
 
 
-def _files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
-    if path.is_file():
-        yield path, name
-        return
-    for inner in sorted(path.iterdir()):
-        wanted = inner.name != "__pycache__" if inner.is_dir() else inner.suffix not in {".pyc", ".pyi"}
-        if wanted and not inner.name.endswith("_grpc.py"):
-            yield from _files(inner, f"{name}/{inner.name}")
-
-
-def _fill(context: Path, image: str) -> Path:
+def fill_context(context: Path, image: str) -> Path:
+    """Copy what the Dockerfile of an image reads into a folder, laid out as the repository is; return the folder."""
     if image == MESH:
-        roots = {name: Path(next(iter(module.__path__))) for name, module in ROOTS.values()}
-        return fill_whole(context, {**roots, "images": images_folder()})
-    for path, name in _sources():
-        target = context / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        packages = {f"{ROOTS[name][0]}/{name}": path for name, path in _packages().items()}
+        return fill_whole(context, {**packages, "images": images_folder()})
+    agent_sources.copy_files(_sources(), context)
     return context
 
 
