@@ -67,7 +67,7 @@ async def measured(name: str, bench: Bench, mesh: RunningMesh) -> list[Figure]:
 
 
 def machine() -> str:
-    """Say what the figures were measured on, and how busy it was."""
+    """Return what the figures were measured on, and how busy it was."""
     user = "root" if os.geteuid() == 0 else "an ordinary user"
     load = os.getloadavg()[0]
     system = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
@@ -83,7 +83,7 @@ def table(found: list[Figure], title: str) -> Table:
 
 
 def markdown(found: list[Figure], title: str) -> str:
-    """Give the figures as a page has them."""
+    """Return the figures as a page has them."""
     rows = [f"| {_indented(figure.what)} | {figure.measured} | {figure.aim} |" for figure in found]
     return "\n".join([f"{title}:", "", "| what | measured | aim |", "| --- | --- | --- |", *rows])
 
@@ -94,14 +94,14 @@ def _indented(what: str) -> str:
 
 def main() -> None:
     """Run the benchmarks that the arguments name, or all."""
-    stated = sys.argv[1:]
-    names = set(stated) - {"--markdown"} or set(NAMES)
+    arguments = sys.argv[1:]
+    names = set(arguments) - {"--markdown"} or set(NAMES)
     unknown = names - set(NAMES)
     if unknown:
         raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
     before = machine()
     found = asyncio.run(measure(Console(stderr=True), names))
-    if "--markdown" in stated:
+    if "--markdown" in arguments:
         print(markdown(found, before))
     else:
         Console().print(table(found, before))

@@ -13,16 +13,16 @@ LABEL = "dev.sandmesh.mesh"
 
 
 async def processes_of(mesh: RunningMesh) -> set[int]:
-    """Give the processes of a mesh with those of its sandboxes, which are the engine's where they are containers."""
+    """Return the processes of a mesh with those of its sandboxes, which are the engine's where they are containers."""
     found = processes_below(mesh.pid)
-    for shown in await _asked(mesh, "json"):
+    for shown in await _engine_get(mesh, "json"):
         found |= processes_below(int(shown["State"]["Pid"]))
     return found
 
 
 async def group_bytes(mesh: RunningMesh) -> list[int]:
-    """Give the memory of each container by its control group, without files that it could let go of."""
-    found = [shown["memory_stats"] for shown in await _asked(mesh, "stats", stream="0")]
+    """Return the memory of each container by its control group, without files that it could let go of."""
+    found = [shown["memory_stats"] for shown in await _engine_get(mesh, "stats", stream="0")]
     return [int(one["usage"]) - int(_reclaimable(one["stats"])) for one in found]
 
 
@@ -30,7 +30,7 @@ def _reclaimable(stats: dict[str, int]) -> int:
     return stats.get("total_inactive_file", stats.get("inactive_file", 0))
 
 
-async def _asked(mesh: RunningMesh, what: str, **parameters: str) -> list[dict[str, Any]]:
+async def _engine_get(mesh: RunningMesh, what: str, **parameters: str) -> list[dict[str, Any]]:
     if not mesh.in_docker:
         return []
     async with Docker(url=os.environ.get("SANDMESH_DOCKER_URL")) as docker:

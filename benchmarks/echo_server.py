@@ -10,7 +10,7 @@ TOOL = {"name": "echo", "inputSchema": {"type": "object", "properties": {"text":
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Give the result of a request."""
+    """Return the result of a request."""
     if method == "initialize":
         info: dict[str, Any] = {"serverInfo": {"name": "echo", "version": "1"}, "capabilities": {"tools": {}}}
         return {"protocolVersion": "2025-06-18", **info}
@@ -20,8 +20,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" in asked:
-        result = answer(asked["method"], asked.get("params", {}))
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}) + "\n")
+    request = json.loads(line)
+    if "id" in request:
+        result = answer(request["method"], request.get("params", {}))
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
         sys.stdout.flush()

@@ -33,7 +33,7 @@ class Figure:
 
 
 def spread(seconds: Sequence[float]) -> str:
-    """Give the median and the 95th percentile in milliseconds."""
+    """Return the median and the 95th percentile in milliseconds."""
     ordered = sorted(seconds)
     return f"p50 {statistics.median(ordered) * 1e3:.2f} ms, p95 {ordered[int(len(ordered) * 0.95)] * 1e3:.2f} ms"
 
@@ -43,14 +43,14 @@ def _aim(mesh: RunningMesh, bubblewrap: str, docker: str) -> str:
 
 
 async def timed(work: Awaitable[object]) -> float:
-    """Give the seconds that something takes."""
+    """Return the seconds that something takes."""
     started = time.perf_counter()
     await work
     return time.perf_counter() - started
 
 
 def box_of(mesh: RunningMesh) -> BaseSandboxAsync:
-    """Give a sandbox of a mesh, not started."""
+    """Return a sandbox of a mesh, not started."""
     return BaseSandboxAsync(base_url=mesh.address)
 
 
@@ -77,7 +77,7 @@ async def create_and_release(mesh: RunningMesh, count: int, before: Callable[[],
 
 
 async def cold(mesh: RunningMesh) -> list[Figure]:
-    """Measure sandboxes that are made when they are asked for."""
+    """Measure sandboxes that are created on request."""
 
     async def nothing() -> None:
         return
@@ -94,8 +94,8 @@ async def _bare_fork() -> str:
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "benchmarks.forking", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    told, failed = await program.communicate()
-    return f"p50 {float(told) * 1e3:.2f} ms" if program.returncode == 0 else failed.decode().strip()
+    output, failed = await program.communicate()
+    return f"p50 {float(output) * 1e3:.2f} ms" if program.returncode == 0 else failed.decode().strip()
 
 
 async def warm(mesh: RunningMesh) -> list[Figure]:
@@ -165,7 +165,7 @@ async def throughput(mesh: RunningMesh) -> list[Figure]:
 
 
 async def _rate(calls: Sequence[Callable[[], Awaitable[object]]]) -> float:
-    """Give how many calls a second tasks do that each have one of these."""
+    """Return how many calls a second tasks do that each have one of these."""
     started = time.perf_counter()
     done = await asyncio.gather(*(_call_until(call, started + TURN_SECONDS) for call in calls))
     return sum(done) / (time.perf_counter() - started)
@@ -229,7 +229,7 @@ async def _idle(box: BaseSandboxAsync) -> None:
 
 
 async def at_once(mesh: RunningMesh) -> list[Figure]:
-    """Measure many sandboxes that are asked for at one moment."""
+    """Measure many sandboxes that are created at one moment."""
     return [await _at_once(mesh, 20, _aim(mesh, "", "6 s")), await _at_once(mesh, 50, _aim(mesh, "1 s", ""))]
 
 

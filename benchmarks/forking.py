@@ -28,12 +28,12 @@ def once(libc: ctypes.CDLL) -> float:
     if child == 0:
         os.write(writer, b"1" if libc.unshare(NAMESPACES) == 0 else b"0")
         os._exit(0)
-    told = os.read(reader, 1)
+    report = os.read(reader, 1)
     seconds = time.perf_counter() - started
     os.waitpid(child, 0)
     os.close(reader)
     os.close(writer)
-    if told != b"1":
+    if report != b"1":
         raise OSError("no namespaces can be made here")
     return seconds
 

@@ -83,7 +83,7 @@ async def pool_is_full(mesh: RunningMesh, template: str, count: int) -> None:
 
 
 def processes_below(pid: int) -> set[int]:
-    """Give every process that descends from one."""
+    """Return every process that descends from one."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -105,7 +105,7 @@ def _parent(folder: Path) -> int:
 
 
 def proportional_bytes(pids: set[int]) -> int:
-    """Give the proportional set size (PSS) of processes together; shared pages count in parts."""
+    """Return the proportional set size (PSS) of processes together; shared pages count in parts."""
     total = 0
     for pid in pids:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()

@@ -46,7 +46,7 @@ class Spent:
 
 
 async def profile() -> list[Figure]:
-    """Give both tables, from a mesh that logs each step."""
+    """Return both tables, from a mesh that logs each step."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         async with running_mesh(log=log) as mesh:
@@ -86,7 +86,7 @@ def spent(pid: int) -> Spent:
 
 
 def _share(pid: int, before: Spent) -> Figure | None:
-    """Say what each call cost a process; nothing of one that has no part in it."""
+    """Return what each call cost a process; None for a process without a part in it."""
     now = spent(pid)
     each = (now.seconds - before.seconds) / CALLS * 1e6
     if each < 5:
@@ -177,7 +177,7 @@ async def _answered(box: BaseSandboxAsync) -> None:
 
 
 def _median(lines: Sequence[Mapping[str, object]], **wanted: str) -> str:
-    """Give the median of the seconds that lines with these words tell."""
+    """Return the median of the seconds that lines with these words tell."""
     found = [line["seconds"] for line in lines if all(line.get(key) == value for key, value in wanted.items())]
     seconds = [each for each in found if isinstance(each, float)]
     return f"p50 {statistics.median(seconds) * 1e3:.2f} ms" if seconds else "none"

@@ -33,10 +33,10 @@ async def streams(mesh: RunningMesh) -> list[Figure]:
             ("events", "small events of a cell, each by itself", "10,000 a second"),
             ("slow", "a writer whose reader takes 64 KiB every 100 ms", "waits"),
         ):
-            told = await _client(mesh.address, box.sandbox_id, way)
-            found.append(Figure(what, str(told["said"]), aim))
+            measured = await _client(mesh.address, box.sandbox_id, way)
+            found.append(Figure(what, str(measured["said"]), aim))
             below = max((peak_bytes(pid) for pid in processes_below(mesh.pid)), default=0)
-            peaks = [float(told["peak"]), peak_bytes(mesh.pid), below]
+            peaks = [float(measured["peak"]), peak_bytes(mesh.pid), below]
             shown = ", ".join(f"{peak / 1e6:.0f}" for peak in peaks)
             found.append(Figure("  peak RSS: client, mesh, largest below it", f"{shown} MB", "flat"))
     return found
@@ -47,8 +47,8 @@ async def _client(address: str, sandbox_id: str, way: str) -> dict[str, str | fl
         sys.executable, "-m", "benchmarks.streams", address, sandbox_id, way, stdout=subprocess.PIPE
     )
     out, _ = await process.communicate()
-    told: dict[str, str | float] = json.loads(out)
-    return told
+    measured: dict[str, str | float] = json.loads(out)
+    return measured
 
 
 async def _follow(address: str, sandbox_id: str, way: str) -> str:

@@ -26,9 +26,9 @@ async def files(mesh: RunningMesh) -> list[Figure]:
         await box.run_shell_command("true")
         found = [Figure("a 1 GB file that a local program writes, as a bound", _local())]
         for way, what in (("up", "a 1 GB file into a sandbox"), ("down", "a 1 GB file out of a sandbox")):
-            told = await _client(mesh.address, box.sandbox_id, way)
-            found.append(Figure(what, f"{BYTES / told['seconds'] / 1e6:,.0f} MB/s", "300 MB/s"))
-            found.append(Figure("  peak memory: client", f"{told['peak'] / 1e6:.0f} MB", "flat"))
+            measured = await _client(mesh.address, box.sandbox_id, way)
+            found.append(Figure(what, f"{BYTES / measured['seconds'] / 1e6:,.0f} MB/s", "300 MB/s"))
+            found.append(Figure("  peak memory: client", f"{measured['peak'] / 1e6:.0f} MB", "flat"))
             found.append(Figure("  mesh process", _peak(mesh.pid), "flat"))
             # The agent is the largest of the sandbox's: its kernel did nothing.
             below = max(processes_below(mesh.pid), key=peak_bytes, default=mesh.pid)
@@ -49,12 +49,12 @@ async def _client(address: str, sandbox_id: str, way: str) -> dict[str, float]:
         sys.executable, "-m", "benchmarks.transfers", address, sandbox_id, way, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
-    told: dict[str, float] = json.loads(out)
-    return told
+    measured: dict[str, float] = json.loads(out)
+    return measured
 
 
 def peak_bytes(pid: int) -> int:
-    """Give the most memory that a process ever had resident; 0 of one that is gone."""
+    """Return the most memory that a process ever had resident; 0 of one that is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

@@ -22,13 +22,13 @@ class EmptyCall(Protocol):
     """Sends a byte and waits for one."""
 
     async def __call__(self) -> object:
-        """Do it once."""
+        """Make one call."""
         ...
 
 
 @asynccontextmanager
 async def empty_calls() -> AsyncGenerator[EmptyCall]:
-    """Give a unary call to a process whose gRPC server, of the library that the mesh uses, does nothing."""
+    """Return a unary call to a process whose gRPC server, of the library that the mesh uses, does nothing."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"{folder}/grpc"
         server = await asyncio.create_subprocess_exec(

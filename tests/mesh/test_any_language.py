@@ -51,12 +51,12 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def run(world: World, who: str, folder: Path, *command: str) -> Ran:
     """Run a program with the mesh's address and somebody's token in its environment."""
-    told = {"SANDMESH_ADDRESS": world.address.removeprefix("grpc://"), "SANDMESH_TOKEN": world.secrets[who]}
+    connection = {"SANDMESH_ADDRESS": world.address.removeprefix("grpc://"), "SANDMESH_TOKEN": world.secrets[who]}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
-        env={**os.environ, **told, "PATH": path},
+        env={**os.environ, **connection, "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )

@@ -6,7 +6,7 @@ import asyncio
 
 from benchmarks import call_path
 
-MOST = {"client": 55, "gateway": 41, "agent": 89, "kernel": 30}
+MOST = {"client": 59, "gateway": 44, "agent": 73, "kernel": 33}
 MOST_FILES = 44
 
 

@@ -34,8 +34,8 @@ class Box:
 
     def start(self, command: str, call_id: str = "", **fields: object) -> pb.CallStart:
         arguments = json.dumps({"command": command}).encode()
-        told = {"tool": "run_shell_command", "arguments": arguments, **fields}
-        return pb.CallStart(sandbox_id=self.sandbox.sandbox_id, call_id=call_id, **told)  # type: ignore[arg-type]  # by name
+        envelope = {"tool": "run_shell_command", "arguments": arguments, **fields}
+        return pb.CallStart(sandbox_id=self.sandbox.sandbox_id, call_id=call_id, **envelope)  # type: ignore[arg-type]  # by name
 
     def run(self, start: pb.CallStart) -> AsyncIterable[pb.RunCallResponse]:
         return self.calls.RunCall(pb.RunCallRequest(start=start))

@@ -1,4 +1,4 @@
-"""What a create, a call and a release take, counted: speed is guarded so, not by the clock."""
+"""Messages and RPCs of a create, a call and a release: speed is guarded by counts, not by the clock."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ OURS = "sandmesh_rpcs_total"
 
 
 class Gateway:
-    """A gateway's call socket that answers every start with a result, and keeps count of messages and frames."""
+    """A gateway's call socket that responds to every start with a result and counts messages and frames."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.frames: Counter[str] = Counter()
-        self._greeted = False
+        self._has_hello = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         buffer = FrameBuffer(MAX_SOCKET_MESSAGE)
         while data := await reader.read(1 << 16):
             for message in buffer.feed(data):
-                if self._greeted:
-                    self._take(pb.MultiplexRequest.FromString(message), writer)
-                self._greeted = True
+                if self._has_hello:
+                    self._handle(pb.MultiplexRequest.FromString(message), writer)
+                self._has_hello = True
         writer.close()
 
-    def _take(self, request: pb.MultiplexRequest, writer: asyncio.StreamWriter) -> None:
+    def _handle(self, request: pb.MultiplexRequest, writer: asyncio.StreamWriter) -> None:
         self.messages += 1
         for each in request.frames:
             kind = str(each.WhichOneof("frame"))
@@ -51,7 +51,7 @@ class Gateway:
 
 @asynccontextmanager
 async def calling(folder: Path) -> AsyncGenerator[tuple[CallMux, Gateway]]:
-    """Carry calls to such a gateway."""
+    """Yield a multiplexer that is connected to such a gateway."""
     gateway = Gateway()
 
     async def opened() -> CallSocket:
@@ -66,36 +66,45 @@ async def calling(folder: Path) -> AsyncGenerator[tuple[CallMux, Gateway]]:
         await mux.suspend()
 
 
-async def ask(mux: CallMux, count: int) -> None:
+async def call(mux: CallMux, count: int) -> None:
     """Make calls one after another."""
     for _ in range(count):
         await run_call(mux, Order("sb_1", 1, "any", b"{}", 0))
 
 
-# What is acknowledged leaves by itself after a while: a machine that is held up for so long sends one more.
-TRIES = 5
+# An acknowledgement that no start carries is sent by itself after a while, so a machine that is busy for so long sends
+# more messages: the best of the rounds must reach the figure, and the others stay near it.
+ROUNDS = 5
+CALLS = 20
+MOST_MESSAGES = 30
+MOST_SHARED_MESSAGES = 4
 
 
 async def test_calls_one_after_another_are_a_message_each_that_acknowledges_the_last(tmp_path: Path) -> None:
-    found: list[tuple[int, Counter[str]]] = []
-    for number in range(TRIES):
+    messages: list[int] = []
+    for number in range(ROUNDS):
         (tmp_path / str(number)).mkdir()
         async with calling(tmp_path / str(number)) as (mux, gateway):
-            await ask(mux, 20)
-            found.append((gateway.messages, gateway.frames.copy()))
-    assert (20, {"start": 20, "acknowledge": 19}) in found
+            await call(mux, CALLS)
+            messages.append(gateway.messages)
+            assert gateway.frames["start"] == CALLS
+            assert CALLS - 1 <= gateway.frames["acknowledge"] <= CALLS
+            assert set(gateway.frames) == {"start", "acknowledge"}
+    assert min(messages) == CALLS
+    assert max(messages) <= MOST_MESSAGES
 
 
 async def test_calls_at_one_moment_share_their_messages(tmp_path: Path) -> None:
-    sent: list[int] = []
+    messages: list[int] = []
     async with calling(tmp_path) as (mux, gateway):
-        await ask(mux, 1)
-        for _ in range(TRIES):
+        await call(mux, 1)
+        for _ in range(ROUNDS):
             before = gateway.messages
-            await asyncio.gather(*(ask(mux, 1) for _ in range(16)))
-            sent.append(gateway.messages - before)
+            await asyncio.gather(*(call(mux, 1) for _ in range(16)))
+            messages.append(gateway.messages - before)
     # The first leaves at once, the others together behind it.
-    assert 2 in sent
+    assert min(messages) == 2
+    assert max(messages) <= MOST_SHARED_MESSAGES
 
 
 async def test_a_create_and_a_release_are_one_rpc_each_and_calls_none() -> None:
@@ -111,7 +120,7 @@ async def test_a_create_and_a_release_are_one_rpc_each_and_calls_none() -> None:
 
 
 def rpcs(page: dict[str, float]) -> Counter[str]:
-    """Give how many RPCs of each method have ended."""
+    """Return how many RPCs of each method have ended."""
     found: Counter[str] = Counter()
     for name, value in page.items():
         if name.startswith(OURS):

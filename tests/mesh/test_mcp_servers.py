@@ -111,7 +111,7 @@ async def test_servers_that_do_not_start_say_why_and_disturb_no_other(box: BaseS
     assert states == {**dict.fromkeys(broken, "FAILED"), "listless": "READY", "beside": "READY"}
     errors = {name: server.error for name, server in servers.items()}
     assert "No such file or directory" in errors["missing"]
-    assert "directory to run in cannot be entered" in errors["nowhere"]
+    assert "working directory cannot be entered" in errors["nowhere"]
     assert "exit code 4" in errors["exits"]
     assert servers["exits"].log == ("cannot go on",)
     assert "not ready within 1 s" in errors["mute"]

@@ -1,4 +1,4 @@
-"""The agent put together."""
+"""Composes the agent."""
 
 from __future__ import annotations
 
@@ -16,30 +16,28 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from sandmesh.api.agent.v1 import agent_pb2
-from sandmeshd.agent.calls.call_table import Keeping
-from sandmeshd.agent.calls.dispatcher import Engine, Held, Identity, Tools
+from sandmeshd.agent.calls.dispatcher import CallPolicy, Dispatcher, Identity, Retention, Tools
 from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.link.link import serve_links
 from sandmeshd.agent.network.egress import Egress
 from sandmeshd.agent.processes.memory import Memory
-from sandmeshd.agent.processes.namespaces import describe
+from sandmeshd.agent.processes.namespaces import zygote_config
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.processes.spawner import Limits, Processes
 from sandmeshd.agent.python.cells import Cells
-from sandmeshd.agent.python.kernel_table import Kernels
+from sandmeshd.agent.python.kernel_table import KernelTable
 from sandmeshd.agent.python.kernels import open_jupyter, open_kernel
-from sandmeshd.agent.startup.deferred import Late
-from sandmeshd.agent.startup.warmup import Practice
-from sandmeshd.agent.tools.early import Early
+from sandmeshd.agent.startup.deferred import Deferred
+from sandmeshd.agent.startup.first_call import FirstCall
+from sandmeshd.agent.startup.first_tools import FirstTools
 from sandmeshd.agent.tools.shell import Shell
 from sandmeshd.agent.userland import syscalls
 
 VERSION: Final = "0.1.0.dev0"
-_PROCESSES: Final = 512
-_IDLE_SECONDS: Final = 0.1
-_SOON_SECONDS: Final = 2.0
-"""After which all tools begin to be imported, where the first calls did without them."""
-_STEPS: Final = (
+_MAX_PROCESSES: Final = 512
+_IMPORT_DELAY_SECONDS: Final = 2.0
+"""After which the import of all tools begins, where the first calls did not need them."""
+_IMPORT_STEPS: Final = (
     "typing_extensions",
     "pydantic_core",
     "annotated_types",
@@ -55,28 +53,30 @@ _STEPS: Final = (
     "sandmeshd.agent.files.archives",
     "sandmeshd.agent.files.service",
 )
-"""What the tools import, in parts of about 10 ms."""
+"""The modules that the tools import, in parts of about 10 ms."""
 _HANDSHAKE_SECONDS: Final = 10.0
 
 
-def tell_zygote(config: agent_pb2.AgentConfig, control: socket.socket) -> None:
-    """Let the zygote be born that waits at the other end of `control`."""
-    told = (config.python, dict(config.environment), config.hidden_directory, config.seccomp_filter, config.user_id)
-    control.send(describe(*told))
+def configure_zygote(config: agent_pb2.AgentConfig, control: socket.socket) -> None:
+    """Send its configuration to the zygote that waits at the other end of `control`."""
+    environment = dict(config.environment)
+    control.send(
+        zygote_config(config.python, environment, config.hidden_directory, config.seccomp_filter, config.user_id)
+    )
 
 
 @asynccontextmanager
 async def open_agent(
     config: agent_pb2.AgentConfig, control: socket.socket, memory: Memory
 ) -> AsyncGenerator[Processes]:
-    """Serve a sandbox whose zygote is at the other end of `control`. Yields its processes once it listens.
+    """Serve a sandbox whose zygote is at the other end of `control`. Yields its processes once the agent listens.
 
     Raises:
-        OSError: The namespaces of user code could not be made, or the address cannot be listened at.
+        OSError: The namespaces of user code could not be created, or the address cannot be bound.
     """
     environment = dict(config.environment)
     if config.max_file_bytes:
-        # The file tools write here. Python ignores the signal, so that a write which is too much just fails.
+        # The file tools write in this process. Python ignores SIGXFSZ, so a write beyond the limit just fails.
         resource.setrlimit(resource.RLIMIT_FSIZE, (config.max_file_bytes, config.max_file_bytes))
     own = os.geteuid()
     _touch_files_as(config.user_id)
@@ -86,17 +86,17 @@ async def open_agent(
         kernels = _kernels(stack, config, processes, memory)
         programs = Programs(processes, config.workspace, environment, memory)
         stack.callback(programs.close)
-        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        engine = _engine(config, _tools(stack, config, kernels, Shell(programs), processes, made))
-        stack.push_async_callback(engine.close)
-        practice = Practice(engine, kernels.default)
-        stack.push_async_callback(practice.close)
-        made.add_done_callback(lambda _: practice.begin())
+        imported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        dispatcher = _dispatcher(config, _tools(stack, config, kernels, Shell(programs), processes, imported))
+        stack.push_async_callback(dispatcher.close)
+        first_call = FirstCall(dispatcher, kernels.default)
+        stack.push_async_callback(first_call.close)
+        imported.add_done_callback(lambda _: first_call.schedule())
         egress = await _open_egress(stack, config.egress_port)
-        # Its socket is where user code may not go.
+        # Its socket is in a directory that is closed to user code.
         _touch_files_as(config.user_id and own)
         with _open_to_node() if config.user_id else nullcontext():
-            await _listen(stack, config, serve_links(engine, egress))
+            await _listen(stack, config, serve_links(dispatcher, egress))
         _touch_files_as(config.user_id)
         await processes.up
         yield processes
@@ -109,8 +109,8 @@ def _touch_files_as(user: int) -> None:
 
 @contextmanager
 def _open_to_node() -> Generator[None]:
-    """Let any user of the node's, as the driver may be, connect to a socket; its directory is closed to user code."""
-    # gVisor makes sockets that the machine sees, and then looks at none of them: their mode is the one they begin with.
+    """Make new sockets connectable for any user of the node; user code cannot enter their directory."""
+    # gVisor ignores a later change of the mode of a socket that the host sees.
     before = os.umask(0)
     try:
         yield
@@ -119,21 +119,22 @@ def _open_to_node() -> Generator[None]:
 
 
 def _limits(config: agent_pb2.AgentConfig) -> Limits:
-    # Of a container the runtime counts them, where the driver does not say otherwise.
-    processes = config.max_processes or (0 if config.user_id else _PROCESSES)
+    # In a container the runtime limits them, unless the driver configures otherwise.
+    processes = config.max_processes or (0 if config.user_id else _MAX_PROCESSES)
     return Limits(processes, config.max_file_bytes, config.user_id)
 
 
-def _engine(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Engine:
+def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Dispatcher:
     identity = Identity(config.sandbox_id, config.agent_token, VERSION)
-    stated = config.HasField("finished_call_ttl")
-    keeping = Keeping(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if stated else Keeping()
-    bound = config.call_timeout.ToNanoseconds() / 1e9 if config.HasField("call_timeout") else None
-    return Engine(identity, config.fencing_token, tools, Held(keeping, disk=Disk(config.workspace), seconds=bound))
+    has_ttl = config.HasField("finished_call_ttl")
+    retention = Retention(seconds=config.finished_call_ttl.ToNanoseconds() / 1e9) if has_ttl else Retention()
+    max_seconds = config.call_timeout.ToNanoseconds() / 1e9 if config.HasField("call_timeout") else None
+    policy = CallPolicy(retention, disk=Disk(config.workspace), max_seconds=max_seconds)
+    return Dispatcher(identity, config.fencing_token, tools, policy)
 
 
-def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Processes, memory: Memory) -> Kernels:
-    """Have the default kernel made; the others are when they are asked for."""
+def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Processes, memory: Memory) -> KernelTable:
+    """Start the default kernel; others start on request."""
 
     def make(language: str, cwd: str) -> Cells:
         if language == "python":
@@ -144,7 +145,7 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
     default = make("python", config.workspace)
     stack.push_async_callback(default.close)
     default.renew()
-    kernels = Kernels(default, make, config.workspace)
+    kernels = KernelTable(default, make, config.workspace)
     stack.push_async_callback(kernels.close)
     return kernels
 
@@ -152,14 +153,14 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
 def _tools(
     stack: AsyncExitStack,
     config: agent_pb2.AgentConfig,
-    kernels: Kernels,
+    kernels: KernelTable,
     shell: Shell,
     processes: Processes,
-    made: asyncio.Future[None],
+    imported: asyncio.Future[None],
 ) -> Callable[[], Tools]:
-    """Have the tools made by the first call, or soon; where they are still to be imported, by and by in a thread.
+    """Return what makes the tools, at the first call or once they are imported: in steps in a thread, if need be.
 
-    `made` is done when they are.
+    `imported` is done when all modules of the tools are.
     """
     opened: list[Any] = []
 
@@ -182,33 +183,32 @@ def _tools(
         opened.extend([import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config), own])
         runners = handlers.Runners(kernels, shell, opened[0])
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services, whole=whole)
-        # What was imported stays; collections need not look at it again.
+        # Imported modules stay: collections need not scan them again.
         gc.freeze()
-        # Calls that ended are kept in their thousands: to look through them after each few hundred new ones takes long.
+        # Thousands of finished calls are kept: scanning them after each few hundred new objects would be slow.
         gc.set_threshold(20_000, 50, 100)
-        _note(made)
+        if not imported.done():
+            _complete(imported)
         return toolbox
 
     stack.push_async_callback(close)
     if "sandmeshd.agent.tools.handlers" in sys.modules:
-        give = cache(partial(make, whole=True))
-        # One that waits in a pool has its tools before its first call.
-        asyncio.get_running_loop().call_later(_IDLE_SECONDS, give)
-        return give
-    late = Late(_STEPS, make)
-    stack.callback(late.close)
+        imported.set_result(None)
+        return cache(partial(make, whole=True))
+    deferred = Deferred(_IMPORT_STEPS, make)
+    stack.callback(deferred.close)
     if "generic" not in config.tool_groups or config.own_tools or config.mcp_config:
-        late.begin()
-        return late.get
-    stack.callback(asyncio.get_running_loop().call_later(_SOON_SECONDS, late.begin).cancel)
-    early = Early(kernels.default.run, shell.run, late.get)
-    return lambda: early
+        deferred.begin()
+        return deferred.get
+    stack.callback(asyncio.get_running_loop().call_later(_IMPORT_DELAY_SECONDS, deferred.begin).cancel)
+    first = FirstTools(kernels.default.run, shell.run, deferred.get)
+    return lambda: first
 
 
-def _note(made: asyncio.Future[None]) -> None:
-    """Have a future done, from any thread; where the loop has ended, nobody waits for it."""
+def _complete(future: asyncio.Future[None]) -> None:
+    """Set a future's result, from any thread; a loop that has ended needs none."""
     with suppress(RuntimeError):
-        made.get_loop().call_soon_threadsafe(made.set_result, None)
+        future.get_loop().call_soon_threadsafe(future.set_result, None)
 
 
 async def _open_egress(stack: AsyncExitStack, port: int) -> Egress | None:
@@ -227,10 +227,10 @@ async def _listen(stack: AsyncExitStack, config: agent_pb2.AgentConfig, links: C
     elif parts.scheme == "tcp":
         server = await loop.create_server(links, parts.hostname, parts.port or 0)
     elif parts.scheme == "tls":
-        tls = import_module("sandmeshd.agent.link.tls").take_identity(config.tls_file)
+        tls = import_module("sandmeshd.agent.link.tls").load_identity(config.tls_file)
         server = await loop.create_server(
             links, parts.hostname, parts.port or 0, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
         )
     else:
-        raise OSError(f"the agent cannot listen at {config.listen!r}: give unix:///path, tcp://host:port or tls://...")
+        raise OSError(f"the agent cannot listen at {config.listen!r}: use unix:///path, tcp://host:port or tls://...")
     stack.callback(server.close)

@@ -1,9 +1,9 @@
 """PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--door-fds P,Q]`.
 
-With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, in whose place the others are, it is
-PID 1 of a container: see sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has none of its network.
+With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, instead of the other options, it is
+PID 1 of a container: see sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network.
 
-It forks what becomes the zygote before it imports or reads anything: a process with one thread and no secret.
+It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Be the agent, and leave with its exit code."""
+    """Run the agent and exit with its code."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     syscalls.set_dumpable(False)
     if "--zygote-fd" in options:
-        _do_without_ssl()
-        _do_without_slow_protobuf()
+        _skip_ssl()
+        _skip_slow_protobuf()
         import_module("sandmeshd.agent.boot.zygote").run(int(options["--zygote-fd"]))
-    told = False
+    configured = False
     if "--container" in options:
         enter = import_module("sandmeshd.agent.boot.container").enter
-        options, control, told = enter(options["--container"], options.get("--shut-in", ""))
+        options, control, configured = enter(options["--container"], options.get("--shut-in", ""))
     else:
         control = fork_zygote([int(fd) for fd in options.get("--door-fds", "").split(",") if fd])
     if "--tls" not in options:
-        _do_without_ssl()
-    _do_without_slow_protobuf()
+        _skip_ssl()
+    _skip_slow_protobuf()
     gc.disable()
-    serving = import_module("sandmeshd.agent.boot.service")
+    service = import_module("sandmeshd.agent.boot.service")
     gc.enable()
     memory, life = int(options.get("--memory-fd", -1)), int(options.get("--life-fd", -1))
-    given = serving.Given(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
-    code: int = serving.serve(given, control, told=told)
+    descriptors = service.Descriptors(int(options["--config-fd"]), int(options["--ready-fd"]), memory, life)
+    code: int = service.serve(descriptors, control, zygote_configured=configured)
     sys.stderr.flush()
-    # As PID 1 its end is everybody's: worker threads are not waited for.
+    # The end of PID 1 ends all processes: worker threads are not waited for.
     os._exit(code)
 
 
-def _do_without_ssl() -> None:
-    # asyncio does without; it would cost each sandbox 4 MB and 10 ms. uvloop wants its names, and uses none of them.
+def _skip_ssl() -> None:
+    # asyncio works without ssl, which costs each sandbox 4 MB and 10 ms. uvloop reads its names but uses none of them.
     names: Any = sys.modules
     names["ssl"] = _NoSsl("ssl")
     import_module("uvloop")
-    names["ssl"] = None  # the documented way to keep a module from being found
-    # Python's own hashes do: this one would load all of OpenSSL to compare a token.
+    names["ssl"] = None  # the documented way to block an import
+    # Python's own hashes are enough: this module would load all of OpenSSL to compare a token.
     names["_hashlib"] = None
 
 
-def _do_without_slow_protobuf() -> None:
-    # What is there in place of the compiled one is imported beside it and never used: a tenth of the agent's imports.
+def _skip_slow_protobuf() -> None:
+    # The pure-Python implementation is imported beside the compiled one and never used: a tenth of the agent's imports.
     if import_module("google.protobuf.internal.api_implementation").Type() == "upb":
         name = "google.protobuf.internal.python_message"
         sys.modules.setdefault(name, ModuleType(name))

@@ -61,7 +61,7 @@ class Channel:
             return await self.frames.get()
 
     async def batch(self) -> tuple[call_pb2.CallEventBatch, bool]:
-        """Give the next batch of events, and whether it is the last."""
+        """Return the next batch of events, and whether it is the last."""
         frame = await self.next()
         assert frame.HasField("batch"), frame
         return call_pb2.CallEventBatch.FromString(frame.batch), frame.final
@@ -161,7 +161,7 @@ class Client:
 
 
 def hello(**changed: Any) -> pb.ToAgent:
-    """Give the first frame."""
+    """Return the first frame."""
     fields: dict[str, Any] = {"protocol": frames.LINK_PROTOCOL, "sandbox_id": SANDBOX, "agent_token": TOKEN, **changed}
     return pb.ToAgent(hello=pb.GatewayHello(**fields))
 

@@ -1,4 +1,4 @@
-"""A real agent under bwrap: started with the driver's own command line, and told what the test says."""
+"""A real agent under bwrap, started with the driver's own command line and the configuration of the test."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Sandbox:
 
 
 def config(ground: Ground, **changed: Any) -> bytes:
-    """Give the line that the driver writes."""
-    told = {
+    """Return the line that the driver writes."""
+    config = {
         "sandbox_id": SANDBOX,
         "agent_token": TOKEN,
         "listen": "unix:///run/agent/agent.sock",
@@ -100,12 +100,12 @@ def config(ground: Ground, **changed: Any) -> bytes:
         "seccomp_filter": b64encode(ground.filters.user).decode(),
         "ends_with_driver": True,
     }
-    return json.dumps({**told, **changed}).encode() + b"\n"
+    return json.dumps({**config, **changed}).encode() + b"\n"
 
 
 @contextmanager
 def _folder(ground: Ground) -> Generator[Path]:
-    """Give a folder that a sandbox's uid can reach, which pytest's own cannot be."""
+    """Return a folder that a sandbox's uid can reach, which pytest's own cannot be."""
     with tempfile.TemporaryDirectory(prefix="sm-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -175,12 +175,12 @@ async def talking(ground: Ground, **changed: Any) -> AsyncGenerator[tuple[Sandbo
 
 
 def resident(pid: int) -> int:
-    """Give a process's memory in KiB."""
+    """Return a process's memory in KiB."""
     return _status(pid, "VmRSS")
 
 
 def peak(pid: int) -> int:
-    """Give the most memory that a process had, in KiB."""
+    """Return the most memory that a process had, in KiB."""
     return _status(pid, "VmHWM")
 
 
@@ -190,5 +190,5 @@ def _status(pid: int, name: str) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Give the pids of a process's children."""
+    """Return the pids of a process's children."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

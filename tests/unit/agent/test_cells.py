@@ -31,7 +31,7 @@ async def run(client: Client, code: str, timeout: float | None = None) -> Ended:
 
 
 def texts(ended: Ended, description: str = "stdout") -> str:
-    """Give the text of a cell's content blocks."""
+    """Return the text of a cell's content blocks."""
     blocks = [json.loads(block) for block in ended.blocks]
     return "".join(block["text"] for block in blocks if block["type"] == "text" and block["description"] == description)
 
@@ -190,8 +190,8 @@ async def test_input_reaches_a_cell_that_takes_it(client: Client) -> None:
     call.send(input=pb.Input(sequence=1, data=b"Ada\n", end=True))
     ended = await call.end()
     assert ended.stdout == b"Ada\n"
-    asked = [event.input_requested.prompt for event in ended.events if event.HasField("input_requested")]
-    assert asked == ["name? "]
+    prompts = [event.input_requested.prompt for event in ended.events if event.HasField("input_requested")]
+    assert prompts == ["name? "]
     assert "takes no input" in (await run(client, "input()")).result.message
 
 

@@ -32,7 +32,7 @@ except KeyboardInterrupt:
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, int]]:
-    """Give the two ends of a terminal."""
+    """Return the two ends of a terminal."""
     ends = pty.openpty()
     yield ends
     for end in ends:

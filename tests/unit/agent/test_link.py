@@ -1,4 +1,4 @@
-"""Links to the call engine over real sockets, with tools that do what the test says."""
+"""Links to the call dispatcher over real sockets, with tools that do what the test says."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.shared import frames
 from sandmesh.tools import RunShellCommand
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome, Patience
-from sandmeshd.agent.calls.call_table import Keeping
-from sandmeshd.agent.calls.dispatcher import Engine, Held, Identity
+from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
+from sandmeshd.agent.calls.dispatcher import CallPolicy, Dispatcher, Identity, Retention
 from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.calls.toolbox import Toolbox
+from sandmeshd.agent.calls.writer import CHUNK, SMALLEST_READ
 from sandmeshd.agent.link.link import serve_links
 
 from .client import SANDBOX, TOKEN, Channel, Client, connect, hello
@@ -32,16 +32,16 @@ LEASE = 7
 
 @dataclass
 class World:
-    """An engine that listens, and what its tools did."""
+    """An dispatcher that listens, and what its tools did."""
 
     path: str
-    engine: Engine
+    dispatcher: Dispatcher
     ran: list[str] = field(default_factory=list[str])
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
     finished: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, command: RunShellCommand, call: Call) -> Outcome:
-        """Do what the command's first word says."""
+        """Run the command, by its first word."""
         word, _, rest = command.command.partition(" ")
         self.ran.append(command.command)
         call.started(1)
@@ -80,7 +80,7 @@ async def stay(call: Call, _: str) -> None:
 
 
 async def fail(_: Call, message: str) -> None:
-    """Do what the user did wrong."""
+    """Fail as at a mistake of the user."""
     raise ToolFailure(message)
 
 
@@ -89,27 +89,31 @@ MakeWorld = Callable[..., Awaitable[World]]
 
 @pytest.fixture
 async def make_world(tmp_path: Path) -> AsyncGenerator[MakeWorld]:
-    """Give what serves an engine."""
-    servers: list[tuple[asyncio.Server, Engine]] = []
+    """Return what serves an dispatcher."""
+    servers: list[tuple[asyncio.Server, Dispatcher]] = []
 
-    async def make(keeping: Keeping | None = None, patience: Patience | None = None, disk: Disk | None = None) -> World:
+    async def make(
+        retention: Retention | None = None, timeouts: Timeouts | None = None, disk: Disk | None = None
+    ) -> World:
         identity = Identity(SANDBOX, TOKEN, "test")
-        engine = Engine(identity, LEASE, lambda: tools, Held(keeping or Keeping(), patience or Patience(), disk))
-        world = World(str(tmp_path / f"agent{len(servers)}.sock"), engine)
+        dispatcher = Dispatcher(
+            identity, LEASE, lambda: tools, CallPolicy(retention or Retention(), timeouts or Timeouts(), disk)
+        )
+        world = World(str(tmp_path / f"agent{len(servers)}.sock"), dispatcher)
         tools = Toolbox({RunShellCommand: world.run}, ["generic"])
         loop = asyncio.get_running_loop()
-        servers.append((await loop.create_unix_server(serve_links(engine), world.path), engine))
+        servers.append((await loop.create_unix_server(serve_links(dispatcher), world.path), dispatcher))
         return world
 
     yield make
-    for server, engine in servers:
+    for server, dispatcher in servers:
         server.close()
-        await engine.close()
+        await dispatcher.close()
 
 
 @pytest.fixture
 async def world(make_world: MakeWorld) -> World:
-    """An engine with the defaults."""
+    """An dispatcher with the defaults."""
     return await make_world()
 
 
@@ -304,7 +308,7 @@ async def test_a_stalled_reader_holds_its_call_within_its_window_and_delays_no_o
     batch, _ = await slow.batch()
     while (await start(client, "write 1").end()).stdout == b"":
         pass
-    call = world.engine.calls.get(slow.call_id)
+    call = world.dispatcher.calls.get(slow.call_id)
     assert call.log.used <= 64 << 10
     assert not call.finished
     got, final = sum(len(event.output.data) for event in batch.events), False
@@ -317,7 +321,7 @@ async def test_a_stalled_reader_holds_its_call_within_its_window_and_delays_no_o
 
 
 async def test_a_writer_that_nobody_reads_goes_on_after_the_grace(make_world: MakeWorld) -> None:
-    world = await make_world(patience=Patience(reattach=0.05))
+    world = await make_world(timeouts=Timeouts(reattach=0.05))
     async with asyncio.timeout(20):
         async with connect(world.path) as client:
             call = start(client, "write 1000000", window_bytes=64 << 10)
@@ -340,7 +344,7 @@ async def test_a_stopped_call_ends_though_nobody_reads_it(client: Client) -> Non
 
 
 async def test_finished_calls_are_forgotten_by_count_and_never_run_again(make_world: MakeWorld) -> None:
-    world = await make_world(keeping=Keeping(calls=2))
+    world = await make_world(retention=Retention(calls=2))
     async with asyncio.timeout(20), connect(world.path) as client:
         for name in ("one", "two", "three"):
             await start(client, "write 1", call_id=name).end()
@@ -352,8 +356,8 @@ async def test_finished_calls_are_forgotten_by_count_and_never_run_again(make_wo
 
 
 async def test_finished_calls_are_forgotten_by_bytes_and_by_time(make_world: MakeWorld) -> None:
-    world = await make_world(keeping=Keeping(bytes=50_000))
-    hasty = await make_world(keeping=Keeping(seconds=0))
+    world = await make_world(retention=Retention(bytes=50_000))
+    hasty = await make_world(retention=Retention(seconds=0))
     async with asyncio.timeout(20), connect(world.path) as client, connect(hasty.path) as other:
         for name in ("one", "two"):
             await start(client, "write 40000", call_id=name).end(acknowledge=False)

@@ -16,9 +16,9 @@ from sandmeshd.agent.calls.event_log import (
     SMALLEST_WINDOW,
     EventLog,
     Place,
-    hold_window,
+    bounded_window,
 )
-from sandmeshd.agent.calls.wire import frame_of
+from sandmeshd.agent.calls.subscription import encode_frame
 
 
 def write(log: EventLog, size: int) -> None:
@@ -33,8 +33,8 @@ def events(log: EventLog, after: int = 0, budget: int = 1 << 30) -> list[pb.Call
 
 
 def test_a_window_is_held_to_its_bounds() -> None:
-    asked = [hold_window(size) for size in (0, 1, 200_000, 1 << 40)]
-    assert asked == [DEFAULT_WINDOW, SMALLEST_WINDOW, 200_000, LARGEST_WINDOW]
+    windows = [bounded_window(size) for size in (0, 1, 200_000, 1 << 40)]
+    assert windows == [DEFAULT_WINDOW, SMALLEST_WINDOW, 200_000, LARGEST_WINDOW]
 
 
 def test_events_are_numbered_from_one_and_read_from_any_place() -> None:
@@ -106,7 +106,7 @@ def test_a_reader_misses_only_what_it_had_not_read() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 20_000), st.booleans()), max_size=60))
 def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tuple[int, bool]]) -> None:
-    log, place, written, told, last = EventLog(SMALLEST_WINDOW), Place(0), 0, 0, 0
+    log, place, written, received, last = EventLog(SMALLEST_WINDOW), Place(0), 0, 0, 0
     for size, read in [*steps, (1, True)]:
         log.drop_oldest(size + EVENT_COST)
         write(log, size)
@@ -117,8 +117,8 @@ def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tup
             for event in pb.CallEventBatch.FromString(b"".join(pieces)).events:
                 assert (event.dropped.first_sequence or event.sequence) == last + 1
                 last = event.sequence
-                told += len(event.output.data) + event.dropped.bytes
-    assert (told, last) == (written, log.last)
+                received += len(event.output.data) + event.dropped.bytes
+    assert (received, last) == (written, log.last)
 
 
 def test_what_was_acknowledged_is_not_there_for_who_asks_from_the_start() -> None:
@@ -152,7 +152,7 @@ def test_output_reads_back_as_it_was_written(size: int) -> None:
 @pytest.mark.parametrize("size", [0, 127, 128, 20_000])
 def test_a_frame_in_parts_reads_back_as_one(size: int) -> None:
     batch = [b"call", bytes(size), b"end"]
-    told = agent_pb2.FromAgent(channel=3, last_sequence=4, final=True, end_reason=pb.END_REASON_EXITED)
-    read = agent_pb2.FromAgent.FromString(b"".join(frame_of(told, batch)))
-    told.batch = b"".join(batch)
-    assert read == told
+    message = agent_pb2.FromAgent(channel=3, last_sequence=4, final=True, end_reason=pb.END_REASON_EXITED)
+    read = agent_pb2.FromAgent.FromString(b"".join(encode_frame(message, batch)))
+    message.batch = b"".join(batch)
+    assert read == message

@@ -44,8 +44,8 @@ async def test_the_first_listing_has_the_tools_of_the_templates_servers(ground: 
         shutil.copy(SERVER, sandbox.workspace / "server.py")
         found = [tool.name for tool in await listed(client) if tool.group == "one"]
         assert found == ["cancelled", "die", "echo", "fail", "grow", "hang", "image", "refuse"]
-        told = (await client.start("list_mcp_servers").end()).result
-        servers = json.loads(told.structured_json)["servers"]
+        result = (await client.start("list_mcp_servers").end()).result
+        servers = json.loads(result.structured_json)["servers"]
         assert [(server["name"], server["state"]) for server in servers] == [("one", "READY"), ("two", "FAILED")]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call, Patience
+from sandmeshd.agent.calls.call import Call, Timeouts
 from sandmeshd.agent.calls.event_log import Place
 from sandmeshd.agent.processes.namespaces import control_sockets
 from sandmeshd.agent.processes.programs import Program, Programs
@@ -25,7 +25,7 @@ TURNS = 20
 
 @contextmanager
 def programs() -> Generator[tuple[Programs, socket.socket]]:
-    """Give what runs programs, and the place of its zygote."""
+    """Return what runs programs, and the place of its zygote."""
     ours, theirs = control_sockets()
     processes = Processes(ours, Limits())
     made = Programs(processes, "/", {})
@@ -38,7 +38,7 @@ def programs() -> Generator[tuple[Programs, socket.socket]]:
 
 
 async def turn() -> None:
-    """Let the loop act on all that has come."""
+    """Wait until the loop has handled all that arrived."""
     for _ in range(TURNS):
         await asyncio.sleep(0)
 
@@ -52,7 +52,7 @@ def say(zygote: socket.socket, **report: Any) -> None:
 async def test_that_it_started_is_told_before_what_it_wrote(terminal: tuple[int, int] | None) -> None:
     async with asyncio.timeout(60):
         with programs() as (made, zygote):
-            call = Call(pb.CallStart(call_id="one"), Patience())
+            call = Call(pb.CallStart(call_id="one"), Timeouts())
             running = asyncio.create_task(made.run(Program(["echo"], terminal=terminal), call))
             await turn()
             _, fds, _, _ = socket.recv_fds(zygote, 65_536, 4)

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.needs("user namespaces")
 
 def start(client: Client, command: str, arguments: dict[str, Any] | None = None, **envelope: Any) -> Channel:
     """Start a command."""
-    told = json.dumps({"command": command, **(arguments or {})}).encode()
-    return client.start("run_shell_command", told, **envelope)
+    encoded = json.dumps({"command": command, **(arguments or {})}).encode()
+    return client.start("run_shell_command", encoded, **envelope)
 
 
 async def run(client: Client, command: str, **arguments: Any) -> Ended:
@@ -58,7 +58,7 @@ async def test_a_missing_directory_is_an_error_of_the_tool(client: Client) -> No
 
 
 async def test_a_variable_that_cannot_be_is_an_error_of_the_tool(client: Client) -> None:
-    assert "names no '='" in (await run(client, "true", env={"A=B": "c"})).result.message
+    assert "nor names an '='" in (await run(client, "true", env={"A=B": "c"})).result.message
 
 
 async def test_a_command_that_is_too_long_says_what_to_do(client: Client) -> None:
@@ -210,8 +210,8 @@ async def test_a_file_larger_than_the_limit_is_not_written(ground: Ground) -> No
 
 async def test_file_tools_write_no_larger_files_than_user_code_may(ground: Ground) -> None:
     async with talking(ground, max_file_bytes=100_000) as (sandbox, client):
-        told = json.dumps({"path": "big", "content": "x" * 200_000}).encode()
-        result = (await client.start("write_file", told).end()).result
+        encoded = json.dumps({"path": "big", "content": "x" * 200_000}).encode()
+        result = (await client.start("write_file", encoded).end()).result
         assert result.is_error
         assert "larger than files may be" in result.message
         assert not (sandbox.workspace / "big").exists()

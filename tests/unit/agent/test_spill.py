@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Patience
+from sandmeshd.agent.calls.call import Timeouts
 from sandmeshd.agent.calls.event_log import SMALLEST_WINDOW, EventLog, Place
 from sandmeshd.agent.calls.spill import MOST_PIECES, Disk, Extent, Spill
 
@@ -81,13 +81,13 @@ def test_the_oldest_goes_from_disk_as_from_memory(tmp_path: Path) -> None:
 async def test_a_call_that_nobody_is_attached_to_goes_on_and_is_read_whole(
     make_world: MakeWorld, tmp_path: Path
 ) -> None:
-    world = await make_world(patience=Patience(reattach=600), disk=Disk(str(tmp_path)))
+    world = await make_world(timeouts=Timeouts(reattach=600), disk=Disk(str(tmp_path)))
     async with asyncio.timeout(20):
         async with connect(world.path) as client:
             call = start(client, "write 3000000", window_bytes=64 << 10)
             await call.batch()
         await world.finished.wait()
-        assert world.engine.calls.get(call.call_id).log.used < 70_000
+        assert world.dispatcher.calls.get(call.call_id).log.used < 70_000
         async with connect(world.path) as client:
             ended = await client.attach(call.call_id, fencing_token=LEASE).end()
     assert len(ended.stdout) == 3_000_000

@@ -1,4 +1,4 @@
-"""The zygote by itself, asked as the agent asks it."""
+"""The zygote by itself, with the agent's requests."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Asking:
         self._home = str(home)
 
     def next(self) -> dict[str, Any]:
-        """Give its next report."""
+        """Return its next report."""
         report: dict[str, Any] = json.loads(self._control.recv(65_536))
         return report
 
     def spawn(self, number: int, *argv: str) -> None:
         """Ask for a program."""
         env = {"PATH": "/usr/bin:/bin", "HOME": self._home}
-        asked = {"op": "spawn", "argv": argv, "env": env, "terminal": False, "whole": False}
-        self._ask({**asked, "id": number}, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
+        request = {"op": "spawn", "argv": argv, "env": env, "terminal": False, "whole": False}
+        self._ask({**request, "id": number}, [os.open(os.devnull, os.O_RDWR) for _ in range(3)])
 
     def fork(self, number: int) -> None:
         """Ask for a kernel, which ends as soon as it looks for cells."""
@@ -50,15 +50,15 @@ class Asking:
         self._ask({"op": "fork", "id": number}, [theirs.detach(), *(os.open(os.devnull, os.O_RDWR) for _ in range(2))])
 
     def _ask(self, request: dict[str, Any], fds: list[int]) -> None:
-        told = {**request, "cwd": self._home, "limits": LIMITS}
-        socket.send_fds(self._control, [json.dumps(told).encode()], fds)
+        complete = {**request, "cwd": self._home, "limits": LIMITS}
+        socket.send_fds(self._control, [json.dumps(complete).encode()], fds)
         for fd in fds:
             os.close(fd)
 
 
 @contextmanager
 def zygote_at(ground: Ground, home: Path, *limited: str) -> Generator[Asking]:
-    """Give a zygote with a home, `limited` by what comes before its command."""
+    """Return a zygote with a home, `limited` by what comes before its command."""
     ours, theirs = control_sockets()
     ours.settimeout(60)
     program = ground.agent / "sandmeshd" / "agent" / "userland" / "__main__.py"

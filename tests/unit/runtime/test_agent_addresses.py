@@ -12,7 +12,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
-from sandmeshd.agent.link.tls import take_identity
+from sandmeshd.agent.link.tls import load_identity
 from sandmeshd.agentlink.addresses import read_address, tls_endpoint
 from sandmeshd.agentlink.control_link import open_link
 from sandmeshd.agentlink.link import AgentLink, connect
@@ -35,7 +35,7 @@ async def _heard(identity: Identity, folder: Path) -> AsyncGenerator[tuple[int, 
 
     path = folder / "tls"
     path.write_bytes(identity.pem)
-    context = take_identity(str(path))
+    context = load_identity(str(path))
     assert not path.exists()
     async with await asyncio.start_server(listen, "127.0.0.1", 0, ssl=context) as server:
         yield server.sockets[0].getsockname()[1], heard

@@ -1,1 +1,1 @@
-"""The start of an agent: as PID 1 of a container, of bwrap, or forked from a zygote."""
+"""The start of an agent: as PID 1 of a container or of bwrap, or forked from a zygote."""

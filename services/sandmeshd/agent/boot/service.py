@@ -1,4 +1,4 @@
-"""The agent's life as PID 1: told who it is, ready, and gone with its driver."""
+"""The agent as PID 1: it reads its configuration, reports that it is ready, and ends with its driver."""
 
 from __future__ import annotations
 
@@ -17,55 +17,52 @@ import uvloop
 from google.protobuf.message import DecodeError
 
 from sandmesh.api.agent.v1 import agent_pb2
-from sandmeshd.agent.app import open_agent, tell_zygote
+from sandmeshd.agent.app import configure_zygote, open_agent
 from sandmeshd.agent.processes.memory import Memory
 
 
 @dataclass(frozen=True)
-class Given:
-    """The descriptors that an agent is given at its birth; negative ones are not there."""
+class Descriptors:
+    """The descriptors that an agent starts with; negative ones are absent."""
 
     config: int
     ready: int
     memory: int = -1
-    """What counts processes that were ended for want of memory."""
+    """The counter of processes killed for exceeding the memory limit."""
     life: int = -1
-    """What ends with the driver, where the configuration's own pipe does not."""
+    """A pipe that closes with the driver, where the configuration's own pipe does not."""
 
 
-def serve(given: Given, control: socket.socket, *, told: bool = False) -> int:
-    """Serve until the driver lets go, a SIGTERM or the loss of the zygote. Returns: the exit code.
-
-    With `told` the zygote knows already what it is.
-    """
+def serve(descriptors: Descriptors, control: socket.socket, *, zygote_configured: bool = False) -> int:
+    """Serve until the driver closes its pipe, a SIGTERM or the loss of the zygote. Returns: the exit code."""
     try:
-        config = _read_config(given.config)
-        memory = Memory(given.memory if config.memory_bytes else -1, config.memory_bytes)
-        if given.life >= 0:
-            os.dup2(given.life, given.config, inheritable=False)
-            os.close(given.life)
+        config = _read_config(descriptors.config)
+        memory = Memory(descriptors.memory if config.memory_bytes else -1, config.memory_bytes)
+        if descriptors.life >= 0:
+            os.dup2(descriptors.life, descriptors.config, inheritable=False)
+            os.close(descriptors.life)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(config, given, control, memory, told))
+            return runner.run(_serve(config, descriptors, control, memory, zygote_configured))
     except (OSError, ValueError, DecodeError) as error:
-        _tell(given.ready, {"error": str(error)})
+        _report(descriptors.ready, {"error": str(error)})
         return 1
 
 
 def _read_config(fd: int) -> agent_pb2.AgentConfig:
     line = bytearray()
     while not line.endswith(b"\n"):
-        # One byte could be the last of the line: what follows it on the pipe is only its end.
+        # Nothing but the end of the pipe follows the line.
         data = os.read(fd, 1 << 16)
         if not data:
-            raise ValueError("the driver gave no whole configuration")
+            raise ValueError("the driver's configuration is not complete")
         line += data
     if line.startswith(b"{"):
-        return _parsed(bytes(line))
+        return _parse_json(bytes(line))
     return agent_pb2.AgentConfig.FromString(b64decode(line))
 
 
-def _parsed(line: bytes) -> agent_pb2.AgentConfig:
-    # Drivers write the other form: this one is a person's, and slow to import.
+def _parse_json(line: bytes) -> agent_pb2.AgentConfig:
+    # Drivers use the other form: this one is for people, and slow to import.
     json_format: Any = import_module("google.protobuf.json_format")
     try:
         config: agent_pb2.AgentConfig = json_format.Parse(line, agent_pb2.AgentConfig())
@@ -75,7 +72,11 @@ def _parsed(line: bytes) -> agent_pb2.AgentConfig:
 
 
 async def _serve(
-    config: agent_pb2.AgentConfig, given: Given, control: socket.socket, memory: Memory, told: bool
+    config: agent_pb2.AgentConfig,
+    descriptors: Descriptors,
+    control: socket.socket,
+    memory: Memory,
+    zygote_configured: bool,
 ) -> int:
     loop = asyncio.get_running_loop()
     ending: asyncio.Future[int] = loop.create_future()
@@ -86,29 +87,29 @@ async def _serve(
 
     loop.add_signal_handler(signal.SIGTERM, end, 0)
     signal.signal(signal.SIGCHLD, _reap)
-    if not told:
-        tell_zygote(config, control)
+    if not zygote_configured:
+        configure_zygote(config, control)
     if config.ends_with_driver:
-        loop.add_reader(given.config, end, 0)
+        loop.add_reader(descriptors.config, end, 0)
     else:
-        os.close(given.config)
+        os.close(descriptors.config)
     async with open_agent(config, control, memory) as processes:
         processes.lost.add_done_callback(lambda _: end(1))
-        _tell(given.ready, {"ready": True})
+        _report(descriptors.ready, {"ready": True})
         code = await ending
-        # What ends from now on needs no burial.
+        # Processes that end from now on need not be reaped.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return code
 
 
 def _reap(_number: int, _frame: object) -> None:
-    """Bury what became a child of PID 1 by losing its parent."""
+    """Reap orphans, which become children of PID 1."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] > 0:
             pass
 
 
-def _tell(fd: int, line: dict[str, object]) -> None:
+def _report(fd: int, line: dict[str, object]) -> None:
     with suppress(OSError):
         os.write(fd, json.dumps(line).encode() + b"\n")
         os.close(fd)

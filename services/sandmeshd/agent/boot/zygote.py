@@ -1,11 +1,11 @@
-"""The agents' zygote: stands by with the agent's code imported, and forks sandboxes' agents.
+"""The agents' zygote: a process with the agent's code imported that forks sandboxes' agents.
 
-It has one thread, no secret and nothing of any sandbox; so has the nursery beside it, which it starts under the
-template's own interpreter for user code's side. What it is asked for comes on a socket of its driver, a message each:
-first the `View` with the nursery's program, then the `Own` of each sandbox with its descriptors (lock, status, log,
-config, driver, and where memory is limited what counts ends for want of it). It says {"up": true} once.
+It has one thread, no secret and no data of any sandbox, like the nursery beside it, which it starts under the
+template's own interpreter for user code's side. Requests arrive on a socket of its driver, one message each: first the
+`View` with the nursery's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status, log,
+config, driver, and where memory is limited the counter of OOM kills). It reports {"up": true} once.
 
-It outlives its driver for as long as sandboxes live that it started, to note in their status files how they ended;
+It outlives its driver until the last of its sandboxes has ended, to record in their status files how they ended;
 without driver or nursery it starts no more.
 """
 
@@ -27,34 +27,34 @@ from sandmeshd.agent.userland import syscalls
 
 NAME = "sandmesh-zygote"
 START_SECONDS = 60
-"""After which a zygote or nursery that has not come up ends by itself, whoever still waits for it."""
+"""After which a zygote or nursery that is not up ends by itself, whoever still waits for it."""
 _LARGEST_MESSAGE = 1 << 20
-_FEWEST_GIVEN, _MOST_GIVEN = 5, 6
-_MODULES = ("sandmeshd.agent.boot.cradle", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")
+_FEWEST_FDS, _MOST_FDS = 5, 6
+_MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")
 
 
 class Zygote:
     """The loop over requests and ended sandboxes."""
 
-    def __init__(self, control: socket.socket, nursery: socket.socket, told: dict[str, Any]) -> None:
-        self._cradle: Any = import_module("sandmeshd.agent.boot.cradle")
-        self._view = self._cradle.View(**told["view"])
+    def __init__(self, control: socket.socket, nursery: socket.socket, config: dict[str, Any]) -> None:
+        self._sandbox: Any = import_module("sandmeshd.agent.boot.sandbox")
+        self._view = self._sandbox.View(**config["view"])
         self._control = control
         self._nursery = nursery
-        self._births, self._birth = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._spawned_reader, self._spawned_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
-        self._being_born: dict[int, int] = {}
+        self._starting: dict[int, int] = {}
         self._living: dict[int, int] = {}
         self._serving = True
 
     def serve(self) -> NoReturn:
-        """Answer until the driver goes, and then until the last sandbox ended."""
+        """Serve until the driver is gone and the last sandbox has ended."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_only)
         for watched in (self._control, self._nursery, self._woken):
             self._poll.register(watched, select.POLLIN)
-        while self._serving or self._being_born or self._living:
+        while self._serving or self._starting or self._living:
             ready = {fd for fd, _ in self._poll.poll()}
             if self._woken in ready:
                 os.read(self._woken, 4096)
@@ -66,29 +66,29 @@ class Zygote:
         os._exit(0)
 
     def _retire(self) -> None:
-        """Start no more sandboxes; a driver that still listens hears how many live on."""
+        """Start no more sandboxes, and report to the driver how many are still alive."""
         self._serving = False
         with suppress(OSError):
-            self._control.send(json.dumps({"living": len(self._being_born) + len(self._living)}).encode())
+            self._control.send(json.dumps({"living": len(self._starting) + len(self._living)}).encode())
         for watched in (self._control, self._nursery):
             self._poll.unregister(watched)
             watched.close()
 
     def _request(self) -> None:
-        data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, _MOST_GIVEN)
+        data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, _MOST_FDS)
         if not data:
             self._retire()
             return
-        if len(fds) < _FEWEST_GIVEN:
-            # This process has as many as it may have: the driver sees its end of the socket close.
+        if len(fds) < _FEWEST_FDS:
+            # The limit of descriptors is reached: the driver sees its end of the socket close.
             _close(fds)
             return
         status = fds.pop(1)
         child = syscalls.fork_bare()
         if child == 0:
-            own, given = self._cradle.Own(**json.loads(data)), self._cradle.Given(*fds)
-            self._cradle.be_sandbox(self._view, own, given, self._birth, self._nursery.fileno())
-        self._being_born[child] = status
+            mounts, descriptors = self._sandbox.SandboxMounts(**json.loads(data)), self._sandbox.Descriptors(*fds)
+            self._sandbox.start_sandbox(self._view, mounts, descriptors, self._spawned_writer, self._nursery.fileno())
+        self._starting[child] = status
         _close(fds)
 
     def _reap(self) -> None:
@@ -97,27 +97,27 @@ class Zygote:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                # Who gave birth said so before it ended.
-                self._note_births()
-                self._bury(pid, status)
+                # A parent of PID 1 writes its record before it ends.
+                self._read_spawned()
+                self._record_end(pid, status)
 
-    def _note_births(self) -> None:
-        size = self._cradle.BIRTH.size
+    def _read_spawned(self) -> None:
+        size = self._sandbox.SPAWNED.size
         with suppress(BlockingIOError):
-            while told := os.read(self._births, size):
-                parent, child = self._cradle.BIRTH.unpack(told)
-                self._living[child] = self._being_born.pop(parent)
+            while record := os.read(self._spawned_reader, size):
+                parent, child = self._sandbox.SPAWNED.unpack(record)
+                self._living[child] = self._starting.pop(parent)
 
-    def _bury(self, pid: int, status: int) -> None:
-        unborn = self._being_born.pop(pid, None)
-        if unborn is not None:
-            os.close(unborn)
-        account = self._living.pop(pid, None)
-        if account is not None:
+    def _record_end(self, pid: int, status: int) -> None:
+        failed_start = self._starting.pop(pid, None)
+        if failed_start is not None:
+            os.close(failed_start)
+        status_file = self._living.pop(pid, None)
+        if status_file is not None:
             code = os.waitstatus_to_exitcode(status)
             line = {"exit-code": code if code >= 0 else 128 - code}
-            os.write(account, json.dumps(line).encode() + b"\n")
-            os.close(account)
+            os.write(status_file, json.dumps(line).encode() + b"\n")
+            os.close(status_file)
 
 
 def _close(fds: list[int]) -> None:
@@ -126,21 +126,21 @@ def _close(fds: list[int]) -> None:
 
 
 def _wake_only(_number: int, _frame: object) -> None:
-    """Take a signal whose only work is to wake the loop."""
+    """Handle a signal that only has to wake the loop."""
 
 
-def _start_nursery(told: dict[str, Any]) -> socket.socket:
+def _start_nursery(config: dict[str, Any]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         try:
             fd = theirs.fileno()
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, 0)
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, 0)
             syscalls.close_all_but([0, 1, 2, fd])
             theirs.set_inheritable(True)
-            arguments = [told["python"], "-I", PROGRAM, "nursery", str(fd)]
+            arguments = [config["python"], "-I", PROGRAM, "nursery", str(fd)]
             signal.alarm(START_SECONDS)
-            os.execve(told["python"], arguments, told["environment"])  # noqa: S606 - no shell is wanted
+            os.execve(config["python"], arguments, config["environment"])  # noqa: S606 - no shell is wanted
         finally:
             os._exit(1)
     theirs.close()
@@ -148,19 +148,19 @@ def _start_nursery(told: dict[str, Any]) -> socket.socket:
 
 
 def run(control_fd: int) -> NoReturn:
-    """Be the zygote of a driver at the other end of a socket."""
+    """Run the zygote of a driver at the other end of a socket."""
     signal.alarm(START_SECONDS)
     os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)
     data = control.recv(_LARGEST_MESSAGE)
     if not data:
         os._exit(0)
-    told = json.loads(data)
+    config = json.loads(data)
     syscalls.set_name(NAME)
     syscalls.adopt_orphans()
-    nursery = _start_nursery(told)
+    nursery = _start_nursery(config)
     _import()
-    zygote = Zygote(control, nursery, told)
+    zygote = Zygote(control, nursery, config)
     if nursery.recv(_LARGEST_MESSAGE):
         signal.alarm(0)
         control.send(json.dumps({"up": True}).encode())
@@ -170,9 +170,9 @@ def run(control_fd: int) -> NoReturn:
 def _import() -> None:
     for name in _MODULES:
         import_module(name)
-    import_module("sandmeshd.agent.boot.rehearsal").rehearse()
+    import_module("sandmeshd.agent.boot.warmup").warm_up()
     if len(os.listdir("/proc/self/task")) != 1:  # noqa: PTH208 - pathlib is a slow import
         sys.exit("the zygote has threads and cannot fork")
-    # Of what was imported sandboxes share the memory: collections must not touch it.
+    # Sandboxes share the memory of what was imported: collections must not write to it.
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""What a tool's handler gives back."""
+"""The results of tools' handlers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Answer:
 
 
 class ToolFailure(Exception):
-    """What the caller asked for went wrong in the sandbox: a result with `is_error`, never a broken call.
+    """A failure of what the caller requested: a result with `is_error`, never a broken call.
 
     The message says what happened and what to do.
     """
 
 
 def text(content: str, description: str = "stdout") -> dict[str, Any]:
-    """Give a text block."""
+    """Return a text block."""
     return {"type": "text", "text": content, "annotations": None, "description": description}

@@ -1,19 +1,19 @@
-"""What an agent does with callers' frames: fencing, starting, running and finding calls."""
+"""Dispatches calls to tools: fencing, starting, running, finding and forgetting them. Each id runs once."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
+from sandmesh.errors import CallExpired, CallNotFound, InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome, Patience
-from sandmeshd.agent.calls.call_table import Calls, Keeping
+from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
 from sandmeshd.agent.calls.spill import Disk
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the agent is, and what proves that a peer may speak to it."""
+    """The agent's identity, and the token that a peer must show."""
 
     sandbox_id: str
     agent_token: str = field(repr=False)
@@ -30,14 +30,25 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What is held of calls that nobody reads: for how long, how much, and where."""
+class Retention:
+    """How long, and how much, finished calls are kept."""
 
-    keeping: Keeping = field(default_factory=Keeping)
-    patience: Patience = field(default_factory=Patience)
+    seconds: float = 600.0
+    calls: int = 1000
+    bytes: int = 64 << 20
+    expired_ids: int = 16_384
+
+
+@dataclass(frozen=True)
+class CallPolicy:
+    """How long calls may run, and what is kept of calls that nobody reads."""
+
+    retention: Retention = field(default_factory=Retention)
+    timeouts: Timeouts = field(default_factory=Timeouts)
     disk: Disk | None = None
-    seconds: float | None = None
-    """How long a call of a tool may run, whatever its caller says; None: as the caller says."""
+    """Where their output goes that does not fit into memory."""
+    max_seconds: float | None = None
+    """How long a call of a tool may run at most; None: as long as its caller allows."""
 
 
 class Tools(Protocol):
@@ -49,11 +60,11 @@ class Tools(Protocol):
         ...
 
     def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
-        """Give a tool's checked arguments and its handler."""
+        """Return a tool's validated arguments and its handler."""
         ...
 
     def is_bounded(self, name: str) -> bool:
-        """Say whether a template's bound on the time of calls is for this."""
+        """Return whether a template's bound on the time of calls applies to a tool."""
         ...
 
     def listing(self, group: str) -> pb.ListToolsResponse:
@@ -61,26 +72,96 @@ class Tools(Protocol):
         ...
 
 
-class Engine:
-    """The calls of one sandbox, whichever link they came by."""
+class CallTable:
+    """Running calls, finished ones while their logs are kept, and the ids of those before."""
+
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[str, Call] = {}
+        self._finished: OrderedDict[str, float] = OrderedDict()
+        self._bytes = 0
+        self._expired: OrderedDict[str, None] = OrderedDict()
+
+    def find(self, call_id: str) -> Call | None:
+        """Return a call that runs or whose log is kept, None for an id that was never used.
+
+        Raises:
+            CallExpired: It finished and its log is no longer kept.
+        """
+        self._expire()
+        call = self._calls.get(call_id)
+        if call is None and call_id in self._expired:
+            raise CallExpired(
+                f"call {call_id} finished and its events are no longer kept; it does not run again. Use a new call_id",
+                {"call_id": call_id},
+            )
+        return call
+
+    def get(self, call_id: str) -> Call:
+        """Return a call that exists.
+
+        Raises:
+            CallExpired: It finished and its log is no longer kept.
+            CallNotFound: The id was never used here.
+        """
+        call = self.find(call_id)
+        if call is None:
+            raise CallNotFound(f"no call {call_id} was started in this sandbox", {"call_id": call_id})
+        return call
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no call was ever started."""
+        return not (self._calls or self._expired)
+
+    def add(self, call: Call) -> None:
+        """Add a call that starts now."""
+        self._calls[call.id] = call
+
+    def finish(self, call: Call) -> None:
+        """Record that a call has finished: its log may be forgotten from now on."""
+        self._finished[call.id] = self._loop.time() + self._retention.seconds
+        self._bytes += call.log.used
+        self._expire()
+
+    def running(self) -> list[Call]:
+        """Return the calls that have not finished."""
+        return [call for call in self._calls.values() if not call.finished]
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        while self._finished:
+            call_id = next(iter(self._finished))
+            many = len(self._finished) > self._retention.calls or self._bytes > self._retention.bytes
+            if not many and self._finished[call_id] > now:
+                return
+            del self._finished[call_id]
+            forgotten = self._calls.pop(call_id)
+            self._bytes -= forgotten.log.used
+            forgotten.log.close()
+            self._expired[call_id] = None
+            if len(self._expired) > self._retention.expired_ids:
+                self._expired.popitem(last=False)
+
+
+class Dispatcher:
+    """The calls of one sandbox, whichever link they arrive by."""
 
     def __init__(
-        self, identity: Identity, fencing_token: int, tools: Callable[[], Tools], held: Held | None = None
+        self, identity: Identity, fencing_token: int, tools: Callable[[], Tools], policy: CallPolicy | None = None
     ) -> None:
         self.identity = identity
-        held = held or Held()
-        self.calls = Calls(held.keeping)
+        self._policy = policy or CallPolicy()
+        self.calls = CallTable(self._policy.retention)
         self._tools = tools
-        self._patience = held.patience
-        self._disk = held.disk
-        self._seconds = held.seconds
         self._token = fencing_token
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def apart(self, replace: Callable[[Tools], Tools]) -> Engine:
-        """Give an engine with the same identity and what is given in place of its tools, whose calls are its own."""
-        return Engine(self.identity, 0, lambda: replace(self._tools()))
+    def separate(self, replace: Callable[[Tools], Tools]) -> Dispatcher:
+        """Return a dispatcher with the same identity, calls of its own, and what `replace` makes of the tools."""
+        return Dispatcher(self.identity, 0, lambda: replace(self._tools()))
 
     def install_token(self, token: int) -> None:
         """Put a fencing token in force.
@@ -93,55 +174,53 @@ class Engine:
         self._token = token
 
     def check_token(self, token: int) -> None:
-        """Let the holder of the lease pass.
+        """Check that a token is the one in force, which the holder of the lease has.
 
         Raises:
-            LeaseLost: The token is not the one in force.
+            LeaseLost: It is not.
         """
         if token != self._token:
             raise LeaseLost("the fencing token is not the one in force: the lease ran out or passed to someone else")
 
     def check_sandbox(self, sandbox_id: str) -> None:
-        """Let through what is meant for this sandbox.
+        """Check that a request is for this sandbox.
 
         Raises:
-            SandboxNotFound: It is meant for another one, which had this address before.
+            SandboxNotFound: It is for another one, which had this address before.
         """
         if sandbox_id != self.identity.sandbox_id:
             raise SandboxNotFound(f"sandbox {sandbox_id} is not here", {"sandbox_id": sandbox_id})
 
+    def list_tools(self, group: str, respond: Callable[[bytes], None]) -> None:
+        """Call `respond` with the serialized ListToolsResponse: at once, or when MCP servers have started."""
+        toolbox = self._tools()
+        if toolbox.added is None or not toolbox.added.unsettled:
+            respond(toolbox.listing(group).SerializeToString())
+        else:
+            self._keep(self._loop.create_task(_respond_when_settled(toolbox, toolbox.added, group, respond)))
+
     def find_or_start(self, start: pb.CallStart, arguments: bytes) -> Call:
-        """Give the call of an id, started now if the id is new.
+        """Return the call of an id, started now if the id is new.
 
         Raises:
             CallExpired: The id was used and is forgotten.
             InvalidArgument: The id or the arguments are not valid.
-            ToolNotFound: There is no such tool.
+            ToolNotFound: The tool does not exist.
         """
         call = self.calls.find(start.call_id)
-        if call is None:
-            call = self._start(start, arguments)
-        return call
-
-    def tools(self, group: str, answer: Callable[[bytes], None]) -> None:
-        """Have `answer` called with the serialized ListToolsResponse: at once, or when MCP servers have started."""
-        toolbox = self._tools()
-        if toolbox.added is None or not toolbox.added.unsettled:
-            answer(toolbox.listing(group).SerializeToString())
-        else:
-            self._keep(self._loop.create_task(_settled(toolbox, toolbox.added, group, answer)))
-
-    def _start(self, start: pb.CallStart, arguments: bytes) -> Call:
+        if call is not None:
+            return call
         if not 1 <= len(start.call_id) <= 128:
-            raise InvalidArgument("call_id has 1 to 128 characters")
+            raise InvalidArgument("call_id must have 1 to 128 characters")
         seconds = start.timeout.ToNanoseconds() / 1e9 if start.HasField("timeout") else None
         if seconds is not None and seconds <= 0:
-            raise InvalidArgument("timeout is above 0")
+            raise InvalidArgument("timeout must be greater than 0")
         tools = self._tools()
         declared, handler = tools.prepare(start.tool, arguments)
-        if self._seconds is not None and tools.is_bounded(start.tool):
-            seconds = self._seconds if seconds is None else min(seconds, self._seconds)
-        call = Call(start, self._patience, self._disk)
+        limit = self._policy.max_seconds
+        if limit is not None and tools.is_bounded(start.tool):
+            seconds = limit if seconds is None else min(seconds, limit)
+        call = Call(start, self._policy.timeouts, self._policy.disk)
         self.calls.add(call)
         self._keep(self._loop.create_task(self._run(call, declared, handler, seconds)))
         return call
@@ -151,29 +230,29 @@ class Engine:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, call: Call, declared: Any, handler: Handler, seconds: float | None) -> None:
-        alarm = None if seconds is None else self._loop.call_later(seconds, call.stop, pb.END_REASON_TIMED_OUT)
+        timer = None if seconds is None else self._loop.call_later(seconds, call.stop, pb.END_REASON_TIMED_OUT)
         try:
             outcome = await handler(declared, call)
         except ToolFailure as failure:
             outcome = await _failed(call, str(failure))
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            outcome = await _failed(call, "The tool failed inside the agent; the sandbox's log says how.")
-        if alarm is not None:
-            alarm.cancel()
+            outcome = await _failed(call, "The tool failed inside the agent; see the sandbox's log.")
+        if timer is not None:
+            timer.cancel()
         call.finish(outcome)
         self.calls.finish(call)
 
     async def close(self) -> None:
-        """Stop what runs."""
+        """Cancel what runs."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _settled(toolbox: Tools, added: Added, group: str, answer: Callable[[bytes], None]) -> None:
+async def _respond_when_settled(toolbox: Tools, added: Added, group: str, respond: Callable[[bytes], None]) -> None:
     await added.settled()
-    answer(toolbox.listing(group).SerializeToString())
+    respond(toolbox.listing(group).SerializeToString())
 
 
 async def _failed(call: Call, message: str) -> Outcome:

@@ -1,6 +1,6 @@
-"""Arguments of tools that have a JSON Schema and no declaration: names and plain types are checked, no more.
+"""Validation of arguments by a JSON Schema, for tools without a declaration: names and plain types only.
 
-A schema library would be in every agent's memory for what a function checks once more when it is called.
+A schema library would take memory in every agent, for what a function checks again when it is called.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ def read_arguments(tool: str, schema: Mapping[str, Any], arguments: bytes) -> di
     """Read a call's arguments; empty means none.
 
     Raises:
-        InvalidArgument: They are no object, or one is missing, unknown or of another type.
+        InvalidArgument: They are not an object, or one is missing, unknown or of the wrong type.
     """
     try:
-        given = json.loads(arguments or b"{}")
+        parsed = json.loads(arguments or b"{}")
     except ValueError as error:
-        raise InvalidArgument(f"the arguments of {tool} are no JSON: {error}", {"tool": tool}) from None
-    if not isinstance(given, dict):
-        raise InvalidArgument(f"the arguments of {tool} are no JSON object", {"tool": tool})
-    read = cast("dict[str, Any]", given)
-    problems = list(_problems(schema, read))
+        raise InvalidArgument(f"the arguments of {tool} are not valid JSON: {error}", {"tool": tool}) from None
+    if not isinstance(parsed, dict):
+        raise InvalidArgument(f"the arguments of {tool} are not a JSON object", {"tool": tool})
+    values = cast("dict[str, Any]", parsed)
+    problems = list(_problems(schema, values))
     if problems:
         known = ", ".join(schema.get("properties", {}))
         message = f"{tool}({known}) was called with bad arguments: {'; '.join(problems)}"
         raise InvalidArgument(message, {"tool": tool})
-    return read
+    return values
 
 
-def _problems(schema: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+def _problems(schema: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
     properties: dict[str, Any] = schema.get("properties", {})
-    missing = [f"{name}: it is missing" for name in schema.get("required", ()) if name not in given]
+    missing = [f"{name}: missing" for name in schema.get("required", ()) if name not in values]
     closed = schema.get("additionalProperties") is False
-    unknown = [f"{name}: there is none of that name" for name in given if closed and name not in properties]
-    wrong = [f"{name}: it is no {kind}" for name, kind in _wrong(properties, given)]
+    unknown = [f"{name}: unknown" for name in values if closed and name not in properties]
+    wrong = [f"{name}: not of type {kind}" for name, kind in _wrong(properties, values)]
     return [*missing, *unknown, *wrong]
 
 
-def _wrong(properties: Mapping[str, Any], given: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _wrong(properties: Mapping[str, Any], values: Mapping[str, Any]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-    for name, value in given.items():
+    for name, value in values.items():
         kind = properties.get(name, {}).get("type")
         expected = _TYPES.get(kind, ()) if isinstance(kind, str) else ()
         # To Python, True is an integer.

@@ -1,6 +1,6 @@
-"""Output of calls that nobody is attached to, on disk once it is more than a window.
+"""Output of calls without a subscriber, on disk once it exceeds the window.
 
-The file has no name: no code in the sandbox can open it, and it is gone with the agent, however that ends.
+The file has no name: no code in the sandbox can open it, and it disappears with the agent, however that ends.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 MOST_OF_A_CALL: Final = 64 << 20
 MOST_OF_ALL: Final = 256 << 20
 MOST_PIECES: Final = 32_768
-"""What is kept of each piece takes memory, however small it is."""
+"""Each piece takes some memory, however small it is."""
 
 
 class Extent(NamedTuple):
-    """Where a piece is: positions count on, and the file is as a ring."""
+    """Where a piece is: positions only grow, and the file is a ring buffer."""
 
     start: int
     size: int
@@ -25,14 +25,14 @@ class Extent(NamedTuple):
 
 @dataclass
 class Disk:
-    """Where calls may spill, and how many bytes more all of them together."""
+    """Where calls may spill, and how many more bytes all of them together."""
 
     directory: str
     left: int = MOST_OF_ALL
 
 
 class Spill:
-    """One call's pieces on disk, first in, first out; the file is made with the first and let go of with the last."""
+    """One call's pieces on disk, first in, first out; the file lives from the first piece to the last."""
 
     def __init__(self, disk: Disk | None, most: int = MOST_OF_A_CALL) -> None:
         self._disk = disk
@@ -57,7 +57,7 @@ class Spill:
         return max(0, size - self.used)
 
     def append(self, piece: bytes) -> Extent | None:
-        """Keep a piece; None where it does not fit or the disk takes no more."""
+        """Write a piece; return None where it does not fit or the disk is full."""
         if self.room < len(piece) or not self._open():
             return None
         at = self._written % self._size
@@ -74,20 +74,20 @@ class Spill:
         return extent
 
     def read(self, extent: Extent) -> bytes:
-        """Give a piece."""
+        """Return a piece."""
         at = extent.start % self._size
         first = os.pread(self._fd, min(extent.size, self._size - at), at)
         return first + os.pread(self._fd, extent.size - len(first), 0)
 
     def free(self, extent: Extent) -> None:
-        """Forget the oldest piece."""
+        """Release the oldest piece."""
         self._freed = extent.start + extent.size
         self._pieces -= 1
         if self._pieces == 0:
             self.close()
 
     def close(self) -> None:
-        """Forget all."""
+        """Release all pieces."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -100,7 +100,7 @@ class Spill:
             return True
         if self._disk is None:
             return False
-        # File systems without nameless files, and full or read-only ones, have the writer wait as before.
+        # Without O_TMPFILE, or on a full or read-only file system, the writer waits for room in memory.
         with suppress(OSError):
             self._fd = os.open(self._disk.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             self._size = min(self._most, self._disk.left)

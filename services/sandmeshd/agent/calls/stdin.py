@@ -1,4 +1,4 @@
-"""What a caller sends to a call's standard input."""
+"""The standard input of a call."""
 
 from __future__ import annotations
 
@@ -15,74 +15,104 @@ from sandmeshd.agent.calls.terminal_keys import Keys
 _LARGEST_INPUT: Final = 1 << 20
 _MOST_UNWRITTEN: Final = 16 << 20
 _END_OF_FILE: Final = b"\x04"
-"""What a terminal in its usual mode takes as the end of input."""
+"""The end of input for a terminal in canonical mode."""
+
+
+class InputWriter:
+    """Writes input to a process's descriptor, which it owns."""
+
+    def __init__(self, descriptor: int, *, terminal: bool = False, keys: Keys | None = None) -> None:
+        self.descriptor = descriptor
+        self._terminal = terminal
+        self._keys = keys
+        self._at_line_start = True
+
+    def write(self, data: bytes) -> int:
+        """Write what can be written now and return how many bytes that was."""
+        if self._keys is not None and data:
+            until = self._keys.find(data)
+            if until == 0:
+                self._keys.press(data[:1])
+                return 1
+            data = data[:until]
+        try:
+            count = os.write(self.descriptor, data) if data else 0
+        except BlockingIOError:
+            return 0
+        except OSError:
+            # The process has closed its end, which is not an error of the caller.
+            return len(data)
+        if count:
+            self._at_line_start = data[count - 1 : count] == b"\n"
+        return count
+
+    def end(self) -> bool:
+        """End the input; return whether the descriptor is to be closed for that."""
+        if self._terminal:
+            # In the middle of a line, the first one only ends the line.
+            self.write(_END_OF_FILE if self._at_line_start else _END_OF_FILE * 2)
+        return not self._terminal
 
 
 class Input:
-    """Data for a process, the numbers of what was taken for it, and where it goes once the process is there."""
+    """Data for a process, buffered until the process's end is open, with the sequences taken and written."""
 
     def __init__(self, on_written: Callable[[], None]) -> None:
         self.reader = -1
         """The process's end of the pipe, until `close_reader`."""
-        self._writer = -1
-        self._terminal = False
-        self._taker: Callable[[bytes], None] | None = None
-        self._handed: deque[tuple[int, int]] = deque()
+        self._writer: InputWriter | None = None
+        self._consumer: Callable[[bytes], None] | None = None
+        self._delivered: deque[tuple[int, int]] = deque()
         self._on_written = on_written
-        self._keys: Keys | None = None
         self._loop = asyncio.get_running_loop()
         self._unwritten: deque[tuple[int, bytes]] = deque()
         self._size = 0
         self._ends = False
-        self._at_line_start = True
         self.taken = 0
         """The last Input that was taken."""
         self.written = 0
-        """The last one that the process's pipe holds whole."""
+        """The last one that was written to the process's pipe in full."""
 
     def open_pipe(self) -> int:
-        """Make a pipe for a process and give its reading end, which `close_reader` closes here."""
-        self.reader, self._writer = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(self._writer, False)
-        self._write()
+        """Open a pipe for a process and return its reading end, which `close_reader` closes here."""
+        self.reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(writer, False)
+        self._open(InputWriter(writer))
         return self.reader
 
     def open_socket(self, descriptor: int) -> None:
         """Write to a connected socket from now on; the descriptor is copied."""
-        self._writer = os.dup(descriptor)
-        self._write()
+        self._open(InputWriter(os.dup(descriptor)))
 
     def open_terminal(self, master: int, keys: Keys | None = None) -> None:
-        """Write to a terminal from now on; the descriptor is copied. What `keys` finds is pressed, not written."""
-        self._keys = keys
-        self._writer = os.dup(master)
-        self._terminal = True
-        os.set_blocking(self._writer, False)
-        self._write()
+        """Write to a terminal from now on; the descriptor is copied. Signal keys that `keys` finds are not written."""
+        writer = os.dup(master)
+        os.set_blocking(writer, False)
+        self._open(InputWriter(writer, terminal=True, keys=keys))
 
-    def give_to(self, taker: Callable[[bytes], None]) -> None:
-        """Give each piece to a function from now on, nothing at the end; `mark_written` follows each but that."""
-        self._taker = taker
+    def deliver_to(self, consumer: Callable[[bytes], None]) -> None:
+        """Pass each piece to a function from now on, and b"" at the end; `mark_written` follows each but the last."""
+        self._consumer = consumer
         self._write()
 
     def mark_written(self) -> None:
-        """Note that the next piece which a function was given is where it should be."""
-        if self._handed:
-            self.written, size = self._handed.popleft()
+        """Record that the oldest piece which the consumer has was written."""
+        if self._delivered:
+            self.written, size = self._delivered.popleft()
             self._size -= size
             self._on_written()
 
     @property
     def ended(self) -> bool:
-        """Whether the caller said that nothing follows."""
+        """Whether the caller has ended the input."""
         return self._ends
 
     def take(self, item: pb.Input) -> None:
-        """Take the next Input; one that was taken before is left.
+        """Take the next Input; a duplicate is ignored.
 
         Raises:
-            InvalidArgument: One is missing before it, or standard input was ended.
-            TooLarge: More waits than the process reads; send it again later.
+            InvalidArgument: One before it is missing, or standard input was ended.
+            TooLarge: The buffer is full; send it again later.
         """
         if item.sequence <= self.taken:
             return
@@ -100,87 +130,66 @@ class Input:
                 {"input_ack_sequence": str(self.taken)},
             )
         if self._ends:
-            raise InvalidArgument("standard input was ended before")
+            raise InvalidArgument("standard input has already been ended")
         if len(item.data) > _LARGEST_INPUT or self._size + len(item.data) > _MOST_UNWRITTEN:
-            raise TooLarge("more input waits than the process reads, or one is over 1 MiB: send it later, in parts")
+            raise TooLarge("the input buffer is full, or one input is over 1 MiB: send it later, in parts")
 
     def close_reader(self) -> None:
-        """Let go of the end that the process has by now."""
+        """Close the end that the process has inherited."""
         if self.reader >= 0:
             os.close(self.reader)
             self.reader = -1
 
     def close(self) -> None:
-        """Let go of both ends; what was not written is lost."""
+        """Close both ends; what was not written is lost."""
         self.close_reader()
         self._close_writer()
         self._unwritten.clear()
-        if self._taker is not None:
-            self._taker(b"")
+        if self._consumer is not None:
+            self._consumer(b"")
 
     def _close_writer(self) -> None:
-        if self._writer >= 0:
-            self._loop.remove_writer(self._writer)
-            os.close(self._writer)
-            self._writer = -1
+        if self._writer is not None:
+            self._loop.remove_writer(self._writer.descriptor)
+            os.close(self._writer.descriptor)
+            self._writer = None
+
+    def _open(self, writer: InputWriter) -> None:
+        self._writer = writer
+        self._write()
 
     def _write(self) -> None:
-        if self._taker is not None:
-            self._hand(self._taker)
-        elif self._writer >= 0:
-            self._write_out()
+        if self._consumer is not None:
+            self._deliver(self._consumer)
+        elif self._writer is not None:
+            self._write_out(self._writer)
 
-    def _hand(self, taker: Callable[[bytes], None]) -> None:
+    def _deliver(self, consumer: Callable[[bytes], None]) -> None:
         while self._unwritten:
             sequence, data = self._unwritten.popleft()
-            self._handed.append((sequence, len(data)))
+            self._delivered.append((sequence, len(data)))
             if data:
-                taker(data)
+                consumer(data)
             else:
                 self.mark_written()
         if self._ends:
-            taker(b"")
+            consumer(b"")
 
-    def _write_out(self) -> None:
+    def _write_out(self, writer: InputWriter) -> None:
         before = self.written
-        while self._unwritten and self._writer >= 0:
+        while self._unwritten:
             sequence, data = self._unwritten[0]
-            count = self._try(data)
+            count = writer.write(data)
             self._size -= count
             if count < len(data):
                 self._unwritten[0] = sequence, data[count:]
-                self._loop.add_writer(self._writer, self._write)
+                self._loop.add_writer(writer.descriptor, self._write)
                 break
             self._unwritten.popleft()
             self.written = sequence
-        if not self._unwritten and self._writer >= 0:
-            self._rest()
+        if not self._unwritten:
+            self._loop.remove_writer(writer.descriptor)
+            if self._ends and writer.end():
+                self._close_writer()
         if self.written > before:
             self._on_written()
-
-    def _rest(self) -> None:
-        """Wait for more, or end the input."""
-        self._loop.remove_writer(self._writer)
-        if self._ends and self._terminal:
-            # The first ends a line that is not whole.
-            self._try(_END_OF_FILE if self._at_line_start else _END_OF_FILE * 2)
-        elif self._ends:
-            self._close_writer()
-
-    def _try(self, data: bytes) -> int:
-        if self._keys is not None and data:
-            until = self._keys.find(data)
-            if until == 0:
-                self._keys.press(data[:1])
-                return 1
-            data = data[:until]
-        try:
-            count = os.write(self._writer, data) if data else 0
-        except BlockingIOError:
-            return 0
-        except OSError:
-            # The process reads no more; that is its own affair.
-            return len(data)
-        if count:
-            self._at_line_start = data[count - 1 : count] == b"\n"
-        return count

@@ -1,4 +1,4 @@
-"""Makes signals of the keys of a terminal, where the kernel does not: gVisor's passes Ctrl-C on as any other byte."""
+"""Sends the signals of a terminal's keys where the kernel does not: gVisor's passes Ctrl-C on as any other byte."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _SESSION: Final = 3
 
 
 class Keys:
-    """The keys of one terminal that are signals, for all that runs on it: which of that is in front is not known."""
+    """The signal keys of one terminal. They reach all that runs on it: its foreground process group is not known."""
 
     def __init__(self, master: int, name: str) -> None:
-        """Take the end that is typed at, and the name of the other."""
+        """Take the master end, and the name of the slave."""
         self._master = master
         self._name = name
 
     def find(self, data: bytes) -> int:
-        """Give where the first of them is in what is typed, and its end where there is none."""
-        keys = b"".join(self._meant())
+        """Return the index of the first signal key in the input, its length where there is none."""
+        keys = b"".join(self._signals())
         return next((at for at, key in enumerate(data) if key in keys), len(data))
 
     def press(self, key: bytes) -> None:
-        """Send what a key means."""
-        number = self._meant().get(key)
-        for pid in self._there() if number else ():
+        """Send the signal of a key."""
+        number = self._signals().get(key)
+        for pid in self._processes() if number else ():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number or 0)
 
-    def _meant(self) -> dict[bytes, int]:
+    def _signals(self) -> dict[bytes, int]:
         attributes = termios.tcgetattr(self._master)
         if not attributes[_LOCAL] & termios.ISIG:
             return {}
         return {attributes[_CHARACTERS][at]: number for at, number in _SIGNALS.items()}
 
-    def _there(self) -> list[int]:
+    def _processes(self) -> list[int]:
         sessions = {fields[_SESSION] for pid, fields in others() if self._has(pid)}
         return [pid for pid, fields in others() if fields[_SESSION] in sessions]
 
@@ -58,7 +58,7 @@ class Keys:
 
 @cache
 def kernel_makes_signals() -> bool:
-    """Say whether the kernel itself takes the key of a signal for one, by a terminal of this process's own."""
+    """Return whether the kernel itself handles signal keys, by trying it on a terminal of this process's own."""
     master, slave = os.openpty()
     try:
         os.write(master, b"\x03x\n")

@@ -15,7 +15,7 @@ from sandmeshd.agent.userland import blocks
 
 
 def in_thread(function: Callable[[Any], Answer]) -> Handler:
-    """Give a handler that runs a function of a declaration's instance. A call that is stopped does not wait for it."""
+    """Return a handler that runs a function of a declaration's instance. A stopped call does not wait for it."""
 
     async def run(declared: Any, call: Call) -> Outcome:
         call.started()
@@ -26,16 +26,16 @@ def in_thread(function: Callable[[Any], Answer]) -> Handler:
             awaited: set[asyncio.Future[Any]] = {work, stopped}
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
-            return await _give(work.result(), call)
+            return await _write(work.result(), call)
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        message = "The call was stopped; what it had begun may still be finished."
+        message = "The call was stopped; what it had begun may still complete."
         await call.text(message + "\n")
         return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED, message=message)
 
     return run
 
 
-async def _give(answer: Answer, call: Call) -> Outcome:
+async def _write(answer: Answer, call: Call) -> Outcome:
     for block in answer.content:
         if block["type"] == "text":
             for piece in blocks.texts(block["text"], block["description"], block["annotations"]):

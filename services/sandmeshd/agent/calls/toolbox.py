@@ -1,4 +1,4 @@
-"""The tools that this sandbox has, each with what runs it."""
+"""The tools of this sandbox, each with its handler."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sandmesh.errors import InvalidArgument, ToolNotFound
 from sandmeshd.agent.calls.call import Call, Outcome
 
 Handler = Callable[[Any, Call], Awaitable[Outcome]]
-"""Runs a declaration's instance; raises ToolFailure for what the user did wrong."""
+"""Runs a declaration's instance; raises ToolFailure for a mistake of the user."""
 
 _MOST_KNOWN: Final = 2000
 
 
 @dataclass(frozen=True)
 class Service:
-    """A call without a declaration: one that serves the SDK or the gateway, or a tool of the template's own."""
+    """A tool without a declaration: one that serves the SDK or the gateway, or one of the template's own."""
 
     read: Callable[[bytes], Any]
     """Reads the arguments; raises InvalidArgument."""
@@ -29,18 +29,18 @@ class Service:
     run: Handler
 
     shown: pb.Tool | None = None
-    """What models are told of it; None: it is no tool of theirs and in no listing."""
+    """Its description for models; None: it is not for models and not listed."""
 
 
 class Added(Protocol):
     """Tools that come and go while the sandbox runs."""
 
     def find(self, name: str) -> Handler | None:
-        """Give what runs a tool; it takes the arguments as they came."""
+        """Return the handler of a tool; it takes the arguments as they arrived."""
         ...
 
     def known(self) -> list[str]:
-        """Give the names of all."""
+        """Return the names of all."""
         ...
 
     def listing(self, group: str) -> list[pb.Tool]:
@@ -49,7 +49,7 @@ class Added(Protocol):
 
     @property
     def unsettled(self) -> bool:
-        """Whether there may be more that are not known yet."""
+        """Whether more may become known."""
         ...
 
     async def settled(self) -> None:
@@ -58,7 +58,7 @@ class Added(Protocol):
 
 
 class Toolbox:
-    """Tools by name. `checks` may refuse what a declaration asks for, before a call of it begins."""
+    """Tools by name. `checks` may reject a declaration's arguments before its call begins."""
 
     def __init__(
         self,
@@ -69,20 +69,20 @@ class Toolbox:
         added: Added | None = None,
     ) -> None:
         self.added = added
-        there = {*groups, *PLUMBING}
+        available = {*groups, *PLUMBING}
         self._services = services
         self._tools = {
-            name: (cls, handlers[cls]) for name, cls in TOOLS.items() if cls.group in there and cls in handlers
+            name: (cls, handlers[cls]) for name, cls in TOOLS.items() if cls.group in available and cls in handlers
         }
         self._checks = checks or {}
 
     def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
-        """Give a tool's checked arguments and its handler.
+        """Return a tool's validated arguments and its handler.
 
         Raises:
-            ToolNotFound: There is no such tool here.
-            InvalidArgument: The arguments do not fit it.
-            CapabilityMissing: They ask for what cannot be done here.
+            ToolNotFound: The sandbox has no such tool.
+            InvalidArgument: The arguments do not match its declaration.
+            CapabilityMissing: They need a capability that the sandbox does not have.
         """
         service = self._services.get(name)
         if service is not None:
@@ -96,7 +96,7 @@ class Toolbox:
         return declared, found[1]
 
     def is_bounded(self, name: str) -> bool:
-        """Say whether a template's bound on the time of calls is for this: a process runs beside its caller."""
+        """Return whether a template's bound on the time of calls applies to a tool: it does not to processes."""
         if name in self._services:
             return self._services[name].shown is not None
         return name not in self._tools or self._tools[name][0].group != "process"
@@ -116,7 +116,7 @@ class Toolbox:
     def listing(self, group: str) -> pb.ListToolsResponse:
         """Describe the tools of a group, or all that models are shown, by group and then name."""
         tools = sorted((cls.group, name, cls) for name, (cls, _) in self._tools.items())
-        own = [_describe(cls) for of, _, cls in tools if _is_asked(of, group)]
+        own = [_describe(cls) for of, _, cls in tools if _is_listed(of, group)]
         own += [tool for tool in self._shown() if group in ("", tool.group)]
         return pb.ListToolsResponse(tools=[*own, *(self.added.listing(group) if self.added is not None else [])])
 
@@ -127,11 +127,11 @@ def _checked(name: str, arguments: bytes) -> bytes:
     except (ValueError, RecursionError):
         whole = None
     if not isinstance(whole, dict):
-        raise InvalidArgument(f"the arguments of {name} are one JSON object", {"tool": name})
+        raise InvalidArgument(f"the arguments of {name} must be one JSON object", {"tool": name})
     return arguments
 
 
-def _is_asked(of: str, group: str) -> bool:
+def _is_listed(of: str, group: str) -> bool:
     return of == group or (not group and of not in PLUMBING)
 
 

@@ -11,7 +11,7 @@ from sandmesh.shared.tar import pack_several, take_whole, unpack_several
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import Cut
 from sandmeshd.agent.files.streams import Inlet
-from sandmeshd.agent.processes.freezer import held_still
+from sandmeshd.agent.processes.freezer import frozen
 
 WORKSPACE, HOME = "workspace", "home"
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -34,7 +34,7 @@ def saved(workspace: Workspace, home: str, wanted: Callable[[], bool]) -> Iterat
     Raises:
         Cut: Nobody waits for it any more: what stands still does not wait for whoever may come back.
     """
-    with _roots(workspace, home) as roots, held_still():
+    with _roots(workspace, home) as roots, frozen():
         for piece in pack_several(roots):
             if not wanted():
                 raise Cut

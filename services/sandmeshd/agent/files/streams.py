@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.calls.call import CHUNK, Call
+from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.writer import CHUNK
 from sandmeshd.agent.files.failures import Cut
 
 R = TypeVar("R")
@@ -125,7 +126,7 @@ class Inlet:
 
     def open_queue(self) -> None:
         """Have it come through `take`: a thread that writes to a disk then holds up no pipe that the loop writes to."""
-        self._input.give_to(self._pieces.put)
+        self._input.deliver_to(self._pieces.put)
 
     def take(self, written: bytes) -> bytes:
         """Say in a thread that a piece is written (none at first), and wait for the next; none is the end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import Final, cast
 
@@ -11,13 +12,13 @@ from sandmeshd.agent.calls.subscription import Subscription
 
 _HIGH_WATER: Final = 512 << 10
 _SMALL: Final = 16 << 10
-"""A frame that is joined before it is sent: that costs less than sending its parts."""
-_GATHER: Final = 0.0015
-"""How long small events wait for more of them, in seconds; at most twice that."""
+"""Smaller frames are joined before they are sent, which costs less than sending their parts."""
+_BATCH_SECONDS: Final = 0.0015
+"""How long small events wait for more of them; at most twice that."""
 
 
-class FramedLink(asyncio.Protocol):
-    """One peer: whole frames in, frames out, with subscriptions taking turns while the peer reads."""
+class FramedLink(asyncio.Protocol, ABC):
+    """A connection to one peer that carries whole frames, with subscriptions sending in turns while the peer reads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -25,13 +26,13 @@ class FramedLink(asyncio.Protocol):
         self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
         self._paused = False
         self._turns: deque[Subscription] = deque()
-        self._gathering: dict[Subscription, None] = {}
-        self._older: dict[Subscription, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._batched: dict[Subscription, None] = {}
+        self._due: dict[Subscription, None] = {}
+        self._batch_timer: asyncio.TimerHandle | None = None
 
-    def take(self, frame: bytes) -> None:
-        """Take a whole frame."""
-        raise TypeError(f"{type(self).__name__} takes no frames, here one of {len(frame)} bytes")
+    @abstractmethod
+    def frame_received(self, frame: bytes) -> None:
+        """Handle a whole frame."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -39,86 +40,80 @@ class FramedLink(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget whose turn it is."""
+        """Forget all turns."""
         self._transport = None
         self._turns.clear()
-        self._gathering.clear()
-        self._older.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._batched.clear()
+        self._due.clear()
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Cut what arrived into frames."""
+        """Split the data into frames."""
         try:
             for message in self._buffer.feed(data):
-                self.take(message)
+                self.frame_received(message)
         except frames.FrameTooLarge:
             self.close()
 
     def pause_writing(self) -> None:
-        """Send nothing more until the peer has read."""
+        """Stop sending until the peer has read."""
         self._paused = True
 
     def resume_writing(self) -> None:
-        """Go on where the turns were."""
+        """Continue with the next turn."""
         self._paused = False
         self._pump()
 
     def close(self) -> None:
-        """Close the link once what was written is sent."""
+        """Close the link once its write buffer is sent."""
         if self._transport is not None:
             self._transport.close()
 
-    def write(self, frame: bytes) -> None:
-        """Send a frame."""
-        if self._transport is not None:
-            self._transport.write(frames.pack(frame))
-
-    def _write_parts(self, parts: list[bytes]) -> None:
-        if len(parts) == 1 and len(parts[0]) < _SMALL:
-            self.write(parts[0])
+    def write(self, *parts: bytes) -> None:
+        """Send a frame, which may come in parts."""
+        if self._transport is None:
             return
         size = sum(map(len, parts))
         if size < _SMALL:
-            self.write(b"".join(parts))
-        elif self._transport is not None:
-            # uvloop hands them to the kernel as they are.
+            self._transport.write(b"".join((frames.prefix(size), *parts)))
+        else:
+            # uvloop passes them to the kernel without a copy.
             self._transport.writelines([frames.prefix(size), *parts])
 
     def enqueue(self, subscription: Subscription, *, now: bool) -> None:
-        """Give a subscription its turn, `now` or with others a little later."""
+        """Queue a subscription, `now` or with others a little later."""
         if now:
-            self._gathering.pop(subscription, None)
-            self._older.pop(subscription, None)
-            if self._timer is not None and not self._gathering and not self._older:
-                self._timer.cancel()
-                self._timer = None
-            self._queue(subscription)
+            self._batched.pop(subscription, None)
+            self._due.pop(subscription, None)
+            if self._batch_timer is not None and not self._batched and not self._due:
+                self._batch_timer.cancel()
+                self._batch_timer = None
+            if not subscription.queued:
+                subscription.queued = True
+                self._turns.append(subscription)
             self._pump()
-        elif not subscription.queued and subscription not in self._older:
-            self._gathering[subscription] = None
-            if self._timer is None:
-                self._timer = self._loop.call_later(_GATHER, self._timed)
+        elif not subscription.queued and subscription not in self._due:
+            self._batched[subscription] = None
+            if self._batch_timer is None:
+                self._batch_timer = self._loop.call_later(_BATCH_SECONDS, self._send_due)
 
-    def let_go(self, subscription: Subscription) -> None:
+    def forget(self, subscription: Subscription) -> None:
         """Forget a subscription."""
-        self._gathering.pop(subscription, None)
-        self._older.pop(subscription, None)
+        self._batched.pop(subscription, None)
+        self._due.pop(subscription, None)
         if subscription.queued:
             self._turns.remove(subscription)
             subscription.queued = False
 
-    def _queue(self, subscription: Subscription) -> None:
-        if not subscription.queued:
-            subscription.queued = True
-            self._turns.append(subscription)
-
-    def _timed(self) -> None:
+    def _send_due(self) -> None:
         """Send for those that waited a whole period; younger ones may yet have their result to send with it."""
-        for subscription in self._older:
-            self._queue(subscription)
-        self._older, self._gathering = self._gathering, {}
-        self._timer = self._loop.call_later(_GATHER, self._timed) if self._older else None
+        for subscription in self._due:
+            if not subscription.queued:
+                subscription.queued = True
+                self._turns.append(subscription)
+        self._due, self._batched = self._batched, {}
+        self._batch_timer = self._loop.call_later(_BATCH_SECONDS, self._send_due) if self._due else None
         self._pump()
 
     def _pump(self) -> None:
@@ -128,6 +123,7 @@ class FramedLink(asyncio.Protocol):
             subscription.queued = False
             parts = subscription.take_frame()
             if parts is not None:
-                self._write_parts(parts)
+                self.write(*parts)
             if subscription.has_more:
-                self._queue(subscription)
+                subscription.queued = True
+                self._turns.append(subscription)

@@ -1,11 +1,10 @@
-"""One gateway's link: its hello, then its callers' frames."""
+"""A gateway's link to the agent: its hello, then the frames of its calls."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -15,7 +14,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import InvalidArgument, ProtocolMismatch, SandmeshError, TooLarge, to_detail
 from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.calls.dispatcher import Engine
+from sandmeshd.agent.calls.dispatcher import Dispatcher
 from sandmeshd.agent.calls.subscription import Subscription
 from sandmeshd.agent.link.framing import FramedLink
 from sandmeshd.agent.network.egress import Egress
@@ -24,112 +23,115 @@ LARGEST_ARGUMENTS: Final = 64 << 20
 _HELLO_SECONDS: Final = 10.0
 
 
-class _Unfinished:
-    """A start whose arguments are still on their way."""
+class _PartialStart:
+    """A start whose arguments have not arrived in full."""
 
     def __init__(self, start: call_pb2.CallStart) -> None:
         self.start = start
         self.arguments = bytearray(start.arguments)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return len(self.arguments) == self.start.arguments_size
 
 
 class Link(FramedLink):
-    """A gateway that shows the agent's token may start calls and follow them, each on a channel of its own."""
+    """The connection of a gateway, which with the agent's token may start and follow calls, each on its own channel."""
 
-    def __init__(self, engine: Engine, egress: Egress | None) -> None:
+    def __init__(self, dispatcher: Dispatcher, egress: Egress | None) -> None:
         super().__init__()
-        self._engine = engine
+        self._dispatcher = dispatcher
         self._egress = egress
-        self._welcome = False
-        self._deadline = self._loop.call_later(_HELLO_SECONDS, self.close)
+        self._authenticated = False
+        self._hello_timer = self._loop.call_later(_HELLO_SECONDS, self.close)
         self._subscriptions: dict[int, Subscription] = {}
         self._calls: dict[str, Subscription] = {}
-        self._unfinished: dict[int, _Unfinished] = {}
+        self._partial_starts: dict[int, _PartialStart] = {}
         self._frames: dict[str, Callable[[int, pb.Fenced, Any], None]] = {
             "start": self._start,
             "argument_chunk": self._argument_chunk,
             "attach": self._attach,
             "acknowledge": self._acknowledge,
-            "input": self._input,
-            "signal": self._signal,
-            "cancel": self._cancel,
+            "input": self._control,
+            "signal": self._control,
+            "cancel": self._control,
             "detach": self._detach,
-            "resize": self._resize,
+            "resize": self._control,
         }
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Detach from every call; they go on."""
+        """Detach from every call; the calls continue."""
         super().connection_lost(exc)
-        self._deadline.cancel()
+        self._hello_timer.cancel()
         if self._egress is not None:
             self._egress.detach(self)
         for subscription in self._calls.values():
             subscription.call.detach(subscription)
         self._calls.clear()
         self._subscriptions.clear()
-        self._unfinished.clear()
+        self._partial_starts.clear()
 
-    def take(self, frame: bytes) -> None:
-        """Act on a frame; what is no message of ours ends the link."""
+    def frame_received(self, frame: bytes) -> None:
+        """Handle a frame; one that cannot be decoded ends the link."""
         try:
             message = pb.ToAgent.FromString(frame)
         except DecodeError:
             self.close()
             return
         body = message.WhichOneof("body")
-        if not self._welcome:
+        if not self._authenticated:
             self._hello(message)
         elif body == "call":
             self._call(message.channel, message.call)
         else:
-            self._ask(message, body)
+            self._request(message, body)
 
     def _hello(self, message: pb.ToAgent) -> None:
-        self._deadline.cancel()
-        identity, hello = self._engine.identity, message.hello
+        self._hello_timer.cancel()
+        identity, hello = self._dispatcher.identity, message.hello
         if not hmac.compare_digest(hello.agent_token.encode(), identity.agent_token.encode()):
             self.close()
             return
         try:
             _check_protocol(hello.protocol)
-            self._engine.check_sandbox(hello.sandbox_id)
+            self._dispatcher.check_sandbox(hello.sandbox_id)
         except SandmeshError as error:
-            self._refuse(message.channel, error)
+            self._send_error(message.channel, error)
             self.close()
             return
-        self._welcome = True
-        answer = pb.AgentHello(protocol=LINK_PROTOCOL, sandbox_id=identity.sandbox_id, version=identity.version)
-        self.write(pb.FromAgent(channel=message.channel, hello=answer).SerializeToString())
+        self._authenticated = True
+        hello_back = pb.AgentHello(protocol=LINK_PROTOCOL, sandbox_id=identity.sandbox_id, version=identity.version)
+        self.write(pb.FromAgent(channel=message.channel, hello=hello_back).SerializeToString())
 
-    def _ask(self, message: pb.ToAgent, body: str | None) -> None:
+    def _request(self, message: pb.ToAgent, body: str | None) -> None:
         try:
             if body == "install_token":
-                self._engine.install_token(message.install_token.fencing_token)
+                self._dispatcher.install_token(message.install_token.fencing_token)
             elif body == "list_tools":
-                self._engine.check_token(message.list_tools.fencing_token)
-                self._engine.tools(message.list_tools.group, partial(self._tell_tools, message.channel))
+                self._dispatcher.check_token(message.list_tools.fencing_token)
+                self._dispatcher.list_tools(
+                    message.list_tools.group,
+                    lambda tools: self.write(pb.FromAgent(channel=message.channel, tools=tools).SerializeToString()),
+                )
                 return
             elif body == "egress" and self._egress is not None:
                 self._egress.take(self, message.egress)
                 return
             elif body == "open_egress" and self._egress is not None:
-                # Its answer comes before the first of what it carries.
+                # The response must precede the first data.
                 self._done(message.channel)
                 self._egress.attach(self)
                 return
             elif body != "ping":
-                raise InvalidArgument(f"the agent knows no {body} here")
+                raise InvalidArgument(f"the agent does not support {body} here")
             self._done(message.channel)
         except SandmeshError as error:
-            self._refuse(message.channel, error)
+            self._send_error(message.channel, error)
 
     def _call(self, channel: int, fenced: pb.Fenced) -> None:
         kind = fenced.frame.WhichOneof("frame")
         if kind is None:
-            self._refuse(channel, InvalidArgument("the call's frame is empty"))
+            self._send_error(channel, InvalidArgument("the call's frame is empty"))
             return
         try:
             self._frames[kind](channel, fenced, getattr(fenced.frame, kind))
@@ -137,37 +139,37 @@ class Link(FramedLink):
             if kind in {"start", "argument_chunk", "attach"}:
                 self._reject(channel, fenced.frame.call_id, error)
             elif not self._is_own(channel, fenced.frame.call_id):
-                self._refuse(channel, error)
+                self._send_error(channel, error)
 
-    # What starts and follows calls; the answer is the call's events.
+    # Frames that start and follow calls; the response is the call's events.
 
     def _start(self, channel: int, fenced: pb.Fenced, start: call_pb2.CallStart) -> None:
-        self._engine.check_sandbox(start.sandbox_id)
-        self._engine.check_token(start.fencing_token or fenced.fencing_token)
+        self._dispatcher.check_sandbox(start.sandbox_id)
+        self._dispatcher.check_token(start.fencing_token or fenced.fencing_token)
         if max(start.arguments_size, len(start.arguments)) > LARGEST_ARGUMENTS:
-            raise TooLarge("a call's arguments are at most 64 MiB: put larger data into a file of the sandbox first")
+            raise TooLarge("a call's arguments may have at most 64 MiB: write larger data to a file in the sandbox")
         if start.arguments_size > len(start.arguments):
-            self._unfinished[channel] = _Unfinished(start)
+            self._partial_starts[channel] = _PartialStart(start)
         else:
-            self._follow(channel, self._engine.find_or_start(start, start.arguments), 0)
+            self._follow(channel, self._dispatcher.find_or_start(start, start.arguments), 0)
 
     def _argument_chunk(self, channel: int, _: pb.Fenced, chunk: call_pb2.ArgumentChunk) -> None:
-        unfinished = self._unfinished.get(channel)
-        if unfinished is None:
+        partial_start = self._partial_starts.get(channel)
+        if partial_start is None:
             return
-        unfinished.arguments += chunk.data
-        if len(unfinished.arguments) > unfinished.start.arguments_size:
-            del self._unfinished[channel]
-            raise InvalidArgument("more bytes of arguments came than arguments_size says")
-        if unfinished.whole:
-            del self._unfinished[channel]
-            call = self._engine.find_or_start(unfinished.start, bytes(unfinished.arguments))
+        partial_start.arguments += chunk.data
+        if len(partial_start.arguments) > partial_start.start.arguments_size:
+            del self._partial_starts[channel]
+            raise InvalidArgument("more bytes of arguments arrived than arguments_size declares")
+        if partial_start.complete:
+            del self._partial_starts[channel]
+            call = self._dispatcher.find_or_start(partial_start.start, bytes(partial_start.arguments))
             self._follow(channel, call, 0)
 
     def _attach(self, channel: int, fenced: pb.Fenced, attach: call_pb2.Attach) -> None:
-        self._engine.check_sandbox(attach.sandbox_id)
-        self._engine.check_token(attach.fencing_token or fenced.fencing_token)
-        call = self._engine.calls.get(attach.call_id)
+        self._dispatcher.check_sandbox(attach.sandbox_id)
+        self._dispatcher.check_token(attach.fencing_token or fenced.fencing_token)
+        call = self._dispatcher.calls.get(attach.call_id)
         if attach.after_sequence > call.log.last:
             raise InvalidArgument(
                 f"call {call.id} has no event {attach.after_sequence} yet, its last is {call.log.last}"
@@ -175,7 +177,7 @@ class Link(FramedLink):
         call.acknowledge(attach.after_sequence)
         self._follow(channel, call, attach.after_sequence)
         if not call.finished:
-            # At once, also where nothing is to be told: who attached knows that it has the call.
+            # Sent at once, even without events: it confirms the attach.
             taken = call.input.taken if call.input is not None else 0
             batch = call.head + call_pb2.CallEventBatch(input_taken_sequence=taken).SerializeToString()
             frame = pb.FromAgent(channel=channel, last_sequence=attach.after_sequence, batch=batch)
@@ -190,58 +192,57 @@ class Link(FramedLink):
         self._calls[call.id] = self._subscriptions[channel] = subscription
         if call.finished and after == call.log.last:
             call.detach(subscription)
-            self.let_go(subscription)
+            self.forget(subscription)
             frame = pb.FromAgent(channel=channel, last_sequence=after, final=True, batch=call.head)
             self.write(frame.SerializeToString())
         elif call.log.last > after or call.input is not None:
-            # How much of its input was taken may be news too.
+            # The acknowledgement of its input may have to be sent too.
             subscription.notify(now=False)
 
-    # What acts on calls; the answer is `done`, except on the call's own channel.
+    # Frames that act on calls; the response is `done`, except on the call's own channel.
 
     def _acknowledge(self, channel: int, fenced: pb.Fenced, acknowledge: call_pb2.Acknowledge) -> None:
-        # One that comes after the call went to another channel is about events that the other may not have yet.
+        # A late one, after another channel took over, covers events that the other may not have received yet.
         if not self._is_own(channel, fenced.frame.call_id):
             return
         subscription = self._subscriptions[channel]
         subscription.call.acknowledge(acknowledge.sequence)
         subscription.acknowledge(acknowledge.sequence)
 
-    def _input(self, channel: int, fenced: pb.Fenced, item: call_pb2.Input) -> None:
-        self._answer(channel, fenced, self._find(fenced).take_input(item))
-
-    def _signal(self, channel: int, fenced: pb.Fenced, signal: call_pb2.Signal) -> None:
-        self._find(fenced).signal(signal.number)
-        self._answer(channel, fenced)
-
-    def _cancel(self, channel: int, fenced: pb.Fenced, _: call_pb2.Cancel) -> None:
-        self._find(fenced).stop(call_pb2.END_REASON_CANCELLED)
-        self._answer(channel, fenced)
-
-    def _resize(self, channel: int, fenced: pb.Fenced, resize: call_pb2.Resize) -> None:
-        self._find(fenced).resize(resize.rows, resize.columns)
-        self._answer(channel, fenced)
+    def _control(self, channel: int, fenced: pb.Fenced, body: Any) -> None:
+        call, taken = self._find(fenced), 0
+        match body:
+            case call_pb2.Input():
+                taken = call.take_input(body)
+            case call_pb2.Signal():
+                call.signal(body.number)
+            case call_pb2.Resize():
+                call.resize(body.rows, body.columns)
+            case _:
+                call.stop(call_pb2.END_REASON_CANCELLED)
+        if not self._is_own(channel, fenced.frame.call_id):
+            self._done(channel, taken)
 
     def _detach(self, channel: int, fenced: pb.Fenced, _: call_pb2.Detach) -> None:
-        self._unfinished.pop(channel, None)
-        # A caller that was displaced lets go of nothing that is another's by now.
+        self._partial_starts.pop(channel, None)
+        # A replaced subscriber must not detach the one that replaced it.
         if self._is_own(channel, fenced.frame.call_id):
             subscription = self._subscriptions[channel]
             subscription.done = True
             subscription.call.detach(subscription)
-            self.let_go(subscription)
+            self.forget(subscription)
         self._done(channel)
 
     def _find(self, fenced: pb.Fenced) -> Call:
-        """Give the call of a frame whose sender may act on it: its link, or the holder of the lease."""
+        """Return the call of a frame whose sender may act on it: the call's link, or the holder of the lease."""
         call_id = fenced.frame.call_id
         if fenced.fencing_token or call_id not in self._calls:
-            self._engine.check_token(fenced.fencing_token)
-        return self._engine.calls.get(call_id)
+            self._dispatcher.check_token(fenced.fencing_token)
+        return self._dispatcher.calls.get(call_id)
 
-    def let_go(self, subscription: Subscription) -> None:
-        """Forget a subscription whose call is another's, or whose last event was sent."""
-        super().let_go(subscription)
+    def forget(self, subscription: Subscription) -> None:
+        """Forget a subscription that was replaced or whose last event was sent."""
+        super().forget(subscription)
         self._calls.pop(subscription.call.id, None)
         self._subscriptions.pop(subscription.channel, None)
 
@@ -249,18 +250,11 @@ class Link(FramedLink):
         subscription = self._subscriptions.get(channel)
         return subscription is not None and subscription.call.id == call_id
 
-    def _answer(self, channel: int, fenced: pb.Fenced, taken: int = 0) -> None:
-        if not self._is_own(channel, fenced.frame.call_id):
-            self._done(channel, taken)
-
-    def _tell_tools(self, channel: int, tools: bytes) -> None:
-        self.write(pb.FromAgent(channel=channel, tools=tools).SerializeToString())
-
     def _done(self, channel: int, taken: int = 0) -> None:
         done = pb.Done(input_ack_sequence=taken)
         self.write(pb.FromAgent(channel=channel, done=done).SerializeToString())
 
-    def _refuse(self, channel: int, error: SandmeshError) -> None:
+    def _send_error(self, channel: int, error: SandmeshError) -> None:
         self.write(pb.FromAgent(channel=channel, error=to_detail(error)).SerializeToString())
 
     def _reject(self, channel: int, call_id: str, error: SandmeshError) -> None:
@@ -276,6 +270,6 @@ def _check_protocol(protocol: int) -> None:
         )
 
 
-def serve_links(engine: Engine, egress: Egress | None = None) -> Callable[[], asyncio.Protocol]:
-    """Give what makes a link of each connection, with one of the engine's behind all."""
-    return lambda: Link(engine, egress)
+def serve_links(dispatcher: Dispatcher, egress: Egress | None = None) -> Callable[[], asyncio.Protocol]:
+    """Return the protocol factory of links, which share one dispatcher."""
+    return lambda: Link(dispatcher, egress)

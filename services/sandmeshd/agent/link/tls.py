@@ -1,4 +1,4 @@
-"""Who the agent is to those that reach it over a network: a certificate of its own, by whose hash they know it."""
+"""TLS for agents that are reached over a network: a certificate of the agent's own, which its peers know by hash."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ssl
 from pathlib import Path
 
 
-def take_identity(path: str) -> ssl.SSLContext:
-    """Give what the agent serves TLS with, read from a file with certificate and key, which is removed.
+def load_identity(path: str) -> ssl.SSLContext:
+    """Return the context of the agent's server, read from a file with certificate and key, which is removed.
 
     Raises:
-        OSError: The file is not there or holds none (ssl.SSLError).
+        OSError: The file does not exist or is not valid (ssl.SSLError).
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

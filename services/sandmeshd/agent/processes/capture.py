@@ -1,4 +1,4 @@
-"""Runs a program of user code for a tool that reads what it writes."""
+"""Runs a program of user code for a tool that reads its output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.processes.spawner import Ended, Processes
 
-MOST_WRITTEN: Final = 32 << 20
+MOST_OUTPUT: Final = 32 << 20
 _CHUNK: Final = 256 << 10
 
 
@@ -27,7 +27,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Captured:
-    """What a program wrote, and how it ended."""
+    """A program's output, and how it ended."""
 
     ended: Ended
     stdout: bytes
@@ -35,7 +35,7 @@ class Captured:
 
 
 @dataclass
-class _Reading:
+class _PipeReader:
     """One pipe's bytes so far."""
 
     reader: int
@@ -43,13 +43,13 @@ class _Reading:
     size: int = 0
 
     def read(self) -> bool:
-        """Read what is there; False where there is no more, now or for good."""
+        """Read what is there; return False where there is no more, now or at all."""
         try:
             data = os.read(self.reader, _CHUNK)
         except BlockingIOError:
             return False
         self.size += len(data)
-        if self.size <= MOST_WRITTEN:
+        if self.size <= MOST_OUTPUT:
             self.pieces.append(data)
         return bool(data)
 
@@ -59,46 +59,46 @@ class _Reading:
 
 
 async def capture(processes: Processes, command: Command, call: Call) -> Captured:
-    """Run a program to its end without input. What it leaves running has nobody to read its output.
+    """Run a program to its end without input. Background processes that it leaves get a broken pipe.
 
     Raises:
-        ToolFailure: It wrote more than 32 MiB, or no process could be made.
+        ToolFailure: It wrote more than 32 MiB, or no process could be started.
     """
-    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
-    ends = [nothing, *(writer for _, writer in pipes)]
-    readings = [_Reading(reader) for reader, _ in pipes]
+    ends = [null, *(writer for _, writer in pipes)]
+    readers = [_PipeReader(reader) for reader, _ in pipes]
     try:
         process = processes.spawn(command.argv, ends, cwd=command.cwd, env=command.env)
         await process.started
         with call.stopping(process.kill, process.signal):
-            ended = await _read(readings, process.ended, process.kill)
+            ended = await _read(readers, process.ended, process.kill)
     finally:
         for end in (*ends, *(reader for reader, _ in pipes)):
             os.close(end)
-    if max(reading.size for reading in readings) > MOST_WRITTEN:
+    if max(reader.size for reader in readers) > MOST_OUTPUT:
         raise ToolFailure(
-            f"This is larger than {MOST_WRITTEN >> 20} MiB. Ask for less, or use run_shell_command and a file."
+            f"The result is larger than {MOST_OUTPUT >> 20} MiB. Request less, or use run_shell_command and a file."
         )
-    return Captured(ended, *(reading.data for reading in readings))
+    return Captured(ended, *(reader.data for reader in readers))
 
 
-async def _read(readings: Sequence[_Reading], ended: asyncio.Future[Ended], kill: Callable[[], None]) -> Ended:
+async def _read(readers: Sequence[_PipeReader], ended: asyncio.Future[Ended], kill: Callable[[], None]) -> Ended:
     loop = asyncio.get_running_loop()
 
-    def follow(reading: _Reading) -> None:
-        if not reading.read():
-            loop.remove_reader(reading.reader)
-        elif reading.size > MOST_WRITTEN:
+    def follow(reader: _PipeReader) -> None:
+        if not reader.read():
+            loop.remove_reader(reader.reader)
+        elif reader.size > MOST_OUTPUT:
             kill()
 
-    for reading in readings:
-        os.set_blocking(reading.reader, False)
-        loop.add_reader(reading.reader, follow, reading)
+    for reader in readers:
+        os.set_blocking(reader.reader, False)
+        loop.add_reader(reader.reader, follow, reader)
     try:
         return await asyncio.shield(ended)
     finally:
-        for reading in readings:
-            loop.remove_reader(reading.reader)
-            while reading.size <= MOST_WRITTEN and reading.read():
+        for reader in readers:
+            loop.remove_reader(reader.reader)
+            while reader.size <= MOST_OUTPUT and reader.read():
                 pass

@@ -1,4 +1,4 @@
-"""Whether user code ran out of memory, as the kernel counts it."""
+"""The memory limit of user code, and the kernel's count of processes killed for it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _KILLS: Final = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
 
 
 class Memory:
-    """What user code's processes may use together, and how many of them were ended because they wanted more."""
+    """The memory limit of all of user code's processes together, and how many were killed for exceeding it."""
 
     def __init__(self, events: int = -1, limit_bytes: int = 0) -> None:
-        """Take the descriptor of a control group's events; negative where memory has no limit of its own."""
+        """Take the descriptor of a control group's events; negative if memory is not limited."""
         self._events = events
         self._limit = limit_bytes
 
-    def kills(self) -> int:
-        """Give how many processes were ended for want of memory so far."""
+    def oom_kills(self) -> int:
+        """Return how many processes the OOM killer has killed so far."""
         if self._events < 0:
             return 0
         try:
@@ -27,12 +27,12 @@ class Memory:
             return 0
         return int(found[1]) if found else 0
 
-    def ran_out(self) -> str:
-        """Say that memory ran out, its limit and what to do."""
+    def out_of_memory_message(self) -> str:
+        """Return the message for a process that was killed: the limit and what to do."""
         limit = _size(self._limit)
         return (
             f"The sandbox ran out of memory: its processes may use {limit} together, with what is in /tmp. "
-            "Use less at a time, end what is no longer needed, or take a sandbox with a higher limit of memory."
+            "Use less at a time, end processes that are no longer needed, or create a sandbox with more memory."
         )
 
 

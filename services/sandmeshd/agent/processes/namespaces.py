@@ -1,9 +1,9 @@
 """The namespaces that user code lives in, and the zygote as their first process.
 
-The agent forks while it has one thread and has read no secret. The child waits for what it needs to know, moves into
-user, mount and pid namespaces of its own, hides what is not user code's, gives up every privilege and becomes the
-zygote's program under the template's interpreter. In a container, which allows no such namespaces, user code is kept
-apart by its uid, and what it forks gives up the zygote's privileges.
+The agent forks while it has one thread and has read no secret. The child waits for its configuration, enters user,
+mount and pid namespaces of its own, hides what is not for user code, drops every privilege and becomes the zygote's
+program under the template's interpreter. In a container, which allows no such namespaces, user code is isolated by its
+uid, and what the zygote forks drops the zygote's privileges.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import json
 import os
 import socket
 
-from sandmeshd.agent.userland import syscalls, users
-from sandmeshd.agent.userland import walls as nesting
+from sandmeshd.agent.userland import syscalls, users, walls
 
 TYPE_CHECKING = False  # as in syscalls; pathlib is as slow
 if TYPE_CHECKING:
@@ -25,64 +24,64 @@ LARGEST_MESSAGE = 1 << 20
 
 
 def control_sockets() -> tuple[socket.socket, socket.socket]:
-    """Give the two ends of what agent and zygote speak over."""
+    """Return the two ends of the socket between agent and zygote."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_MESSAGE)
     return ends
 
 
-def fork_zygote(doors: list[int], told: bytes = b"") -> socket.socket:
-    """Fork the process that becomes the zygote, at the other end of the socket that is given back.
+def fork_zygote(doors: list[int], config: bytes = b"") -> socket.socket:
+    """Fork the process that becomes the zygote and return the socket to it.
 
-    Without `told`, which `describe` gives, it waits for that on the socket. It alone keeps `doors`, by which what it
-    forks moves itself to where limits hold.
+    Without `config`, which `zygote_config` returns, it waits for that on the socket. It alone keeps `doors`, the files
+    through which its children enter the control group of user code.
     """
     ours, theirs = control_sockets()
     if os.fork() == 0:
         ours.close()
-        _be_born(theirs, doors, told)
+        _run_child(theirs, doors, config)
     theirs.close()
     for door in doors:
         os.close(door)
     return ours
 
 
-def describe(python: str, environment: dict[str, str], hidden: str, seccomp: bytes, user: int = 0) -> bytes:
-    """Give the message that lets the zygote be born; `user` is the uid that keeps user code apart, 0: namespaces do."""
-    told = {"python": python, "environment": environment, "hidden": hidden, "user": user}
-    return json.dumps({**told, "seccomp": base64.b64encode(seccomp).decode()}).encode()
+def zygote_config(python: str, environment: dict[str, str], hidden: str, seccomp: bytes, user: int = 0) -> bytes:
+    """Return the configuration of a zygote; `user` is the uid that isolates user code, 0: namespaces do."""
+    config = {"python": python, "environment": environment, "hidden": hidden, "user": user}
+    return json.dumps({**config, "seccomp": base64.b64encode(seccomp).decode()}).encode()
 
 
-def _be_born(control: socket.socket, doors: list[int], message: bytes) -> NoReturn:
+def _run_child(control: socket.socket, doors: list[int], message: bytes) -> NoReturn:
     try:
-        _settle(control, doors)
-        told = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
-        if told is not None and told["user"]:
+        _prepare(control, doors)
+        config = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
+        if config is not None and config["user"]:
             users.pass_on_capabilities()
-            nesting.restrict(base64.b64decode(told["seccomp"]))
-            _become_zygote(control, ["apart", str(told["user"])], doors, told)
-        if told is not None and nesting.enter_nested_namespaces() == 0:
-            nesting.hide(told["hidden"])
-            nesting.give_up_privileges(base64.b64decode(told["seccomp"]))
-            _become_zygote(control, ["zygote"], doors, told)
+            walls.restrict(base64.b64decode(config["seccomp"]))
+            _become_zygote(control, ["apart", str(config["user"])], doors, config)
+        if config is not None and walls.enter_nested_namespaces() == 0:
+            walls.hide(config["hidden"])
+            walls.give_up_privileges(base64.b64decode(config["seccomp"]))
+            _become_zygote(control, ["zygote"], doors, config)
     except (OSError, ValueError) as error:
-        control.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
+        control.send(json.dumps({"error": f"user code's namespaces could not be created: {error}"}).encode())
     finally:
         os._exit(1)
 
 
-def _settle(control: socket.socket, doors: list[int]) -> None:
-    """Keep the socket and the log (standard error) alone; the agent's other descriptors are none of user code's."""
-    nothing = os.open(os.devnull, os.O_RDWR)
+def _prepare(control: socket.socket, doors: list[int]) -> None:
+    """Close all descriptors but the socket, the log (standard error) and the doors: user code must not inherit them."""
+    null = os.open(os.devnull, os.O_RDWR)
     for target in (0, 1):
-        os.dup2(nothing, target)
+        os.dup2(null, target)
     syscalls.close_all_but([0, 1, 2, control.fileno(), *doors])
 
 
-def _become_zygote(control: socket.socket, module: list[str], doors: list[int], told: dict[str, Any]) -> NoReturn:
+def _become_zygote(control: socket.socket, module: list[str], doors: list[int], config: dict[str, Any]) -> NoReturn:
     passed = [control.fileno(), *doors]
     for fd in passed:
         os.set_inheritable(fd, True)
-    arguments = [told["python"], "-I", PROGRAM, *module, *map(str, passed)]
-    os.execve(told["python"], arguments, told["environment"])  # noqa: S606 - no shell is wanted
+    arguments = [config["python"], "-I", PROGRAM, *module, *map(str, passed)]
+    os.execve(config["python"], arguments, config["environment"])  # noqa: S606 - no shell is wanted

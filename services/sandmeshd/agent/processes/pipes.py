@@ -1,4 +1,4 @@
-"""Pipes that user code writes to."""
+"""The reading ends of pipes that user code writes to."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import fcntl
 import os
 import termios
 from collections import deque
+from functools import partial
 from typing import Final
 
-from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
+from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.writer import CHUNK, SMALLEST_READ
 
-_MOST_KEPT: Final = 64
+_MOST_PIPES: Final = 64
 
 
 def pending(fd: int) -> int:
-    """Give how many bytes a pipe holds."""
+    """Return how many bytes a pipe holds."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]
 
 
 class OutputPipe:
-    """The reading end of a pipe, whose bytes go to the call that is set, as fast as its caller takes them.
+    """The reading end of a pipe, whose bytes go to the attached call as fast as its subscriber takes them.
 
-    While there is no call nothing is read: what a background process writes comes with the next call, or holds it up.
+    Without a call nothing is read: a background process blocks once the pipe is full, or writes to the next call.
     """
 
     def __init__(self, stream: int, ends: tuple[int, int] | None = None) -> None:
@@ -39,13 +41,13 @@ class OutputPipe:
         """Whether every writer is gone."""
 
     def close_writer(self) -> None:
-        """Let go of the end that the process has by now."""
+        """Close the end that the process has inherited."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
 
     def close(self) -> None:
-        """Let go of both ends."""
+        """Close both ends."""
         self.close_writer()
         self.ended = True
         if self.reader >= 0:
@@ -53,14 +55,14 @@ class OutputPipe:
             os.close(self.reader)
             self.reader = -1
 
-    def give_to(self, call: Call | None) -> None:
-        """Set whose output it is from now on."""
+    def attach(self, call: Call | None) -> None:
+        """Set the call that the output belongs to from now on."""
         self._call = call
         if call is not None:
-            self._resume()
+            self._watch(True)
 
     async def drain(self, call: Call) -> None:
-        """Read what is there now, waiting for room; what comes later is not waited for."""
+        """Read what the pipe holds now, waiting for room in the call."""
         left = 0 if self.ended else pending(self.reader)
         while left > 0 and not self.ended:
             room = call.room
@@ -69,8 +71,8 @@ class OutputPipe:
             else:
                 left -= self._read(min(left, room))
 
-    def let_go(self) -> int | None:
-        """Give up the reading end, if somebody may still write to it."""
+    def detach_reader(self) -> int | None:
+        """Detach the reading end and return it, None if there is no writer any more."""
         if self.ended:
             return None
         self._watch(False)
@@ -85,15 +87,12 @@ class OutputPipe:
             self._loop.remove_reader(self.reader)
         self._watched = watched and not self.ended
 
-    def _resume(self) -> None:
-        self._watch(True)
-
     def _readable(self) -> None:
         if self._call is None:
             self._watch(False)
         elif self._call.room < SMALLEST_READ:
             self._watch(False)
-            self._call.when_room(self._resume)
+            self._call.when_room(partial(self._watch, True))
         else:
             self._read(self._call.room)
 
@@ -103,7 +102,7 @@ class OutputPipe:
         except BlockingIOError:
             return size
         except OSError:
-            # A terminal that nobody has open any more says EIO.
+            # A terminal whose slave end is closed reports EIO.
             data = b""
         if self._call is not None and data:
             self._call.output(self.stream, data)
@@ -114,23 +113,23 @@ class OutputPipe:
 
 
 class Drain:
-    """Reads and drops what background processes write after their call has ended, so that they can go on."""
+    """Reads and discards what background processes write after their call has ended, so that they do not block."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._fds: deque[int] = deque()
 
     def take(self, pipe: OutputPipe) -> None:
-        """Take over a pipe. Of very many the oldest is closed."""
-        fd = pipe.let_go()
+        """Take over a pipe, and close the oldest beyond a maximum."""
+        fd = pipe.detach_reader()
         if fd is not None:
             self._fds.append(fd)
             self._loop.add_reader(fd, self._readable, fd)
-            if len(self._fds) > _MOST_KEPT:
+            if len(self._fds) > _MOST_PIPES:
                 self._close(self._fds[0])
 
     def close(self) -> None:
-        """Let go of all."""
+        """Close all."""
         while self._fds:
             self._close(self._fds[0])
 

@@ -1,4 +1,4 @@
-"""Programs that calls run: each in a process group of its own."""
+"""Programs that calls run, each in its own process group."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sandmeshd.agent.processes.pipes import Drain
 from sandmeshd.agent.processes.spawner import Ended, Process, Processes
 from sandmeshd.agent.processes.streams import Pipes, Streams, Terminal
 
-_WHY: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
+_STOPPED: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
 
-SHELL_KILLED: Final = 128 + signal.SIGKILL
+_SHELL_KILLED: Final = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is run and how; `terminal` is rows and columns, None for pipes."""
+    """A program, its directory, variables and timeout; `terminal` is rows and columns, None for pipes."""
 
     argv: Sequence[str]
     cwd: str | None = None
@@ -45,27 +45,27 @@ class Programs:
         self.workspace = workspace
         self._environment = dict(environment)
         self._drain = Drain()
-        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Let go of what background processes still write to."""
+        """Close the pipes of background processes."""
         self._drain.close()
-        os.close(self._nothing)
+        os.close(self._null)
 
     async def run(self, program: Program, call: Call) -> Outcome:
         """Run a program to its end, with its output and input those of the call."""
         env = self._variables(program)
         streams = self._streams(program)
-        kills = self._memory.kills()
+        kills = self._memory.oom_kills()
         try:
             process = self._start(program, call, streams, env)
             call.started(await process.started)
-            # Not before: what runs may have written before this process heard that it does.
+            # Only now: the program may have written before its start was reported.
             streams.follow(call)
             ended = await self._follow(program, call, process, streams)
         finally:
             streams.close()
-        if self._memory.kills() > kills and _is_victim(call, ended):
+        if self._memory.oom_kills() > kills and _was_oom_killed(call, ended):
             return await self._out_of_memory(call, ended)
         return await _outcome(call, ended)
 
@@ -73,13 +73,13 @@ class Programs:
         """Run a program in the workspace for a tool that reads its output itself.
 
         Raises:
-            ToolFailure: It wrote too much, or no process could be made.
+            ToolFailure: It wrote too much, or no process could be started.
         """
         command = Command(argv, self.workspace, {**self._environment, **env})
         return await capture(self._processes, command, call)
 
     async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
-        message = self._memory.ran_out()
+        message = self._memory.out_of_memory_message()
         await call.text(message + "\n")
         return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, ended.exit_code, ended.signal, message)
 
@@ -87,46 +87,48 @@ class Programs:
         env = {**self._environment, **program.env}
         bad = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if bad or "\0" in "".join(program.argv) + (program.cwd or ""):
-            raise ToolFailure("The command, its directory and its variables have no zero bytes, and names no '='.")
+            raise ToolFailure(
+                "The command, its directory and its variables must not have zero bytes, nor names an '='."
+            )
         if program.terminal is not None:
             env.setdefault("TERM", "xterm-256color")
         return env
 
     def _streams(self, program: Program) -> Pipes | Terminal:
         if program.terminal is None:
-            return Pipes(self._drain, self._nothing)
+            return Pipes(self._drain, self._null)
         try:
             return Terminal(*program.terminal)
         except OSError as error:
-            raise ToolFailure(f"The sandbox has no terminal to give: {error.strerror}.") from None
+            raise ToolFailure(f"The sandbox has no free terminal: {error.strerror}.") from None
 
     def _start(self, program: Program, call: Call, streams: Streams, env: Mapping[str, str]) -> Process:
-        cwd = os.path.join(self.workspace, program.cwd or "")  # noqa: PTH118 - pathlib would change what was asked for
+        cwd = os.path.join(self.workspace, program.cwd or "")  # noqa: PTH118 - pathlib would normalize the path
         descriptors = streams.descriptors(call)
         process = self._processes.spawn(program.argv, descriptors, cwd=cwd, env=env, terminal=streams.terminal)
         streams.launched(call)
         return process
 
     async def _follow(self, program: Program, call: Call, process: Process, streams: Pipes | Terminal) -> Ended:
-        alarm = None
+        timer = None
         if program.timeout is not None:
             loop = asyncio.get_running_loop()
-            alarm = loop.call_later(program.timeout, call.stop, pb.END_REASON_TIMED_OUT)
+            timer = loop.call_later(program.timeout, call.stop, pb.END_REASON_TIMED_OUT)
         with call.stopping(process.kill, process.signal):
             if isinstance(streams, Terminal):
                 with call.resizing(streams.resize):
                     ended = await asyncio.shield(process.ended)
             else:
                 ended = await asyncio.shield(process.ended)
-        if alarm is not None:
-            alarm.cancel()
+        if timer is not None:
+            timer.cancel()
         await streams.finish(call)
         return ended
 
 
-def _is_victim(call: Call, ended: Ended) -> bool:
-    # A shell that waited for what was killed says so by its exit code.
-    by_shell = ended.exit_code == SHELL_KILLED
+def _was_oom_killed(call: Call, ended: Ended) -> bool:
+    # A shell whose child was killed reports that by its exit code.
+    by_shell = ended.exit_code == _SHELL_KILLED
     by_caller = call.stop_reason is not None or signal.SIGKILL in call.signals_sent
     return not by_caller and (by_shell or ended.signal == signal.SIGKILL)
 
@@ -143,10 +145,10 @@ def _explain(call: Call, ended: Ended) -> tuple[int, str]:
     if ended.failure:
         return pb.END_REASON_EXITED, ended.failure
     if ended.signal is None:
-        told = f"The command ended with exit code {ended.exit_code}." if ended.exit_code else ""
-        return pb.END_REASON_EXITED, told
+        message = f"The command ended with exit code {ended.exit_code}." if ended.exit_code else ""
+        return pb.END_REASON_EXITED, message
     if call.stop_reason is not None and ended.signal == signal.SIGKILL:
-        return call.stop_reason, f"The command {_WHY[call.stop_reason]} and was killed."
+        return call.stop_reason, f"The command {_STOPPED[call.stop_reason]} and was killed."
     name = signal.strsignal(ended.signal) or "unknown"
     reason = pb.END_REASON_EXITED if ended.signal in call.signals_sent else pb.END_REASON_KILLED
     return reason, f"Signal {ended.signal} ({name}) ended the command."

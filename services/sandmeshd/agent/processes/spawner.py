@@ -1,4 +1,4 @@
-"""Processes of user code, as the agent asks the zygote for them."""
+"""The processes of user code, which the zygote starts at the agent's request."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LARGEST_MESSAGE: Final = 65_536
 
 @dataclass(frozen=True)
 class Limits:
-    """What each process of user code is held to; 0 is no limit. `processes` counts threads, of all together."""
+    """The limits of user code; 0 is no limit. `processes` counts the threads of all processes together."""
 
     processes: int = 512
     file_bytes: int = 0
     user: int = 0
-    """The uid that it becomes, where that is what keeps it apart; 0: it stays what the zygote is."""
+    """The uid of the processes, where that isolates them; 0: the zygote's own."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended. `failure` says why its program could not be run at all."""
+    """How a process ended. `failure` is the reason why its program could not be run at all."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -45,16 +45,16 @@ class Process:
         self._processes = processes
         self._number = number
         self.started: asyncio.Future[int] = loop.create_future()
-        """Its pid, as user code sees it; ToolFailure where none could be made."""
+        """Its pid as user code sees it; ToolFailure where it could not be started."""
         self.ended: asyncio.Future[Ended] = loop.create_future()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the group; one that is gone takes none."""
+        """Send a signal to the group, unless it is gone."""
         if not self.ended.done():
             self._processes.send({"op": "signal", "id": self._number, "number": number})
 
     def kill(self) -> None:
-        """End the group now."""
+        """Kill the group."""
         self.signal(signal.SIGKILL)
 
 
@@ -71,13 +71,13 @@ class Processes:
         self._echoes: dict[int, asyncio.Future[None]] = {}
         self._last = 0
         self.up: asyncio.Future[None] = self._loop.create_future()
-        """Done when the namespaces stand; OSError where they could not be made."""
+        """Done when the namespaces are ready; OSError where they could not be created."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when the zygote is gone, and user code with it."""
         self._loop.add_reader(control, self._readable)
 
     def close(self) -> None:
-        """Let the zygote go, which ends every process of user code."""
+        """Close the socket to the zygote, which ends every process of user code."""
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
             self._loop.remove_writer(self._control)
@@ -99,13 +99,13 @@ class Processes:
     ) -> Process:
         """Start a program with its three standard descriptors; with `terminal` they are one.
 
-        With `whole` its group ends with it: nothing that it started stays.
+        With `whole` its group is killed at its end: no background process stays.
         """
         request = {"op": "spawn", "argv": list(argv), "cwd": cwd, "env": dict(env), "terminal": terminal}
         return self._start({**request, "whole": whole}, fds)
 
     async def settled(self) -> None:
-        """Wait until every signal that was asked for before has been sent."""
+        """Wait until every earlier request for a signal was carried out."""
         if not self.lost.done():
             self._last += 1
             self._echoes[self._last] = self._loop.create_future()
@@ -119,15 +119,15 @@ class Processes:
         return process
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send a request; the descriptors are copied and stay the caller's."""
+        """Send a request; the descriptors are duplicated and remain the caller's."""
         if self.lost.done():
             return
         data = json.dumps(message).encode()
-        kept = [os.dup(fd) for fd in fds]
+        copies = [os.dup(fd) for fd in fds]
         if len(data) > _LARGEST_MESSAGE:
-            kept.insert(0, _memory_file(data))
+            copies.insert(0, _memory_file(data))
             data = b'{"large": true}'
-        self._unsent.append((data, kept))
+        self._unsent.append((data, copies))
         self._flush()
 
     def _flush(self) -> None:
@@ -139,15 +139,15 @@ class Processes:
                 self._loop.add_writer(self._control, self._flush)
                 return
             except OSError:
-                # It is gone; its last words may still be there to read, and their end tells the rest.
+                # The zygote is gone; its last reports may still be readable, and their end is handled there.
                 pass
             self._unsent.popleft()
             _close(fds)
         self._loop.remove_writer(self._control)
 
     def _readable(self) -> None:
-        # To the end of what is there: after a reset, which comes once and before the last words, the loop tells of
-        # no more. A zygote that dies with requests unread leaves one.
+        # Until there is nothing more: a zygote that dies with unread requests causes a reset, which comes once, before
+        # its last reports, and after which the event loop reports nothing.
         while True:
             try:
                 data = self._control.recv(_LARGEST_MESSAGE)
@@ -156,11 +156,11 @@ class Processes:
             except BlockingIOError:
                 return
             if not data:
-                self._lose()
+                self._zygote_lost()
                 return
-            self._take(json.loads(data))
+            self._handle(json.loads(data))
 
-    def _lose(self) -> None:
+    def _zygote_lost(self) -> None:
         self._loop.remove_reader(self._control)
         self._loop.remove_writer(self._control)
         for _, fds in self._unsent:
@@ -171,7 +171,7 @@ class Processes:
         if not self.lost.done():
             self.lost.set_result(None)
 
-    def _take(self, report: dict[str, Any]) -> None:
+    def _handle(self, report: dict[str, Any]) -> None:
         if "up" in report:
             self.up.set_result(None)
         elif "echo" in report:
@@ -201,22 +201,22 @@ def _close(fds: Sequence[int]) -> None:
 
 
 def refusal(number: int) -> str:
-    """Say why no process could be made and what to do."""
+    """Return why no process could be started, and what to do."""
     if number == errno.EAGAIN:
         return (
-            "No process could be started: the sandbox has as many as it may have. "
+            "No process could be started: the sandbox has reached its limit of processes. "
             "Cancel or signal the calls whose processes are no longer needed, or delete the sandbox."
         )
     if number == errno.ENOSPC:
         return (
-            "No kernel could be started: there is no room in the home for what it writes there. "
-            "Remove files with a shell command, from the home first, and run the cell again."
+            "No kernel could be started: there is no space in the home directory for its files. "
+            "Remove files with a shell command, from the home directory first, and run the cell again."
         )
     return f"No process could be started: {os.strerror(number)}."
 
 
 def read_end(status: int, failure: Mapping[str, Any] | None) -> Ended:
-    """Read a wait status, and what failed before the program ran."""
+    """Return how a process ended, from its wait status and what failed before the program ran."""
     if failure is not None:
         return Ended(failure=_explain(failure["step"], failure["errno"]))
     code = os.waitstatus_to_exitcode(status)
@@ -225,9 +225,9 @@ def read_end(status: int, failure: Mapping[str, Any] | None) -> Ended:
 
 def _explain(step: str, number: int) -> str:
     if step == "directory":
-        return f"The directory to run in cannot be entered: {os.strerror(number)}."
+        return f"The working directory cannot be entered: {os.strerror(number)}."
     if step == "program" and number == errno.E2BIG:
-        return "The command or its environment is too long to be run: write it to a file and run that."
+        return "The command or its environment is too long: write it to a file and run that."
     if step == "program":
         return f"The program cannot be run: {os.strerror(number)}."
     return f"The process could not be set up ({step}): {os.strerror(number)}."

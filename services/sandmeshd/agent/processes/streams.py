@@ -1,4 +1,4 @@
-"""What a program's standard descriptors are tied to: pipes, or a terminal of its own."""
+"""A program's standard descriptors: pipes, or a terminal of its own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import SMALLEST_READ, Call
+from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.calls.terminal_keys import Keys, kernel_makes_signals
+from sandmeshd.agent.calls.writer import SMALLEST_READ
 from sandmeshd.agent.processes.pipes import Drain, OutputPipe
 
-_MOST_LAST_WORDS: Final = 256 << 10
-"""What is read of a terminal after its program ended; the kernel keeps less."""
+_MOST_AFTER_END: Final = 256 << 10
+"""What is read of a terminal after its program has ended; the kernel buffers less."""
 
 
 class Streams(Protocol):
@@ -24,60 +25,60 @@ class Streams(Protocol):
     terminal: bool
 
     def descriptors(self, call: Call) -> Sequence[int]:
-        """Give what the program gets as 0, 1 and 2; the call's input is tied to it."""
+        """Return the program's descriptors 0, 1 and 2; the call's input is connected to them."""
         ...
 
     def launched(self, call: Call) -> None:
-        """Let go of the program's ends."""
+        """Close the program's ends."""
         ...
 
     def follow(self, call: Call) -> None:
-        """Give the call the program's output from now on: it has been told that the program runs."""
+        """Write the program's output to the call from now on; the call has its started event."""
         ...
 
     async def finish(self, call: Call) -> None:
-        """Give the call what the program had written when it ended."""
+        """Write to the call what the program had written when it ended."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close everything."""
         ...
 
 
 class Pipes:
-    """Two pipes; input is a third, or nothing. What the program left in the background goes on, its output unread."""
+    """Pipes for both outputs, and for input if the call has any. Output of background processes is discarded."""
 
     terminal = False
 
-    def __init__(self, drain: Drain, nothing: int) -> None:
+    def __init__(self, drain: Drain, null: int) -> None:
         self._pipes = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
         self._drain = drain
-        self._nothing = nothing
+        self._null = null
 
     def descriptors(self, call: Call) -> Sequence[int]:
-        """Give what the program gets as 0, 1 and 2."""
-        source = self._nothing if call.input is None else call.input.open_pipe()
+        """Return the program's descriptors 0, 1 and 2."""
+        source = self._null if call.input is None else call.input.open_pipe()
         return [source, *(pipe.writer for pipe in self._pipes)]
 
     def launched(self, call: Call) -> None:
-        """Let go of the program's ends."""
+        """Close the program's ends."""
         if call.input is not None:
             call.input.close_reader()
         for pipe in self._pipes:
             pipe.close_writer()
 
     def follow(self, call: Call) -> None:
-        """Give the call the program's output from now on."""
+        """Write the program's output to the call from now on."""
         for pipe in self._pipes:
-            pipe.give_to(call)
+            pipe.attach(call)
 
     async def finish(self, call: Call) -> None:
-        """Give the call what the program had written when it ended."""
+        """Write to the call what the program had written when it ended."""
         for pipe in self._pipes:
             await pipe.drain(call)
 
     def close(self) -> None:
-        """Leave what is still written to the drain."""
+        """Leave further output to the drain."""
         for pipe in self._pipes:
             pipe.close_writer()
             self._drain.take(pipe)
@@ -85,7 +86,7 @@ class Pipes:
 
 
 class Terminal:
-    """A pseudo-terminal, which both writes of the program go to and its input comes from."""
+    """A pseudo-terminal, which carries both outputs of the program and its input."""
 
     terminal = True
 
@@ -101,23 +102,23 @@ class Terminal:
             fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def descriptors(self, call: Call) -> Sequence[int]:
-        """Give what the program gets as 0, 1 and 2."""
+        """Return the program's descriptors 0, 1 and 2."""
         if call.input is not None:
             call.input.open_terminal(self._master, self._keys)
         return [self._pipe.writer] * 3
 
     def launched(self, call: Call) -> None:
-        """Let go of the program's end."""
+        """Close the program's end."""
         self._pipe.close_writer()
 
     def follow(self, call: Call) -> None:
-        """Give the call the program's output from now on."""
-        self._pipe.give_to(call)
+        """Write the program's output to the call from now on."""
+        self._pipe.attach(call)
 
     async def finish(self, call: Call) -> None:
-        """Give the call what the program had written when it ended."""
-        self._pipe.give_to(None)
-        left = _MOST_LAST_WORDS
+        """Write to the call what the program had written when it ended."""
+        self._pipe.attach(None)
+        left = _MOST_AFTER_END
         while left > 0 and (data := self._read(min(left, SMALLEST_READ))):
             while call.room < len(data):
                 await call.roomier()
@@ -134,5 +135,5 @@ class Terminal:
         try:
             return os.read(self._master, size)
         except OSError:
-            # EAGAIN: nothing more was written. EIO: nobody has the other end.
+            # EAGAIN: nothing more was written. EIO: the other end is closed.
             return b""

@@ -1,1 +1,1 @@
-"""Kernels of a sandbox and the cells that they run."""
+"""The kernels of a sandbox and the cells that they run."""

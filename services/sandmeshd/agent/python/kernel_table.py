@@ -1,4 +1,4 @@
-"""The kernels of a sandbox, by id; the one that run_ipython_cell uses is always there."""
+"""The kernels of a sandbox by id; the default one, which run_ipython_cell uses, always exists."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PYTHON: Final = frozenset({"python", "python3", "ipython"})
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, what it speaks, and its cells."""
+    """A kernel: its language and its cells."""
 
     language: str
     cells: Cells
 
 
-class Named(Protocol):
-    """What names a kernel."""
+class KernelRequest(Protocol):
+    """A request that names a kernel."""
 
     @property
     def kernel_id(self) -> str:
@@ -38,39 +38,39 @@ class Named(Protocol):
         ...
 
 
-class Kernels:
-    """Makes, lists and ends kernels, and runs cells in them."""
+class KernelTable:
+    """Creates, lists and deletes kernels, and runs cells in them."""
 
     def __init__(self, default: Cells, make: Callable[[str, str], Cells], workspace: str) -> None:
         self.default = default
         self._kernels = {DEFAULT: Kernel("python", default)}
         self.make = make
-        """Makes one for a language and a directory; whoever asks closes it."""
+        """Makes the cells of a kernel for a language and a directory; the caller closes them."""
         self._workspace = workspace
         self._numbers = itertools.count(1)
 
     async def close(self) -> None:
-        """End all but the default one, which is another's."""
+        """Close all but the default one, which has its own owner."""
         for name in [name for name in self._kernels if name != DEFAULT]:
             await self._kernels.pop(name).cells.close()
 
-    async def create(self, asked: CreateKernel, call: Call) -> Outcome:
-        """Make a kernel; it answers once its process is there."""
+    async def create(self, request: CreateKernel, call: Call) -> Outcome:
+        """Create a kernel; the call ends once its process has started."""
         call.started()
-        name = asked.kernel_id or next(free for free in self._names() if free not in self._kernels)
+        name = request.kernel_id or next(free for free in self._names() if free not in self._kernels)
         if name in self._kernels:
-            raise ToolFailure(f"There is a kernel {name!r} already: choose another id, or restart it.")
+            raise ToolFailure(f"A kernel {name!r} already exists: choose another id, or restart it.")
         if len(self._kernels) >= MOST_KERNELS:
-            raise ToolFailure(f"The sandbox has {MOST_KERNELS} kernels, the most it may: delete some.")
-        cwd = os.path.join(self._workspace, asked.cwd or "")  # noqa: PTH118 - pathlib would change what was asked for
-        language = "python" if asked.language in PYTHON else asked.language
+            raise ToolFailure(f"The sandbox has {MOST_KERNELS} kernels, the maximum: delete some.")
+        cwd = os.path.join(self._workspace, request.cwd or "")  # noqa: PTH118 - pathlib would normalize the path
+        language = "python" if request.language in PYTHON else request.language
         kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
         try:
             await kernel.cells.renew()
         except BaseException:
             self._kernels.pop(name, None)
             raise
-        return _told({"kernel_id": name, "language": language, "busy": False})
+        return _structured({"kernel_id": name, "language": language, "busy": False})
 
     async def list(self, _: ListKernels, call: Call) -> Outcome:
         """Describe the kernels, the oldest first."""
@@ -79,31 +79,31 @@ class Kernels:
             {"kernel_id": name, "language": kernel.language, "busy": kernel.cells.busy}
             for name, kernel in self._kernels.items()
         ]
-        return _told({"kernels": found})
+        return _structured({"kernels": found})
 
     async def run(self, cell: RunCell, call: Call) -> Outcome:
-        """Run a cell in a kernel when its turn comes."""
+        """Run a cell in a kernel once those before it have ended."""
         return await self._find(cell).cells.run(cell, call)
 
-    async def interrupt(self, asked: Named, call: Call) -> Outcome:
-        """Interrupt a kernel's cell."""
+    async def interrupt(self, request: KernelRequest, call: Call) -> Outcome:
+        """Interrupt a kernel's running cell."""
         call.started()
-        self._find(asked).cells.interrupt()
+        self._find(request).cells.interrupt()
         return Outcome()
 
-    async def restart(self, asked: Named, call: Call) -> Outcome:
-        """Give a kernel a fresh process."""
+    async def restart(self, request: KernelRequest, call: Call) -> Outcome:
+        """Restart a kernel: it gets a fresh process."""
         call.started()
-        await self._find(asked).cells.restart()
+        await self._find(request).cells.restart()
         return Outcome()
 
-    async def delete(self, asked: Named, call: Call) -> Outcome:
-        """End a kernel for good."""
+    async def delete(self, request: KernelRequest, call: Call) -> Outcome:
+        """Delete a kernel."""
         call.started()
-        if asked.kernel_id == DEFAULT:
-            raise ToolFailure("The default kernel stays: restart it to have a fresh one.")
-        cells = self._find(asked).cells
-        del self._kernels[asked.kernel_id]
+        if request.kernel_id == DEFAULT:
+            raise ToolFailure("The default kernel cannot be deleted: restart it to get a fresh one.")
+        cells = self._find(request).cells
+        del self._kernels[request.kernel_id]
         await cells.end("deleted")
         await cells.close()
         return Outcome()
@@ -111,13 +111,13 @@ class Kernels:
     def _names(self) -> Iterator[str]:
         return (f"kernel-{number}" for number in self._numbers)
 
-    def _find(self, asked: Named) -> Kernel:
-        kernel = self._kernels.get(asked.kernel_id)
+    def _find(self, request: KernelRequest) -> Kernel:
+        kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             known = ", ".join(self._kernels)
-            raise ToolFailure(f"There is no kernel {asked.kernel_id!r}: there are {known}.")
+            raise ToolFailure(f"Kernel {request.kernel_id!r} does not exist: there are {known}.")
         return kernel
 
 
-def _told(structured: dict[str, Any]) -> Outcome:
+def _structured(structured: dict[str, Any]) -> Outcome:
     return Outcome(structured=json.dumps(structured).encode())

@@ -1,4 +1,4 @@
-"""The default Python kernel: its process, its channel, and cells that take turns."""
+"""A kernel: its process, its channel and its output."""
 
 from __future__ import annotations
 
@@ -22,39 +22,37 @@ from sandmeshd.agent.processes.spawner import Ended, Process, Processes
 from sandmeshd.agent.userland import kernel_protocol
 
 _WAITING: Final = frozenset({kernel_protocol.BLOCK_WAITS, kernel_protocol.SYNC, kernel_protocol.ASK})
-_KNOWN: Final = frozenset(
-    {kernel_protocol.BLOCK, kernel_protocol.BLOCK_WAITS, kernel_protocol.SYNC, kernel_protocol.END, kernel_protocol.ASK}
-)
-_INSIDE: Final = str(Path(__file__).parents[1] / "userland" / "__main__.py")
-_MOST_UNREAD: Final = 4 << 20
-_OWN_END_SECONDS: Final = 0.25
-"""How long a kernel without a channel may take to end by itself: how it does is then told, not that it was killed."""
+_KNOWN: Final = _WAITING | {kernel_protocol.BLOCK, kernel_protocol.END}
+_USERLAND: Final = str(Path(__file__).parents[1] / "userland" / "__main__.py")
+_READ_BUFFER: Final = 4 << 20
+_EXIT_SECONDS: Final = 0.25
+"""How long a kernel without a channel may take to exit by itself, so that its own exit status is reported."""
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 # Made once: json.loads makes one for each call that is strict about NaN.
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _take_nothing(_kind: int, _payload: bytes) -> bool:
+def _handle_none(_kind: int, _payload: bytes) -> bool:
     return False
 
 
 class _Channel(asyncio.Protocol):
-    """The frames of a kernel. What it sends is not to be trusted: one that breaks the form is cut off."""
+    """The frames of a kernel. It is not trusted: a malformed frame closes the channel."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
         self.frames: deque[tuple[int, bytes]] = deque()
         self.lost = False
         self.undrained = False
-        """Whether something came since the output before it was last looked for."""
-        self.news: asyncio.Future[None] | None = None
-        self.take: Callable[[int, bytes], bool] = _take_nothing
-        """Asked for a frame that is waited for and has none before it: whether it was acted on at once."""
+        """Whether frames arrived since the output before them was last read."""
+        self.handle: Callable[[int, bytes], bool] = _handle_none
+        """Called with a frame that is awaited and the first; returns whether it handled the frame at once."""
+        self._arrival: asyncio.Future[None] | None = None
         self._buffer = FrameBuffer(kernel_protocol.MAX_PAYLOAD + 1)
         self._unread = 0
 
@@ -71,9 +69,10 @@ class _Channel(asyncio.Protocol):
             for message in self._buffer.feed(data):
                 self._receive(message)
         except (FrameTooLarge, ValueError):
-            self._cut_off()
+            if self.transport is not None:
+                self.transport.abort()
             return
-        if self._unread > _MOST_UNREAD and self.transport is not None:
+        if self._unread > _READ_BUFFER and self.transport is not None:
             self.transport.pause_reading()
         if self.frames:
             self.undrained = True
@@ -83,30 +82,28 @@ class _Channel(asyncio.Protocol):
         kind, payload = (message[0], message[1:]) if message else (0, b"")
         if kind not in _KNOWN:
             raise ValueError(f"a kernel sends nothing of kind {kind}")
-        if not (self._awaited and self.take(kind, payload)):
+        awaited = not self.frames and self._arrival is not None and not self._arrival.done()
+        if not (awaited and self.handle(kind, payload)):
             self.frames.append((kind, payload))
-            self._unread += len(message) + 64
+            self._unread += len(payload) + 64
 
-    @property
-    def _awaited(self) -> bool:
-        return not self.frames and self.news is not None and not self.news.done()
-
-    def next(self) -> tuple[int, bytes]:
-        """Take the oldest frame."""
+    async def next(self, process: Process) -> tuple[int, bytes] | None:
+        """Wait for a frame and return it; None if the kernel is gone."""
+        while not self.frames:
+            if self.lost or process.ended.done():
+                return None
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
         kind, payload = self.frames.popleft()
         before, self._unread = self._unread, self._unread - len(payload) - 64
-        if before > _MOST_UNREAD >= self._unread and self.transport is not None:
+        if before > _READ_BUFFER >= self._unread and self.transport is not None:
             self.transport.resume_reading()
         return kind, payload
 
     def wake(self) -> None:
-        """Tell who waits that something came."""
-        if self.news is not None and not self.news.done():
-            self.news.set_result(None)
-
-    def _cut_off(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
+        """Wake who waits for a frame."""
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 class Kernel:
@@ -117,17 +114,17 @@ class Kernel:
         self.pid = 0
         self.used = False
         """Whether a cell has run in it."""
-        self.buried = False
-        """Whether another one was made in its place."""
+        self.replaced = False
+        """Whether another one was started in its place."""
         self._channel = channel
         self._pipes = out, err
-        self._written = select.poll()
+        self._output_poll = select.poll()
         for pipe in self._pipes:
-            self._written.register(pipe.reader, select.POLLIN)
+            self._output_poll.register(pipe.reader, select.POLLIN)
         process.ended.add_done_callback(lambda _: channel.wake())
 
     def send(self, kind: int, payload: bytes = b"") -> None:
-        """Send a frame; a kernel that is gone takes none."""
+        """Send a frame, unless the kernel is gone."""
         if self._channel.transport is not None:
             self._channel.transport.write(kernel_protocol.pack(kind, payload))
 
@@ -141,25 +138,25 @@ class Kernel:
             transport.write(frame[sent:])
 
     async def follow(self, call: Call) -> bytes | None:
-        """Give a cell's output, in its order, to its call. Returns: END's payload, None if the kernel died."""
+        """Write a cell's output to its call, in order. Returns: END's payload, None if the kernel died."""
         for pipe in self._pipes:
-            pipe.give_to(call)
-        self._channel.take = partial(self._take, call)
+            pipe.attach(call)
+        self._channel.handle = partial(self._handle_block, call)
         try:
             while True:
-                frame = await self._frame()
+                frame = await self._channel.next(self.process)
                 await self._drain(call)
                 if frame is None or frame[0] == kernel_protocol.END:
                     return frame[1] if frame else None
-                await self._place(call, *frame)
+                await self._append(call, *frame)
         finally:
-            self._channel.take = _take_nothing
+            self._channel.handle = _handle_none
             for pipe in self._pipes:
-                pipe.give_to(None)
+                pipe.attach(None)
 
-    def _take(self, call: Call, kind: int, payload: bytes) -> bool:
-        """Keep a block that nothing has to be waited for: the kernel, which waits, goes on before it is looked at."""
-        if kind != kernel_protocol.BLOCK_WAITS or not call.has_room(len(payload)) or self._written.poll(0):
+    def _handle_block(self, call: Call, kind: int, payload: bytes) -> bool:
+        """Keep a block that can be kept at once: the kernel, which waits, continues before the block is parsed."""
+        if kind != kernel_protocol.BLOCK_WAITS or not call.has_room(len(payload)) or self._output_poll.poll(0):
             return False
         self.send(kernel_protocol.GO_ON)
         if is_block(payload):
@@ -167,48 +164,39 @@ class Kernel:
         return True
 
     async def _drain(self, call: Call) -> None:
-        """Read the output that was written before what came last. Frames that came together have it before them all."""
+        """Read the output that was written before the last frame. It precedes all frames that arrived together."""
         if not (self._channel.undrained or self.process.ended.done()):
             return
         self._channel.undrained = False
-        if self._written.poll(0):
+        if self._output_poll.poll(0):
             for pipe in self._pipes:
                 await pipe.drain(call)
 
-    async def _place(self, call: Call, kind: int, payload: bytes) -> None:
+    async def _append(self, call: Call, kind: int, payload: bytes) -> None:
         if kind == kernel_protocol.ASK:
-            call.ask_input(payload)
+            call.request_input(payload)
         elif kind != kernel_protocol.SYNC and is_block(payload):
-            # What does not wait leaves with the frame that follows.
+            # A block that the kernel does not wait for is sent with the next frame.
             await call.content(payload, soon=kind in _WAITING)
         if kind in _WAITING:
             self.send(kernel_protocol.GO_ON)
 
-    async def _frame(self) -> tuple[int, bytes] | None:
-        channel = self._channel
-        while not channel.frames:
-            if channel.lost or self.process.ended.done():
-                return None
-            channel.news = asyncio.get_running_loop().create_future()
-            await channel.news
-        return channel.next()
-
-    async def greet(self) -> None:
-        """Wait until the kernel takes cells.
+    async def ready(self) -> None:
+        """Wait until the kernel accepts cells.
 
         Raises:
-            ToolFailure: It does not; the message is its own.
+            ToolFailure: It does not start; the message is its own.
         """
-        frame = await self._frame()
+        frame = await self._channel.next(self.process)
         if frame is None or frame[0] != kernel_protocol.SYNC:
-            said = frame[1][1:].decode("utf-8", "replace") if frame else "its process ended"
-            raise ToolFailure(f"The kernel did not start: {said}.")
+            cause = frame[1][1:].decode("utf-8", "replace") if frame else "its process ended"
+            raise ToolFailure(f"The kernel did not start: {cause}.")
         self.send(kernel_protocol.GO_ON)
 
     async def gone(self) -> Ended:
-        """Wait for the process's end, and let go of all that it had."""
+        """Wait for the process's end and close its descriptors."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_OWN_END_SECONDS):
+            async with asyncio.timeout(_EXIT_SECONDS):
                 await asyncio.shield(self.process.ended)
         self.process.kill()
         ended = await asyncio.shield(self.process.ended)
@@ -216,7 +204,7 @@ class Kernel:
         return ended
 
     def close(self) -> None:
-        """Let go of its descriptors."""
+        """Close its descriptors."""
         for pipe in self._pipes:
             pipe.close()
         if self._channel.transport is not None:
@@ -224,7 +212,7 @@ class Kernel:
 
 
 def is_block(payload: bytes) -> bool:
-    """Say whether bytes are a content block: one JSON object with a type."""
+    """Return whether bytes are a content block: one JSON object with a type."""
     try:
         text = payload.decode()
         block, end = _DECODER.raw_decode(text)
@@ -235,10 +223,10 @@ def is_block(payload: bytes) -> bool:
 
 
 async def open_kernel(processes: Processes, cwd: str) -> Kernel:
-    """Have the zygote fork a Python kernel.
+    """Start a Python kernel from the zygote.
 
     Raises:
-        ToolFailure: No process could be made.
+        ToolFailure: No process could be started.
     """
     return await _open(lambda fds: processes.fork_kernel(fds, cwd))
 
@@ -246,17 +234,17 @@ async def open_kernel(processes: Processes, cwd: str) -> Kernel:
 async def open_jupyter(
     processes: Processes, python: str, environment: Mapping[str, str], name: str, cwd: str
 ) -> Kernel:
-    """Start a Jupyter kernel that the template, or what was installed in the sandbox, has.
+    """Start a Jupyter kernel that is installed in the template or in the sandbox.
 
     Raises:
-        ToolFailure: There is none of that name, or it does not start.
+        ToolFailure: The kernel does not exist or does not start.
     """
-    # Found by PATH, where the layer that a user's pip installs to comes before the template's own.
-    argv = [Path(python).name, "-P", _INSIDE, "jupyter", "0"]
+    # Found by PATH, in which the user's own layer precedes the template's environment.
+    argv = [Path(python).name, "-P", _USERLAND, "jupyter", "0"]
     env = {**environment, "SANDMESH_KERNEL": name}
     kernel = await _open(lambda fds: processes.spawn(argv, fds, cwd=cwd, env=env))
     try:
-        await kernel.greet()
+        await kernel.ready()
     except BaseException:
         kernel.process.kill()
         kernel.close()

@@ -1,1 +1,1 @@
-"""What a fresh agent prepares before its first call."""
+"""The preparation of a fresh agent for its first calls."""

@@ -35,7 +35,7 @@ from sandmeshd.agent.calls.threads import in_thread
 from sandmeshd.agent.calls.toolbox import Handler, Service, Toolbox
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.mcp.manager.servers import Servers
-from sandmeshd.agent.python.kernel_table import Kernels
+from sandmeshd.agent.python.kernel_table import KernelTable
 from sandmeshd.agent.tools import files
 from sandmeshd.agent.tools.git import Git
 from sandmeshd.agent.tools.ports import wait_for_port
@@ -48,7 +48,7 @@ FIRST: Final[tuple[type[Tool], ...]] = (RunIpythonCell, RunShellCommand)
 class Runners:
     """What runs tools."""
 
-    kernels: Kernels
+    kernels: KernelTable
     shell: Shell
     servers: Servers
 
@@ -84,7 +84,7 @@ def make_toolbox(
     return Toolbox(handlers, groups, checks, services, servers)
 
 
-def _kernel_handlers(kernels: Kernels) -> dict[type[Tool], Handler]:
+def _kernel_handlers(kernels: KernelTable) -> dict[type[Tool], Handler]:
     return {
         CreateKernel: kernels.create,
         ListKernels: kernels.list,

@@ -21,7 +21,7 @@ IDLE_SECONDS = 0.4
 BUSY_SECONDS = 2.0
 """The same while its machine has no processor to spare, as when many sandboxes are created at once."""
 
-_CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.REHEARSE}
+_CELLS = {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT, kernel_protocol.WARM_UP}
 _INPUT, _GETPASS = input, getpass.getpass
 # signal.getsignal makes an enum of what is none, which takes ten times as long.
 _handler_of: Any = import_module("_signal").getsignal
@@ -94,7 +94,7 @@ class Kernel:
                 os._exit(0)
             # After the answer, which need not wait for it.
             streams.mend()
-        if kind == kernel_protocol.REHEARSE:
+        if kind == kernel_protocol.WARM_UP:
             self._forget(channel)
 
     def _forget(self, channel: output.Channel) -> None:

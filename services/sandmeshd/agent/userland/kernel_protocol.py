@@ -16,7 +16,7 @@ RUN_WITH_INPUT: Final = 2
 """The same, and the message carries the descriptor of the cell's standard input."""
 GO_ON: Final = 3
 """What the last frame that waits asked for is done."""
-REHEARSE: Final = 4
+WARM_UP: Final = 4
 """Run the payload as RUN does, in a kernel that has run no cell, and forget it after its END."""
 
 # From the kernel.

@@ -1,6 +1,6 @@
-"""The two tools that most begin with, ready before all that declares tools is imported.
+"""The two tools that most sessions begin with, available before the declarations of all tools are imported.
 
-That takes an agent which is not forked as long as everything else of its start, and it may wait for a quieter moment.
+In an agent that is not forked, that import takes as long as the rest of its start: it can wait until the agent is idle.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _LONGEST_SECONDS: Final = 1e9
 
 
 @dataclass(frozen=True)
-class EarlyCell:
-    """What run_ipython_cell is told, as its declaration has it."""
+class CellParams:
+    """The parameters of run_ipython_cell, as in its declaration."""
 
     code: str
     timeout: float | None = None
 
 
 @dataclass(frozen=True)
-class EarlyCommand:
-    """What run_shell_command is told, as its declaration has it."""
+class CommandParams:
+    """The parameters of run_shell_command, as in its declaration."""
 
     command: str
     timeout: float | None = None
@@ -35,8 +35,8 @@ class EarlyCommand:
     env: dict[str, str] | None = None
 
 
-class Early:
-    """A sandbox's tools before all of them are there; `whole` gives those, and takes its time at the first call."""
+class FirstTools:
+    """A sandbox's tools before all are imported; `whole` returns all, and is slow at its first call."""
 
     def __init__(self, cell: Handler, command: Handler, whole: Callable[[], Toolbox]) -> None:
         self._first: Mapping[str, tuple[Callable[[bytes], Any], Handler]] = {
@@ -51,17 +51,17 @@ class Early:
         return self._whole().added
 
     def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
-        """Give a tool's checked arguments and its handler, as `Toolbox.prepare` does.
+        """Return a tool's validated arguments and its handler, as `Toolbox.prepare` does.
 
         Raises:
-            InternalError: The tools could not be made.
+            InternalError: The tools could not be imported.
         """
         read, handler = self._first.get(name, (None, None))
-        told = read(arguments) if read is not None else None
-        return self._whole().prepare(name, arguments) if told is None or handler is None else (told, handler)
+        params = read(arguments) if read is not None else None
+        return self._whole().prepare(name, arguments) if params is None or handler is None else (params, handler)
 
     def is_bounded(self, name: str) -> bool:
-        """Say whether a template's bound on the time of calls is for this."""
+        """Return whether a template's bound on the time of calls applies to a tool."""
         return name in self._first or self._whole().is_bounded(name)
 
     def listing(self, group: str) -> pb.ListToolsResponse:
@@ -69,28 +69,28 @@ class Early:
         return self._whole().listing(group)
 
 
-def read_cell(arguments: bytes) -> EarlyCell | None:
-    """Read a cell that plainly fits its declaration; None: that is for the declaration to say."""
-    told = _read(arguments, "code", {"timeout": _fits_timeout})
-    return None if told is None else EarlyCell(**told)
+def read_cell(arguments: bytes) -> CellParams | None:
+    """Parse a cell that plainly matches its declaration; None: the declaration decides."""
+    params = _read(arguments, "code", {"timeout": _fits_timeout})
+    return None if params is None else CellParams(**params)
 
 
-def read_command(arguments: bytes) -> EarlyCommand | None:
-    """Read a command that plainly fits its declaration; None: as above."""
-    told = _read(arguments, "command", {"timeout": _fits_timeout, "cwd": _is_text, "env": _are_texts})
-    return None if told is None else EarlyCommand(**told)
+def read_command(arguments: bytes) -> CommandParams | None:
+    """Parse a command that plainly matches its declaration; None: as above."""
+    params = _read(arguments, "command", {"timeout": _fits_timeout, "cwd": _is_text, "env": _are_texts})
+    return None if params is None else CommandParams(**params)
 
 
 def _read(arguments: bytes, name: str, others: Mapping[str, Callable[[Any], bool]]) -> dict[str, Any] | None:
     try:
-        told = _object(json.loads(arguments.decode()))
-        fits = _is_text(told[name]) and bool(told[name].strip())
+        params = _object(json.loads(arguments.decode()))
+        fits = _is_text(params[name]) and bool(params[name].strip())
         fits = fits and all(
-            key == name or (value is None and key in others) or others[key](value) for key, value in told.items()
+            key == name or (value is None and key in others) or others[key](value) for key, value in params.items()
         )
     except (ValueError, KeyError, RecursionError):
         return None
-    return told if fits else None
+    return params if fits else None
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _fits_timeout(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    # What is half of a character is no text, and raises a ValueError here.
+    # A lone surrogate raises a ValueError here.
     return type(value) is str and len(value.encode()) >= 0
 
 

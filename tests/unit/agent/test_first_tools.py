@@ -12,8 +12,8 @@ from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.tools import RunIpythonCell, RunShellCommand
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Toolbox
-from sandmeshd.agent.startup.deferred import Late
-from sandmeshd.agent.tools.early import Early
+from sandmeshd.agent.startup.deferred import Deferred
+from sandmeshd.agent.startup.first_tools import FirstTools
 
 PLAIN = (
     *(b'{"NAME": "1+1"}', '{"NAME": "print(\u00e9)", "timeout": null}'.encode(), b'{"timeout": 3, "NAME": "a\\nb"}'),
@@ -63,35 +63,35 @@ async def run_command(_: Any, __: Call) -> Outcome:
 WHOLE = Toolbox({RunIpythonCell: run_cell, RunShellCommand: run_command}, ["generic"])
 
 
-def answer(tools: Early | Toolbox, name: str, arguments: bytes) -> object:
-    """Give what a call's preparation comes to."""
+def answer(tools: FirstTools | Toolbox, name: str, arguments: bytes) -> object:
+    """Return what a call's preparation comes to."""
     try:
-        told, handler = tools.prepare(name, arguments)
+        params, handler = tools.prepare(name, arguments)
     except SandmeshError as error:
         return type(error), str(error), error.facts
-    return asdict(told), handler, tools.is_bounded(name)
+    return asdict(params), handler, tools.is_bounded(name)
 
 
 @pytest.mark.parametrize(("name", "arguments"), [*CELLS, *COMMANDS, *STRANGE])
 def test_a_call_is_prepared_early_as_it_is_late(name: str, arguments: bytes) -> None:
-    asked: list[Toolbox] = []
+    imports: list[Toolbox] = []
 
     def whole() -> Toolbox:
-        asked.append(WHOLE)
+        imports.append(WHOLE)
         return WHOLE
 
-    assert answer(Early(run_cell, run_command, whole), name, arguments) == answer(WHOLE, name, arguments)
-    assert bool(asked) == (arguments not in FIRST or name in dict(STRANGE))
+    assert answer(FirstTools(run_cell, run_command, whole), name, arguments) == answer(WHOLE, name, arguments)
+    assert bool(imports) == (arguments not in FIRST or name in dict(STRANGE))
 
 
 def test_the_listing_is_that_of_all_tools() -> None:
-    early = Early(run_cell, run_command, lambda: WHOLE)
+    early = FirstTools(run_cell, run_command, lambda: WHOLE)
     assert early.listing("") == WHOLE.listing("")
     assert early.added is WHOLE.added
 
 
 def test_what_could_not_be_imported_is_told_to_who_needs_it_and_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
-    late = Late(["sandmesh.not_there"], lambda: WHOLE)
+    late = Deferred(["sandmesh.not_there"], lambda: WHOLE)
     try:
         assert isinstance(late.begin().exception(60), ModuleNotFoundError)
         with pytest.raises(InternalError, match=r"sandmesh\.not_there"):
@@ -103,7 +103,7 @@ def test_what_could_not_be_imported_is_told_to_who_needs_it_and_in_the_log(capfd
 
 def test_what_failed_is_tried_again(tmp_path: Path) -> None:
     there = tmp_path / "there"
-    late = Late([], there.read_text)
+    late = Deferred([], there.read_text)
     try:
         with pytest.raises(InternalError, match="No such file"):
             late.get()

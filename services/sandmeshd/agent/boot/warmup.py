@@ -1,4 +1,4 @@
-"""What every agent does at its start, done once by their zygote: what that imports, makes and writes is then shared."""
+"""The warm-up of the agents' zygote: it starts an agent once, so that forked agents share what that initializes."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from base64 import b64encode
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.shared import frames
-from sandmeshd.agent.boot import service as serving
+from sandmeshd.agent.boot import service
 from sandmeshd.agent.processes.namespaces import control_sockets
 from sandmeshd.agent.userland import syscalls
 
-_LISTEN = "/tmp/rehearsal"  # noqa: S108 - the zygote's own file system in memory
-_TOKEN = "rehearsal"  # noqa: S105 - of an agent that only its own child can reach
+_LISTEN = "/tmp/warm-up"  # noqa: S108 - the zygote's own file system in memory
+_TOKEN = "warm-up"  # noqa: S105 - of an agent that only its own child can reach
 
 
-def rehearse() -> None:
-    """Be an agent without user code, for one caller, to the end."""
-    config, told = os.pipe()
-    ready, answered = os.pipe()
-    os.write(told, b64encode(_config().SerializeToString()) + b"\n")
+def warm_up() -> None:
+    """Run an agent without user code, for one client, to its end."""
+    config, config_writer = os.pipe()
+    ready, ready_writer = os.pipe()
+    os.write(config_writer, b64encode(_config().SerializeToString()) + b"\n")
     control, zygote = control_sockets()
     with zygote:
         zygote.send(b'{"up": true}')
         if syscalls.fork_bare() == 0:
-            _call(ready, told)
-        os.close(told)
-        serving.serve(serving.Given(config, answered), control)
+            _call(ready, config_writer)
+        os.close(config_writer)
+        service.serve(service.Descriptors(config, ready_writer), control)
     for fd in (config, ready):
         os.close(fd)
     os.unlink(_LISTEN)  # noqa: PTH108 - pathlib is a slow import
@@ -44,10 +44,10 @@ def _config() -> agent_pb2.AgentConfig:
     )
 
 
-def _call(ready: int, told: int) -> None:
-    """Ask for the tools as soon as the agent listens; with this process's end the agent's driver is gone."""
+def _call(ready: int, config_writer: int) -> None:
+    """List the tools as soon as the agent listens. The end of this process ends the agent, as a driver's end does."""
     try:
-        syscalls.close_all_but([0, 1, 2, ready, told])
+        syscalls.close_all_but([0, 1, 2, ready, config_writer])
         os.read(ready, 1)
         hello = agent_pb2.GatewayHello(protocol=frames.LINK_PROTOCOL, sandbox_id=_TOKEN, agent_token=_TOKEN)
         requests = (agent_pb2.ToAgent(hello=hello), agent_pb2.ToAgent(channel=1, list_tools=agent_pb2.ListTools()))

@@ -1,4 +1,4 @@
-"""An agent that waits rehearses its first cell, and nobody can tell."""
+"""An idle agent warms up by a first cell, which leaves no trace."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import pytest
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallNotFound
 from sandmesh.tools import RunIpythonCell
-from sandmeshd.agent.calls.call import Call, Outcome, Patience
-from sandmeshd.agent.calls.dispatcher import Engine, Identity
+from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
+from sandmeshd.agent.calls.dispatcher import Dispatcher, Identity
 from sandmeshd.agent.calls.event_log import Place
 from sandmeshd.agent.calls.toolbox import Toolbox
 from sandmeshd.agent.link.link import serve_links
@@ -29,8 +29,8 @@ from sandmeshd.agent.processes.namespaces import control_sockets
 from sandmeshd.agent.processes.spawner import Limits, Processes
 from sandmeshd.agent.python.cells import Cells, Code, MakeKernel
 from sandmeshd.agent.python.kernels import open_kernel
-from sandmeshd.agent.startup.warmup import Practice
-from sandmeshd.agent.tools.early import EarlyCell
+from sandmeshd.agent.startup.first_call import FirstCall
+from sandmeshd.agent.startup.first_tools import CellParams
 
 from .client import SANDBOX, TOKEN, Client, connect
 from .sandbox import Ground, children
@@ -60,19 +60,19 @@ FRESH: list[Any] = [
 class Agent:
     """The part of an agent that runs cells, in the process of the test, and what its gateway is."""
 
-    engine: Engine
+    dispatcher: Dispatcher
     cells: WatchedCells
     client: Client
     zygote: int
 
-    async def rehearse(self, code: str, timeout: float | None = None) -> tuple[Outcome, bytes]:
-        """Rehearse a cell, and give how it ended with all that was told of it."""
-        call = Call(pb.CallStart(call_id="rehearsed"), Patience(interrupt=0.2))
-        outcome = await self.cells.rehearse(EarlyCell(code, timeout), call)
-        return outcome, b"".join(self.told(call))
+    async def run_warm_up(self, code: str, timeout: float | None = None) -> tuple[Outcome, bytes]:
+        """Run a warm-up cell and return its outcome and its events."""
+        call = Call(pb.CallStart(call_id="warm-up"), Timeouts(interrupt=0.2))
+        outcome = await self.cells.run_warm_up(CellParams(code, timeout), call)
+        return outcome, b"".join(self.events(call))
 
-    def told(self, call: Call) -> list[bytes]:
-        """Give the content of a call that nobody follows."""
+    def events(self, call: Call) -> list[bytes]:
+        """Return the content of a call that nobody follows."""
         pieces, _ = call.log.after(Place(0), 1 << 20)
         events = pb.CallEventBatch.FromString(b"".join(pieces)).events
         return [event.content.json for event in events if event.HasField("content")]
@@ -85,21 +85,21 @@ class Agent:
 
 
 class WatchedCells(Cells):
-    """Cells that keep how rehearsals ended."""
+    """Cells that keep how warm-ups ended."""
 
     def __init__(self, processes: Processes, make: MakeKernel) -> None:
         super().__init__(processes, make, Memory(-1, 0))
-        self.rehearsed: asyncio.Queue[Outcome] = asyncio.Queue()
+        self.warm_ups: asyncio.Queue[Outcome] = asyncio.Queue()
 
-    async def rehearse(self, cell: Code, call: Call) -> Outcome:
-        outcome = await super().rehearse(cell, call)
-        self.rehearsed.put_nowait(outcome)
+    async def run_warm_up(self, cell: Code, call: Call) -> Outcome:
+        outcome = await super().run_warm_up(cell, call)
+        self.warm_ups.put_nowait(outcome)
         return outcome
 
 
 @pytest.fixture
 def zygote(ground: Ground, tmp_path: Path) -> Generator[tuple[int, socket.socket]]:
-    """Give a zygote's pid, and the agent's end of its control socket."""
+    """Return a zygote's pid, and the agent's end of its control socket."""
     ours, theirs = control_sockets()
     program = ground.agent / "sandmeshd" / "agent" / "userland" / "__main__.py"
     python = [str(ground.environment / "bin" / "python"), "-I", str(program), "zygote", str(theirs.fileno())]
@@ -112,7 +112,7 @@ def zygote(ground: Ground, tmp_path: Path) -> Generator[tuple[int, socket.socket
 
 @pytest.fixture
 async def agent(zygote: tuple[int, socket.socket], tmp_path: Path) -> AsyncGenerator[Agent]:
-    """Have one with a kernel that has run nothing."""
+    """Yield an agent whose kernel has run nothing."""
     pid, control = zygote
     processes = Processes(control, Limits(0))
     cells = WatchedCells(processes, partial(open_kernel, processes, str(tmp_path)))
@@ -129,92 +129,92 @@ async def agent(zygote: tuple[int, socket.socket], tmp_path: Path) -> AsyncGener
 @asynccontextmanager
 async def _linked(cells: WatchedCells, path: str, zygote: int) -> AsyncGenerator[Agent]:
     toolbox = Toolbox({RunIpythonCell: cells.run}, ["generic"])
-    engine = Engine(Identity(SANDBOX, TOKEN, "test"), TOKEN_IN_FORCE, lambda: toolbox)
-    server = await asyncio.get_running_loop().create_unix_server(serve_links(engine), path)
+    dispatcher = Dispatcher(Identity(SANDBOX, TOKEN, "test"), TOKEN_IN_FORCE, lambda: toolbox)
+    server = await asyncio.get_running_loop().create_unix_server(serve_links(dispatcher), path)
     async with server, connect(path) as client:
-        yield Agent(engine, cells, client, zygote)
-    await engine.close()
+        yield Agent(dispatcher, cells, client, zygote)
+    await dispatcher.close()
 
 
-async def test_the_first_cell_after_a_practice_finds_nothing_of_it(agent: Agent) -> None:
-    await Practice(agent.engine, agent.cells).practise()
+async def test_the_first_cell_after_a_warm_up_finds_nothing_of_it(agent: Agent) -> None:
+    await FirstCall(agent.dispatcher, agent.cells).run()
     assert literal_eval(await agent.run(SEEN)) == FRESH
     assert await agent.run(f"len(In), _i1.strip() == {SEEN.strip()!r}") == "(3, True)"
 
 
-async def test_a_practice_takes_no_call_id_and_no_token_of_the_sandbox(agent: Agent) -> None:
-    await Practice(agent.engine, agent.cells).practise()
-    assert agent.engine.calls.untouched
-    agent.engine.check_token(TOKEN_IN_FORCE)
+async def test_a_warm_up_takes_no_call_id_and_no_token_of_the_sandbox(agent: Agent) -> None:
+    await FirstCall(agent.dispatcher, agent.cells).run()
+    assert agent.dispatcher.calls.untouched
+    agent.dispatcher.check_token(TOKEN_IN_FORCE)
     with pytest.raises(CallNotFound):
-        agent.engine.calls.get("practice")
+        agent.dispatcher.calls.get("warm-up")
 
 
-async def test_a_practice_comes_by_itself_and_passes_a_cell_through_the_kernel(agent: Agent) -> None:
-    practice = Practice(agent.engine, agent.cells)
-    practice.begin()
-    outcome = await agent.cells.rehearsed.get()
+async def test_a_warm_up_comes_by_itself_and_passes_a_cell_through_the_kernel(agent: Agent) -> None:
+    first_call = FirstCall(agent.dispatcher, agent.cells)
+    first_call.schedule()
+    outcome = await agent.cells.warm_ups.get()
     assert (outcome.is_error, outcome.reason) == (False, pb.END_REASON_EXITED)
-    await practice.close()
+    await first_call.close()
 
 
-async def test_a_practice_that_is_left_leaves_the_kernel_to_others(agent: Agent) -> None:
-    practice = Practice(agent.engine, agent.cells)
-    practice.begin()
-    await practice.close()
+async def test_a_warm_up_that_is_left_leaves_the_kernel_to_others(agent: Agent) -> None:
+    first_call = FirstCall(agent.dispatcher, agent.cells)
+    first_call.schedule()
+    await first_call.close()
     assert literal_eval(await agent.run(SEEN)) == FRESH
-    assert agent.cells.rehearsed.empty()
+    assert agent.cells.warm_ups.empty()
 
 
-async def test_what_is_rehearsed_runs_and_is_forgotten(agent: Agent) -> None:
-    outcome, told = await agent.rehearse("x = 41\nimport random as r\n1/0 if x < 41 else x + 1")
-    assert (outcome.is_error, b'"42"' in told) == (False, True)
-    assert literal_eval(await agent.run(SEEN)) == FRESH
-
-
-async def test_what_a_rehearsal_raises_is_forgotten(agent: Agent) -> None:
-    outcome, told = await agent.rehearse("1/0")
-    assert (outcome.is_error, b"ZeroDivisionError" in told) == (True, True)
+async def test_what_a_warm_up_runs_is_run_and_forgotten(agent: Agent) -> None:
+    outcome, events = await agent.run_warm_up("x = 41\nimport random as r\n1/0 if x < 41 else x + 1")
+    assert (outcome.is_error, b'"42"' in events) == (False, True)
     assert literal_eval(await agent.run(SEEN)) == FRESH
 
 
-async def test_nothing_is_rehearsed_in_a_kernel_that_has_run_a_cell(agent: Agent) -> None:
+async def test_what_a_warm_up_raises_is_forgotten(agent: Agent) -> None:
+    outcome, events = await agent.run_warm_up("1/0")
+    assert (outcome.is_error, b"ZeroDivisionError" in events) == (True, True)
+    assert literal_eval(await agent.run(SEEN)) == FRESH
+
+
+async def test_nothing_is_warmed_up_in_a_kernel_that_has_run_a_cell(agent: Agent) -> None:
     await agent.run("x = 1")
-    outcome, told = await agent.rehearse("x = 2")
-    assert (outcome.is_error, told) == (True, b"")
-    await Practice(agent.engine, agent.cells).practise()
+    outcome, events = await agent.run_warm_up("x = 2")
+    assert (outcome.is_error, events) == (True, b"")
+    await FirstCall(agent.dispatcher, agent.cells).run()
     assert await agent.run("x, len(In)") == "(1, 3)"
 
 
-async def test_a_cell_that_comes_during_a_rehearsal_is_answered_after_it(agent: Agent) -> None:
-    rehearsal = asyncio.create_task(agent.rehearse("import time; time.sleep(0.5); print('rehearsed'); 1"))
+async def test_a_cell_that_comes_during_a_warm_up_is_answered_after_it(agent: Agent) -> None:
+    warm_up = asyncio.create_task(agent.run_warm_up("import time; time.sleep(0.5); print('warmed up'); 1"))
     await asyncio.sleep(0)
     assert agent.cells.busy is False
     assert literal_eval(await agent.run(SEEN)) == FRESH
-    outcome, _ = await rehearsal
+    outcome, _ = await warm_up
     assert outcome.is_error is False
 
 
 @pytest.mark.parametrize("code", ["import os; os.kill(os.getpid(), 9)", "import os; os._exit(3)", "exit()"])
-async def test_a_kernel_that_dies_in_a_rehearsal_is_replaced_without_a_word(agent: Agent, code: str) -> None:
-    await agent.rehearse(code)
+async def test_a_kernel_that_dies_in_a_warm_up_is_replaced_without_a_word(agent: Agent, code: str) -> None:
+    await agent.run_warm_up(code)
     assert literal_eval(await agent.run(SEEN)) == FRESH
 
 
 @pytest.mark.parametrize(
     "code", ["while True: pass", "while True:\n try:\n  while True: pass\n except BaseException: 1"]
 )
-async def test_a_rehearsal_that_does_not_end_is_ended(agent: Agent, code: str) -> None:
-    outcome, _ = await agent.rehearse(code, 0.2)
+async def test_a_warm_up_that_does_not_end_is_ended(agent: Agent, code: str) -> None:
+    outcome, _ = await agent.run_warm_up(code, 0.2)
     assert outcome.reason == pb.END_REASON_TIMED_OUT
     assert literal_eval(await agent.run(SEEN)) == FRESH
     assert agent.cells.busy is False
 
 
-async def test_a_kernel_that_is_restarted_in_a_rehearsal_is_replaced_once(agent: Agent) -> None:
-    rehearsal = asyncio.create_task(agent.rehearse("while True: pass"))
+async def test_a_kernel_that_is_restarted_in_a_warm_up_is_replaced_once(agent: Agent) -> None:
+    warm_up = asyncio.create_task(agent.run_warm_up("while True: pass"))
     await asyncio.sleep(0)
     await agent.cells.restart()
-    await rehearsal
+    await warm_up
     assert literal_eval(await agent.run(SEEN)) == FRESH
     assert len(children(agent.zygote)) == 1

@@ -1,7 +1,7 @@
-"""A first cell that nobody asked for: an agent that waits passes one through itself and its kernel, which forgets it.
+"""The warm-up of an idle agent: a first call of a cell through a link to the kernel, which forgets it.
 
-What a fork shares is copied when it is first written, and much is made when it is first used: so both happen while
-nobody waits. The cell comes by a link of its own to calls of its own; those of the sandbox know nothing of it.
+Memory that a fork shares is copied when it is first written, and much is initialized at its first use: so both happen
+before a call waits for them. The link and its calls are separate from those of the sandbox.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.agent.calls.dispatcher import Engine
+from sandmeshd.agent.calls.dispatcher import Dispatcher
 from sandmeshd.agent.link.framing import FramedLink
 from sandmeshd.agent.link.link import serve_links
 from sandmeshd.agent.python.cells import Cells
-from sandmeshd.agent.startup.deferred import account
+from sandmeshd.agent.startup.deferred import processor_time
 
 if TYPE_CHECKING:
     from sandmeshd.agent.calls.dispatcher import Tools
@@ -25,114 +25,114 @@ if TYPE_CHECKING:
 
 _TOOL: Final = "run_ipython_cell"
 _CELL: Final = b'{"code": "1+1", "timeout": 10}'
-_CALL_ID: Final = "practice"
+_CALL_ID: Final = "warm-up"
 _IDLE_SECONDS: Final = 0.2
-"""How long an agent that has its tools waits for a first call before it practises."""
+"""How long an agent whose tools are imported must be idle before it warms up."""
 _BUSY_SECONDS: Final = 2.0
-"""How much longer where others wanted the processors since its start, as when many sandboxes are created at once."""
+"""The further delay while the machine's processors are busy, as when many sandboxes are created at once."""
 
 
-class Practice:
-    """The one practice of an agent, once it has its tools and nothing to do."""
+class FirstCall:
+    """The warm-up of an agent by a first call, made once its tools are imported, unless a real call comes before."""
 
-    def __init__(self, engine: Engine, cells: Cells) -> None:
-        self._engine = engine
+    def __init__(self, dispatcher: Dispatcher, cells: Cells) -> None:
+        self._dispatcher = dispatcher
         self._cells = cells
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._work: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Practise in a moment, unless a call comes before."""
-        self._timer = self._loop.call_later(_IDLE_SECONDS, self._look)
+    def schedule(self) -> None:
+        """Schedule the call."""
+        self._timer = self._loop.call_later(_IDLE_SECONDS, self._start_if_idle)
 
     async def close(self) -> None:
-        """Leave it."""
+        """Cancel it."""
         if self._timer is not None:
             self._timer.cancel()
         if self._work is not None:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
 
-    def _look(self) -> None:
-        ran, waited = account()
+    def _start_if_idle(self) -> None:
+        ran, waited = processor_time()
         if waited > ran:
             self._timer = self._loop.call_later(_BUSY_SECONDS, self._start)
         else:
             self._start()
 
     def _start(self) -> None:
-        if self._engine.calls.untouched:
-            self._work = self._loop.create_task(self.practise())
-            # One that fails is none: what is amiss shows at the first call.
+        if self._dispatcher.calls.untouched:
+            self._work = self._loop.create_task(self.run())
+            # A failure is ignored: its cause will show at the first real call.
             self._work.add_done_callback(lambda work: work.cancelled() or work.exception())
 
-    async def practise(self) -> None:
-        """Do it now."""
-        engine = self._engine.apart(lambda tools: _Tools(tools, self._cells.rehearse))
+    async def run(self) -> None:
+        """Make the call now."""
+        dispatcher = self._dispatcher.separate(lambda tools: _Tools(tools, self._cells.run_warm_up))
         ours, theirs = socket.socketpair()
-        await self._loop.connect_accepted_socket(serve_links(engine), theirs)
-        _, gateway = await self._loop.create_unix_connection(lambda: _Gateway(engine), sock=ours)
+        await self._loop.connect_accepted_socket(serve_links(dispatcher), theirs)
+        _, gateway = await self._loop.create_unix_connection(lambda: _Gateway(dispatcher), sock=ours)
         try:
             await gateway.ended
         finally:
             gateway.close()
-            await engine.close()
+            await dispatcher.close()
 
 
 class _Tools:
-    """The sandbox's tools, as far as a cell is concerned, which is rehearsed."""
+    """The sandbox's tools, with another handler of cells."""
 
-    def __init__(self, tools: Tools, rehearse: Handler) -> None:
+    def __init__(self, tools: Tools, run_cell: Handler) -> None:
         self._tools = tools
-        self._rehearse = rehearse
+        self._run_cell = run_cell
         self.added = tools.added
 
     def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
-        """Give a cell's checked arguments, and what rehearses it."""
-        return self._tools.prepare(name, arguments)[0], self._rehearse
+        """Return a cell's validated arguments and the other handler."""
+        return self._tools.prepare(name, arguments)[0], self._run_cell
 
     def is_bounded(self, name: str) -> bool:
-        """Answer as the sandbox's tools do."""
+        """Return what the sandbox's tools do."""
         return self._tools.is_bounded(name)
 
     def listing(self, group: str) -> call_pb2.ListToolsResponse:
-        """Answer as the sandbox's tools do."""
+        """Return what the sandbox's tools do."""
         return self._tools.listing(group)
 
 
 class _Gateway(FramedLink):
-    """The gateway of one call."""
+    """A gateway that makes one call."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, dispatcher: Dispatcher) -> None:
         super().__init__()
-        self._identity = engine.identity
+        self._identity = dispatcher.identity
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello, install a token as a claim does, and start the call."""
+        """Send a hello, install a token as a claim does, and start the call."""
         super().connection_made(transport)
         sandbox_id = self._identity.sandbox_id
         hello = pb.GatewayHello(protocol=LINK_PROTOCOL, sandbox_id=sandbox_id, agent_token=self._identity.agent_token)
         start = call_pb2.CallStart(sandbox_id=sandbox_id, call_id=_CALL_ID, tool=_TOOL, arguments=_CELL)
         self._send(pb.ToAgent(hello=hello))
         self._send(pb.ToAgent(channel=1, install_token=pb.InstallToken(fencing_token=1)))
-        self._tell(start=start)
+        self._send_call_frame(start=start)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Have it ended."""
+        """End the call."""
         super().connection_lost(exc)
         self._end()
 
-    def take(self, frame: bytes) -> None:
+    def frame_received(self, frame: bytes) -> None:
         """Acknowledge events; the last ones end the call."""
-        told = pb.FromAgent.FromString(frame)
-        if told.last_sequence:
-            self._tell(acknowledge=call_pb2.Acknowledge(sequence=told.last_sequence))
-        if told.final:
+        message = pb.FromAgent.FromString(frame)
+        if message.last_sequence:
+            self._send_call_frame(acknowledge=call_pb2.Acknowledge(sequence=message.last_sequence))
+        if message.final:
             self._end()
 
-    def _tell(self, **body: Any) -> None:
+    def _send_call_frame(self, **body: Any) -> None:
         fenced = pb.Fenced(frame=call_pb2.CallFrame(call_id=_CALL_ID, **body), fencing_token=1)
         self._send(pb.ToAgent(channel=2, call=fenced))
 

@@ -1,0 +1,161 @@
+"""The namespaces of one sandbox, set up by a process that the agents' zygote forked for it.
+
+That process enters namespaces of the sandbox's own and forks the sandbox's PID 1, which mounts the sandbox's own
+directories, hides those of others, has the nursery start user code's first process, and becomes the agent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from sandmeshd.agent.boot import service
+from sandmeshd.agent.processes.namespaces import control_sockets
+from sandmeshd.agent.userland import syscalls, walls
+from sandmeshd.agent.userland.nursery import FURNISHED, NAMESPACES
+
+_OTHERS = (
+    syscalls.CLONE_NEWNS
+    | syscalls.CLONE_NEWPID
+    | syscalls.CLONE_NEWIPC
+    | syscalls.CLONE_NEWUTS
+    | syscalls.CLONE_NEWNET
+    | syscalls.CLONE_NEWCGROUP
+)
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+SPAWNED = struct.Struct("=ii")
+"""The record that a sandbox was spawned: the pid that the zygote forked, and that of the sandbox's PID 1."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The mounts that each sandbox of a zygote has of its own; all else is as the zygote sees it, read-only."""
+
+    memory: list[tuple[str, str]]
+    """Mount points of file systems in memory, each with its mode."""
+    size: int
+    """The bytes that each of them holds."""
+    seeds: list[tuple[str, str]]
+    """Symbolic links: target, and path."""
+    hidden: list[str]
+    """The parents of all sandboxes' directories: read-only, the last of them covered."""
+
+
+@dataclass(frozen=True)
+class Descriptors:
+    """The descriptors of one sandbox. PID 1 holds `lock` for as long as it lives."""
+
+    lock: int
+    log: int
+    config: int
+    driver: int
+    memory: int = -1
+    """The counter of processes killed for exceeding the memory limit; negative if memory is not limited."""
+
+
+@dataclass(frozen=True)
+class SandboxMounts:
+    """The mounts of one sandbox."""
+
+    binds: list[tuple[str, str]]
+    """Directories: source, and path."""
+    memory: list[tuple[str, str, int]]
+    """File systems in memory: where, mode, bytes."""
+    scratch: int
+    """The most bytes of each of the view's file systems in memory here; 0: the view's own size."""
+
+
+def start_sandbox(view: View, mounts: SandboxMounts, descriptors: Descriptors, spawned: int, nursery: int) -> NoReturn:
+    """Start a sandbox from this fresh child of the zygote, which is told by a record on `spawned`."""
+    try:
+        _prepare(descriptors, spawned, nursery)
+        walls.enter_user_namespace(_OTHERS)
+        child = os.fork()
+        if child:
+            os.write(spawned, SPAWNED.pack(os.getpid(), child))
+            _report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])
+            os._exit(0)
+        os.close(spawned)
+        control = _start_user_side(descriptors, nursery)
+        _mount(view, mounts)
+        control.send(FURNISHED)
+        _become_agent(descriptors, control)
+    except (OSError, ValueError) as error:
+        _report(descriptors.driver, {"error": f"the sandbox's namespaces could not be created: {error}", "setup": True})
+    finally:
+        os._exit(1)
+
+
+def _prepare(descriptors: Descriptors, spawned: int, nursery: int) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for target, source in enumerate((null, descriptors.log, descriptors.log)):
+        os.dup2(source, target)
+    kept = (descriptors.lock, descriptors.config, descriptors.driver, descriptors.memory, spawned, nursery)
+    syscalls.close_all_but([0, 1, 2, *(fd for fd in kept if fd >= 0)])
+
+
+def _mount(view: View, mounts: SandboxMounts) -> None:
+    walls.keep_mounts_private()
+    walls.mount_processes()
+    scratch = min(mounts.scratch or view.size, view.size)
+    for target, mode, size in (*((target, mode, scratch) for target, mode in view.memory), *mounts.memory):
+        walls.mount_memory(target, mode, size)
+    terminals = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
+    syscalls.mount("devpts", "/dev/pts", "devpts", terminals, "newinstance,ptmxmode=0666,mode=620")
+    for source, target in view.seeds:
+        _link(source, target)
+    for source, target in mounts.binds:
+        syscalls.mount(source, target, "", syscalls.MS_BIND)
+    for directory in view.hidden:
+        walls.make_read_only(directory, syscalls.MS_NOSUID | syscalls.MS_NODEV)
+    walls.hide(str(Path(view.hidden[-1]).parent))
+    _bring_loopback_up()
+    os.chdir("/")
+
+
+def _link(source: str, target: str) -> None:
+    Path(target).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    Path(target).symlink_to(source)
+
+
+def _bring_loopback_up() -> None:
+    # struct ifreq: a name of 16 bytes, then flags in a union of 24. See netdevice(7).
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH22x", b"lo", 0)
+        (flags,) = struct.unpack("16xH22x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
+
+
+def _start_user_side(descriptors: Descriptors, nursery: int) -> socket.socket:
+    """Start the first process of user code's namespaces by the nursery; return the socket to it."""
+    control, theirs = control_sockets()
+    opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+    with socket.socket(fileno=nursery) as request, theirs:
+        socket.send_fds(request, [b"join"], [*opened, theirs.fileno(), 2, descriptors.driver])
+    for fd in opened:
+        os.close(fd)
+    return control
+
+
+def _become_agent(descriptors: Descriptors, control: socket.socket) -> None:
+    syscalls.set_dumpable(False)
+    syscalls.set_name("sandmesh-agent")
+    syscalls.drop_capabilities()
+    code = service.serve(service.Descriptors(descriptors.config, descriptors.driver, descriptors.memory), control)
+    # The end of PID 1 ends all processes: worker threads are not waited for.
+    os._exit(code)
+
+
+def _report(driver: int, message: dict[str, Any], fds: list[int] | None = None) -> None:
+    with socket.socket(fileno=os.dup(driver)) as connection:
+        socket.send_fds(connection, [json.dumps(message).encode() + b"\n"], fds or [])
