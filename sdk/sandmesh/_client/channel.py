@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from sandmesh._calls.call_socket import Metadata
+from sandmesh._calls.local_socket import Metadata
 from sandmesh._client.addresses import Target
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
@@ -97,10 +97,10 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
 
 
 def make_metadata(bearer_token: str | None) -> Metadata:
-    """Give what every RPC carries."""
+    """Return the metadata of every RPC."""
     return (("authorization", f"Bearer {bearer_token}"),) if bearer_token else ()
 
 
 def may_repeat(request_type: str, error: SandmeshError) -> bool:
-    """Say whether a request may be sent again: its method is idempotent and what stood in its way may pass."""
+    """Return whether a request may be retried: its method is idempotent and the failure may pass."""
     return METHODS[request_type].idempotent and isinstance(error, _PASSING)
