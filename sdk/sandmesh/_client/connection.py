@@ -44,7 +44,7 @@ class Connection:
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.key = key
-        self.introduced: dict[str, Any] = {}
+        self.registered_templates: dict[str, Any] = {}
         """The definitions of templates that this mesh was told, by name."""
         self.refused_templates: set[str] = set()
         """Those that it was told in vain: its templates are not this program's to change."""

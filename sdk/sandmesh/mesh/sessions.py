@@ -10,7 +10,7 @@ from sandmesh._client.messages import check_options, read_name, write_spec, writ
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.inputs import Options
 from sandmesh.mesh.rpc import Rpc
-from sandmesh.sandbox.sessions import SessionInfo, get_session, list_sessions, read_session
+from sandmesh.sandbox.session.info import SessionInfo, get_session, list_sessions, read_session
 from sandmesh.sandbox.template_registration import introduce
 
 DEFAULT_USER = "default"

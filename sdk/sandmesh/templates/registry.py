@@ -9,10 +9,11 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
-from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
-from sandmesh.sandbox.dummy import DummySandbox
-from sandmesh.sandbox.registered_classes import SandboxConfig, registered
-from sandmesh.sandbox.sync import BaseSandbox, FilesystemSandbox, Sandbox
+from sandmesh.sandbox.boxes import SandboxAsync
+from sandmesh.sandbox.builtin import builtin_classes
+from sandmesh.sandbox.class_registry import SandboxConfig, class_registry
+from sandmesh.sandbox.sync import Sandbox
+from sandmesh.shared.sandbox_types import DEFAULT_TYPE, SANDBOX_TYPES
 from sandmesh.templates.definitions import check_type, write_definition
 from sandmesh.templates.sandbox_tools import InsideTool
 
@@ -110,30 +111,30 @@ class SandboxRegistry:
     @staticmethod
     def get_config(target_class: type) -> SandboxConfig | None:
         """Give what a class was registered with, None where it was not."""
-        return registered().configs.get(target_class)
+        return class_registry().configs.get(target_class)
 
     @staticmethod
     def get_image(target_class: type) -> str | None:
         """Give the image that a class was registered with."""
-        config = registered().configs.get(target_class)
+        config = class_registry().configs.get(target_class)
         return None if config is None else config.image_name
 
     @staticmethod
     def get_classes_by_type(sandbox_type: str | SandboxType) -> type | None:
         """Give the class of a type: the one that blocks, else the async one."""
         name = str(sandbox_type)
-        return registered().class_of(name) or registered().class_of(name, is_async=True)
+        return class_registry().class_of(name) or class_registry().class_of(name, is_async=True)
 
     @staticmethod
     def list_all_sandboxes() -> dict[type, SandboxConfig]:
         """Give every class with what it was registered with, the shipped ones too."""
-        return dict(registered().configs)
+        return dict(class_registry().configs)
 
     @staticmethod
     def get_config_by_type(sandbox_type: str | SandboxType) -> SandboxConfig | None:
         """Give what the class of a type was registered with."""
         found = SandboxRegistry.get_classes_by_type(sandbox_type)
-        return None if found is None else registered().configs.get(found)
+        return None if found is None else class_registry().configs.get(found)
 
     @staticmethod
     def get_image_by_type(sandbox_type: str | SandboxType) -> str | None:
@@ -155,7 +156,7 @@ def _register(made: C, config: SandboxConfig) -> C:
         {
             "name": str(config.sandbox_type),
             "description": config.description,
-            "extends": _shipped_above(made),
+            "extends": _builtin_base(made),
             "image": config.image_name,
             "limits": config.resource_limits,
             "security_level": config.security_level,
@@ -166,7 +167,7 @@ def _register(made: C, config: SandboxConfig) -> C:
         },
         [tool.definition() for tool in tools],
     )
-    registered().add(made, config, definition)
+    class_registry().add(made, config, definition)
     return made
 
 
@@ -177,20 +178,18 @@ def _attributes(made: type) -> dict[str, object]:
     return found
 
 
-def _shipped_above(made: type) -> str:
-    return "filesystem" if issubclass(made, FilesystemSandbox | FilesystemSandboxAsync) else ""
+def _builtin_base(made: type) -> str:
+    """Return the type of the nearest built-in class above; empty for the default type."""
+    types = {cls: name for name in SANDBOX_TYPES for cls in builtin_classes(name)}
+    name = next((types[one] for one in made.__mro__ if one in types), DEFAULT_TYPE)
+    return name if SANDBOX_TYPES[name] and name != DEFAULT_TYPE else ""
 
 
-def _register_shipped() -> None:
-    shipped: dict[str, tuple[type, ...]] = {
-        "base": (BaseSandbox, BaseSandboxAsync),
-        "filesystem": (FilesystemSandbox, FilesystemSandboxAsync),
-        "dummy": (DummySandbox,),
-    }
-    for kind, classes in shipped.items():
-        image = "" if kind == "dummy" else build_image_uri(f"runtime-sandbox-{kind}")
-        for made in classes:
-            registered().add(made, SandboxConfig(image, SandboxType(kind), timeout=None), None)
+def _register_builtin() -> None:
+    for name in SANDBOX_TYPES:
+        image = build_image_uri(f"runtime-sandbox-{name}") if SANDBOX_TYPES[name] else ""
+        for made in builtin_classes(name):
+            class_registry().add(made, SandboxConfig(image, SandboxType(name), timeout=None), None)
 
 
-_register_shipped()
+_register_builtin()

@@ -21,7 +21,7 @@ from sandmesh._tools.forms import ToolSchema
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.sandbox.registered_classes import registered
+from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.toolkits.functions import SandboxTool
 from sandmesh.toolkits.local_functions import arguments_model, arguments_schema, check_arguments
@@ -50,7 +50,7 @@ class InsideTool(SandboxTool):
 
     def __get__(self, box: object, owner: type | None = None) -> Self:
         """Give the tool bound to a box, or of a class for its type."""
-        kind = registered().type_of(type(box) if owner is None else owner)
+        kind = class_registry().type_of(type(box) if owner is None else owner)
         made = self._with(sandbox_type=kind or "base")
         return made if not isinstance(box, Sandbox | SandboxAsync) else made.bind(box)
 

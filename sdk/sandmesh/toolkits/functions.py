@@ -11,36 +11,15 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any, Self, cast
 
-from sandmesh._tools import (
-    CommitChanges,
-    CreateDirectory,
-    DirectoryTree,
-    EditFile,
-    GenerateDiff,
-    GetFileInfo,
-    GitLogs,
-    ListAllowedDirectories,
-    ListDirectory,
-    MoveFile,
-    ReadFile,
-    ReadMultipleFiles,
-    RunIpythonCell,
-    RunShellCommand,
-    SearchFiles,
-    Tool,
-    WriteFile,
-    build,
-    description,
-    dump,
-    input_schema,
-)
+from sandmesh._tools import TOOLS, Tool, build, description, dump, input_schema
 from sandmesh._tools.forms import ToolSchema
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.sandbox.registered_classes import registered
+from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.sync import Sandbox
+from sandmesh.shared.sandbox_types import SANDBOX_TYPES, first_type, offers
 
 _PYTHON = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
@@ -145,13 +124,13 @@ def _signature(parameters: Mapping[str, Any]) -> Signature:
 
 def new_box(sandbox_type: str) -> Sandbox:
     """Give a box of a type, not started."""
-    made = registered().class_of(sandbox_type)
+    made = class_registry().class_of(sandbox_type)
     return Sandbox(sandbox_type=sandbox_type) if made is None else cast("type[Sandbox]", made)()
 
 
 def new_box_async(sandbox_type: str) -> SandboxAsync:
     """Give a box of a type for an event loop, not started."""
-    made = registered().class_of(sandbox_type, is_async=True)
+    made = class_registry().class_of(sandbox_type, is_async=True)
     return SandboxAsync(sandbox_type=sandbox_type) if made is None else cast("type[SandboxAsync]", made)()
 
 
@@ -241,10 +220,10 @@ class SandboxTool(ToolFunction):
     def _check(self, sandbox: object) -> None:
         if not isinstance(sandbox, Sandbox | SandboxAsync):
             raise InvalidArgument(f"{self.name} runs in a sandbox, not in {sandbox!r}", {"tool": self.name})
-        has = str(sandbox.sandbox_type)
-        if (self._sandbox_type, has) == (SandboxType.FILESYSTEM, SandboxType.BASE):
-            message = f"{self.name} needs a sandbox of the type {self._sandbox_type}; this one is {has}"
-            raise InvalidArgument(message, {"tool": self.name, "sandbox_type": has})
+        actual = str(sandbox.sandbox_type)
+        if not offers(actual, self._sandbox_type):
+            message = f"{self.name} needs a sandbox of the type {self._sandbox_type}; this one is {actual}"
+            raise InvalidArgument(message, {"tool": self.name, "sandbox_type": actual})
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
@@ -269,19 +248,8 @@ class DeclaredTool(SandboxTool):
         return dump(build(self._declaration, **arguments))
 
 
-run_ipython_cell = SandboxTool.declared(RunIpythonCell, "base")
-run_shell_command = SandboxTool.declared(RunShellCommand, "base")
-commit_changes = SandboxTool.declared(CommitChanges, "base")
-generate_diff = SandboxTool.declared(GenerateDiff, "base")
-git_logs = SandboxTool.declared(GitLogs, "base")
-read_file = SandboxTool.declared(ReadFile, "filesystem")
-read_multiple_files = SandboxTool.declared(ReadMultipleFiles, "filesystem")
-write_file = SandboxTool.declared(WriteFile, "filesystem")
-edit_file = SandboxTool.declared(EditFile, "filesystem")
-create_directory = SandboxTool.declared(CreateDirectory, "filesystem")
-list_directory = SandboxTool.declared(ListDirectory, "filesystem")
-directory_tree = SandboxTool.declared(DirectoryTree, "filesystem")
-move_file = SandboxTool.declared(MoveFile, "filesystem")
-search_files = SandboxTool.declared(SearchFiles, "filesystem")
-get_file_info = SandboxTool.declared(GetFileInfo, "filesystem")
-list_allowed_directories = SandboxTool.declared(ListAllowedDirectories, "filesystem")
+def declared_functions() -> dict[str, DeclaredTool]:
+    """Make a function of each tool that a built-in type offers, for the first such type."""
+    offered = {group for groups in SANDBOX_TYPES.values() for group in groups}
+    declarations = [declaration for declaration in TOOLS.values() if declaration.group in offered]
+    return {one.name: DeclaredTool(one, first_type(one.group)) for one in declarations}

@@ -22,11 +22,11 @@ Config = Mapping[str, Any]
 
 
 class McpTool(SandboxTool):
-    """A tool of an MCP server, which is started in the tool's sandbox where it does not run there yet."""
+    """A tool of an MCP server, which is started in the tool's sandbox target it does not run there yet."""
 
-    def __init__(self, schema: ToolSchema, server: str, tool: str, config: Config, where: Where) -> None:
+    def __init__(self, schema: ToolSchema, server: str, tool: str, config: Config, target: ToolTarget) -> None:
         """Say which tool of which server it is, and how that server is started."""
-        super().__init__(schema, tool_type=server, sandbox_type=where.sandbox_type, sandbox=where.sandbox)
+        super().__init__(schema, tool_type=server, sandbox_type=target.sandbox_type, sandbox=target.sandbox)
         self._called = f"{server}.{tool}"
         self._config = config
 
@@ -55,7 +55,7 @@ class McpTool(SandboxTool):
 
 
 @dataclass(frozen=True)
-class Where:
+class ToolTarget:
     """Which sandbox tools run in: one that is there, or one of a type that is made for each call."""
 
     sandbox_type: str
@@ -113,7 +113,7 @@ class MCPConfigConverter:
         whitelist: Collection[str] | None = None,
         blacklist: Collection[str] | None = None,
     ) -> list[McpTool]:
-        """Give the servers' tools, bound to the sandbox where one is given.
+        """Give the servers' tools, bound to the sandbox target one is given.
 
         Without one a sandbox of `sandbox_type` (by default base) is made to ask the servers in, and another for each
         call, unless the tool is bound or given one then. The lists name tools, by name or as "server.tool".
@@ -124,11 +124,11 @@ class MCPConfigConverter:
         """
         if isinstance(sandbox, SandboxAsync):
             raise InvalidArgument("the sandbox is an async one: await to_builtin_tools_async(...)")
-        where = Where(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
+        target = ToolTarget(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
         if sandbox is not None:
-            return self._tools(self._listed(sandbox), where, _Chosen(whitelist, blacklist))
-        with new_box(where.sandbox_type) as box:
-            return self._tools(self._listed(box), where, _Chosen(whitelist, blacklist))
+            return self._tools(self._listed(sandbox), target, _Chosen(whitelist, blacklist))
+        with new_box(target.sandbox_type) as box:
+            return self._tools(self._listed(box), target, _Chosen(whitelist, blacklist))
 
     async def to_builtin_tools_async(
         self,
@@ -138,11 +138,11 @@ class MCPConfigConverter:
         blacklist: Collection[str] | None = None,
     ) -> list[McpTool]:
         """Do what `to_builtin_tools` does, in this event loop."""
-        where = Where(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
+        target = ToolTarget(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
         if sandbox is not None:
-            return self._tools(await self._listed_async(sandbox), where, _Chosen(whitelist, blacklist))
-        async with new_box_async(where.sandbox_type) as box:
-            return self._tools(await self._listed_async(box), where, _Chosen(whitelist, blacklist))
+            return self._tools(await self._listed_async(sandbox), target, _Chosen(whitelist, blacklist))
+        async with new_box_async(target.sandbox_type) as box:
+            return self._tools(await self._listed_async(box), target, _Chosen(whitelist, blacklist))
 
     def _listed(self, box: Sandbox) -> dict[str, Any]:
         there = box.list_mcp_servers()
@@ -164,18 +164,18 @@ class MCPConfigConverter:
         if own and len(self.failed) == len(own):
             _check_started(own)
 
-    def _tools(self, listing: Mapping[str, Any], where: Where, wanted: _Chosen) -> list[McpTool]:
+    def _tools(self, listing: Mapping[str, Any], target: ToolTarget, wanted: _Chosen) -> list[McpTool]:
         chosen = wanted.of([(server, name) for server in self._servers for name in listing.get(server, {})])
         times = Counter(name for _, name in chosen)
         return [
-            self._tool(listing[server][name], server, f"{server}.{name}" if times[name] > 1 else name, where)
+            self._tool(listing[server][name], server, f"{server}.{name}" if times[name] > 1 else name, target)
             for server, name in chosen
         ]
 
-    def _tool(self, entry: Mapping[str, Any], server: str, name: str, where: Where) -> McpTool:
+    def _tool(self, entry: Mapping[str, Any], server: str, name: str, target: ToolTarget) -> McpTool:
         function = entry["json_schema"]["function"]
         schema = ToolSchema(name, function["description"], function["parameters"])
-        return McpTool(schema, server, entry["name"], {"mcpServers": {server: self._servers[server]}}, where)
+        return McpTool(schema, server, entry["name"], {"mcpServers": {server: self._servers[server]}}, target)
 
 
 def _read(config: object) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _read(config: object) -> dict[str, Any]:
 
 
 def _lacking(config: Config, there: Iterable[McpServer]) -> dict[str, Any] | None:
-    """Give the part of a configuration that a sandbox does not have; None where it has all."""
+    """Give the part of a configuration that a sandbox does not have; None target it has all."""
     names = {one.name for one in there}
     lacking = {name: told for name, told in config["mcpServers"].items() if name not in names}
     return {"mcpServers": lacking} if lacking else None

@@ -1,6 +1,6 @@
 """The tools that an MCP client is offered: those of the sandbox in use, which alone knows them all.
 
-Before there is a sandbox, a type that the SDK has a class for is known by the tools of that class.
+Before there is a sandbox, the tools of a built-in type are known from the table of types.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from typing import Any
 from mcp import types
 from pydantic import ValidationError
 
-from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh._tools import TOOLS, Tool, description, input_schema
+from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 from sandmeshd.facades.mcp.sandbox_tools import managing_tools
 from sandmeshd.facades.mcp.sandboxes import Desk
-
-_CLASSES: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
 
 
 async def offered(desk: Desk) -> list[types.Tool]:
@@ -30,10 +28,10 @@ async def offered(desk: Desk) -> list[types.Tool]:
 
 
 async def _of_sandbox(desk: Desk) -> list[types.Tool]:
-    known = _CLASSES.get(desk.settings.sandbox_type)
+    offered_groups = SANDBOX_TYPES.get(desk.settings.sandbox_type)
     only_own = desk.settings.session is None and not desk.settings.mcp_servers
-    if desk.current is None and known is not None and only_own:
-        return [_declared(one) for name, one in sorted(TOOLS.items()) if hasattr(known, name)]
+    if desk.current is None and offered_groups and only_own:
+        return [_declared(one) for _, one in sorted(TOOLS.items()) if one.group in offered_groups]
     groups: dict[str, dict[str, Any]] = await (await desk.box()).list_tools()
     times = Counter(name for group in groups.values() for name in group)
     return [
