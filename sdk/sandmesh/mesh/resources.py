@@ -27,7 +27,7 @@ from sandmesh.mesh.records import (
 from sandmesh.mesh.rpc import Rpc
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.templates.definitions import Stated, write_definition
+from sandmesh.templates.definitions import DefinitionFields, write_definition
 
 # A snapshot takes as long as its bytes do.
 SNAPSHOT_SECONDS = 3000.0
@@ -111,12 +111,12 @@ class TemplatesAsync:
 
 
 def _definition(template: Mapping[str, Any]) -> template_pb2.TemplateDefinition:
-    known = Stated.__annotations__
+    known = DefinitionFields.__annotations__
     for name in template:
         if name not in known:
             message = f"a template has no {name!r}, but {', '.join(known)}"
             raise InvalidArgument(message, {"argument": "template"})
-    return write_definition(cast("Stated", template))
+    return write_definition(cast("DefinitionFields", template))
 
 
 def _registered_definition(sandbox_class: type) -> template_pb2.TemplateDefinition:
