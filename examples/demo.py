@@ -1,4 +1,4 @@
-"""A job that an agent does, in a real sandbox: figures, a plot, a pipeline, an edit, and what is out of reach."""
+"""An agent's typical work in a real sandbox: figures, a plot, a pipeline, an edit, and what is out of reach."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CONNECT = "import socket; socket.create_connection(('1.1.1.1', 53), timeout=2)"
 
 
 class Demo:
-    """Runs the steps, shows what they give and remembers how long they took."""
+    """Runs the steps, shows their results and measures their times."""
 
     def __init__(self, console: Console, folder: Path) -> None:
         """Show on `console`; save files for the user in `folder`."""
@@ -91,7 +91,7 @@ class Demo:
         try:
             self._work(box, host_processes)
         finally:
-            with self._timed("give the sandbox back"):
+            with self._timed("release the sandbox"):
                 box.close()
         self._show_timings()
 
@@ -203,7 +203,7 @@ class Demo:
 
 
 def last_words(result: ToolResult) -> str:
-    """Give the last line of what was written, without the remark on the exit code."""
+    """Return the last line of the output, without the remark on the exit code."""
     lines = [line for line in result.text.splitlines() if line.strip() and not line.startswith("The command ended")]
     return lines[-1] if lines else "(nothing)"
 

@@ -3,7 +3,7 @@
     with BaseSandbox() as box:
         print(box.run_ipython_cell("1 + 1").text)
 
-Names are loaded when they are first used, so that `import sandmesh` costs nothing.
+Names are imported at their first use, so that `import sandmesh` costs nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ if TYPE_CHECKING:
     from sandmesh.mesh import Mesh, MeshAsync
     from sandmesh.results import ToolResult
     from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+    from sandmesh.sandbox.class_registry import SandboxConfig
     from sandmesh.sandbox.dummy import DummySandbox
     from sandmesh.sandbox.kernels import KernelAsync, KernelInfo, KernelsAsync
     from sandmesh.sandbox.mcp import McpServer, ToolsChanged
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
-    from sandmesh.sandbox.registered_classes import SandboxConfig
     from sandmesh.sandbox.service import SandboxService
-    from sandmesh.sandbox.sessions import SessionInfo
+    from sandmesh.sandbox.session.info import SessionInfo
     from sandmesh.sandbox.sync import BaseSandbox, FilesystemSandbox, Sandbox
-    from sandmesh.sandbox.sync_kernels import Kernel, Kernels
-    from sandmesh.sandbox.sync_processes import Process, Processes
+    from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
     from sandmesh.shared.version import __version__
     from sandmesh.templates.registry import SandboxRegistry, build_image_uri
@@ -89,7 +88,7 @@ _HOMES = {
     "sandbox_tool": "templates.sandbox_tools",
     "DummySandbox": "sandbox.dummy",
     "build_image_uri": "templates.registry",
-    "SandboxConfig": "sandbox.registered_classes",
+    "SandboxConfig": "sandbox.class_registry",
     "SandboxRegistry": "templates.registry",
     "__version__": "shared.version",
     "BaseSandbox": "sandbox.sync",
@@ -99,7 +98,7 @@ _HOMES = {
     "FilesystemSandboxAsync": "sandbox.boxes",
     "SandboxAsync": "sandbox.boxes",
     "SandboxService": "sandbox.service",
-    "SessionInfo": "sandbox.sessions",
+    "SessionInfo": "sandbox.session.info",
     "ToolResult": "results",
     "SandmeshError": "errors",
     "Limits": "inputs",
@@ -107,19 +106,19 @@ _HOMES = {
     "SandboxType": "inputs",
     "Snapshot": "inputs",
     "InputRequested": "events",
-    "Kernel": "sandbox.sync_kernels",
+    "Kernel": "sandbox.sync_handles",
     "KernelAsync": "sandbox.kernels",
     "KernelInfo": "sandbox.kernels",
-    "Kernels": "sandbox.sync_kernels",
+    "Kernels": "sandbox.sync_handles",
     "KernelsAsync": "sandbox.kernels",
     "McpServer": "sandbox.mcp",
     "Mesh": "mesh",
     "MeshAsync": "mesh",
     "ToolsChanged": "sandbox.mcp",
-    "Process": "sandbox.sync_processes",
+    "Process": "sandbox.sync_handles",
     "ProcessAsync": "sandbox.processes",
     "ProcessInfo": "sandbox.processes",
-    "Processes": "sandbox.sync_processes",
+    "Processes": "sandbox.sync_handles",
     "ProcessesAsync": "sandbox.processes",
     "CallEvent": "events",
     "ContentBlock": "events",
@@ -132,12 +131,17 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from where it is."""
+    """Import a public name at its first use."""
     if name in ("errors", "tools"):
         return import_module(f"sandmesh.{name}")
-    if name not in _HOMES:
+    if name in _HOMES:
+        found: object = getattr(import_module(f"sandmesh.{_HOMES[name]}"), name)
+    elif name.endswith(("Sandbox", "SandboxAsync")):
+        found = import_module("sandmesh.sandbox.builtin").class_named(name)
+    else:
+        found = None
+    if found is None:
         raise AttributeError(f"module 'sandmesh' has no attribute {name!r}")
-    found: object = getattr(import_module(f"sandmesh.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
 

@@ -1,6 +1,6 @@
-"""What the mesh could not or may not do, as exceptions.
+"""The exceptions of the mesh.
 
-What a tool or the user's own code did wrong is never raised: it is a result with `is_error`.
+A failure of a tool or of the user's own code is never raised: it is a result with `is_error`.
 
     SandmeshError
     ├── InvalidArgument (ValueError)
@@ -26,7 +26,7 @@ What a tool or the user's own code did wrong is never raised: it is a result wit
     │   └── WorkspaceDirRefused
     └── InternalError
 
-The names and meanings are those of sandmesh.api.errors.v1.ErrorReason; the same class with the same facts arrives
+Names and meanings are those of sandmesh.api.errors.v1.ErrorReason; a caller gets the same class with the same facts,
 wherever it was raised.
 """
 
@@ -39,11 +39,11 @@ from sandmesh.api.errors.v1 import errors_pb2
 
 
 class SandmeshError(Exception):
-    """Something the mesh could not or may not do.
+    """The base of all errors of the mesh.
 
     `message` says what happened and what to do, `facts` has names and values as the reason documents them, `changed`
-    whether the mesh was changed (also True where nobody can know, as an answer was lost), `retryable` whether the same
-    request may succeed later, `retry_after` when (seconds).
+    whether the mesh was changed (also True if that is unknown, because a response was lost), `retryable` whether the
+    same request may succeed later, `retry_after` when (seconds).
     """
 
     reason: ClassVar[str] = "INTERNAL"
@@ -81,10 +81,10 @@ class InvalidArgument(SandmeshError, ValueError):
 
 
 class NotFound(SandmeshError, LookupError):
-    """What was named is not there, or not the caller's."""
+    """It does not exist, or is not the caller's."""
 
     def __str__(self) -> str:
-        """Give the message: KeyError-like quoting would hide it."""
+        """Return the message without the quotes that a LookupError might add."""
         return self.message
 
 
@@ -119,7 +119,7 @@ class CallNotFound(NotFound):
 
 
 class MethodNotFound(NotFound):
-    """The mesh does not offer that method."""
+    """The mesh does not implement that method."""
 
     reason = "METHOD_NOT_FOUND"
 
@@ -143,29 +143,29 @@ class AlreadyExists(SandmeshError):
 
 
 class Refused(SandmeshError):
-    """The request does not fit the state that things are in."""
+    """The request does not fit the current state."""
 
 
 class CapabilityMissing(Refused):
-    """What was stated cannot be enforced or done here; `facts["needs"]` says what."""
+    """The runtime cannot enforce or do what was requested; `facts["needs"]` says what."""
 
     reason = "CAPABILITY_MISSING"
 
 
 class LeaseLost(Refused):
-    """The fencing token is not the one in force: the lease ran out or passed on."""
+    """The fencing token is not the current one: the lease expired or passed to another holder."""
 
     reason = "LEASE_LOST"
 
 
 class WrongState(Refused):
-    """The record's state does not allow the change; `facts["state"]` says which."""
+    """The record's state does not allow the change; `facts["state"]` is the state."""
 
     reason = "WRONG_STATE"
 
 
 class CallExpired(Refused):
-    """The call finished and its log is no longer kept; it never runs again."""
+    """The call finished and its log is no longer kept; it is not run again."""
 
     reason = "CALL_EXPIRED"
 
@@ -177,60 +177,60 @@ class CallFinished(Refused):
 
 
 class ProtocolMismatch(Refused):
-    """The agent's protocol and the mesh's do not meet."""
+    """The agent's protocol versions and the mesh's do not overlap."""
 
     reason = "PROTOCOL_MISMATCH"
 
 
 class WorkspaceNotReady(Refused):
-    """A session's saved workspace cannot be trusted, or that of its last sandbox is not saved yet."""
+    """A session's saved workspace is not trustworthy, or that of its last sandbox is not saved yet."""
 
     reason = "WORKSPACE_NOT_READY"
 
 
 class SnapshotDamaged(Refused):
-    """What is kept of a snapshot is not what was taken; `facts["detail"]` says how. No sandbox began with it."""
+    """The stored snapshot is not the one that was taken; `facts["detail"]` says how. No sandbox started from it."""
 
     reason = "SNAPSHOT_DAMAGED"
 
 
 class Exhausted(SandmeshError):
-    """A stated bound would be passed."""
+    """A configured limit would be exceeded."""
 
 
 class PoolExhausted(Exhausted):
-    """Every sandbox that the caps allow is in use, and the deadline passed in the queue."""
+    """Every sandbox that the quotas allow is in use, and the deadline passed in the queue."""
 
     reason = "POOL_EXHAUSTED"
     retryable = True
 
 
 class TooLarge(Exhausted):
-    """The data is larger than a message may be; the files API has no such bound."""
+    """The data is larger than a message may be; the files API has no such limit."""
 
     reason = "TOO_LARGE"
 
 
 class Unavailable(SandmeshError):
-    """Something the request needs does not answer."""
+    """Something that the request needs does not respond."""
 
 
 class MeshUnavailable(Unavailable):
-    """Nothing answers at the mesh's address."""
+    """Nothing responds at the mesh's address."""
 
     reason = "MESH_UNAVAILABLE"
     retryable = True
 
 
 class StoreUnavailable(Unavailable):
-    """The store does not answer."""
+    """The store does not respond."""
 
     reason = "STORE_UNAVAILABLE"
     retryable = True
 
 
 class RuntimeUnavailable(Unavailable):
-    """The runtime cannot work on this machine; `facts["fix"]` says what to install or switch on."""
+    """The runtime cannot work on this machine; `facts["fix"]` says what to install or enable."""
 
     reason = "RUNTIME_UNAVAILABLE"
 
@@ -242,14 +242,14 @@ class SandboxLost(Unavailable):
 
 
 class SandboxStartFailed(Unavailable):
-    """The sandbox could not be started; `facts["detail"]` has its last words."""
+    """The sandbox could not be started; `facts["detail"]` has its last output."""
 
     reason = "SANDBOX_START_FAILED"
     retryable = True
 
 
 class TemplateBuildFailed(Unavailable):
-    """What the template is made of could not be built; `facts["detail"]` has the builder's last words."""
+    """The template's environment could not be built; `facts["detail"]` has the builder's last output."""
 
     reason = "TEMPLATE_BUILD_FAILED"
 
@@ -262,21 +262,21 @@ class Recovering(Unavailable):
 
 
 class StorageUnavailable(Unavailable):
-    """The storage of workspaces does not answer, or refuses; `facts["detail"]` has what it said."""
+    """The workspace storage does not respond, or refuses; `facts["detail"]` has its message."""
 
     reason = "STORAGE_UNAVAILABLE"
     retryable = True
 
 
 class DeadlineExceeded(SandmeshError, TimeoutError):
-    """The caller's deadline passed; `changed` says whether anything was or may have been done."""
+    """The caller's deadline passed; `changed` says whether anything was or may have been changed."""
 
     reason = "DEADLINE_EXCEEDED"
     retryable = True
 
 
 class Cancelled(SandmeshError):
-    """The caller went away."""
+    """The caller cancelled the request or disconnected."""
 
     reason = "CANCELLED"
 
@@ -286,25 +286,25 @@ class Denied(SandmeshError, PermissionError):
 
 
 class Unauthenticated(Denied):
-    """No token, or one that is not valid; `facts["token"]` is missing, invalid, expired or revoked."""
+    """The token is missing or not valid; `facts["token"]` is missing, invalid, expired or revoked."""
 
     reason = "UNAUTHENTICATED"
 
 
 class PermissionDenied(Denied):
-    """The token does not allow it."""
+    """The token does not permit it."""
 
     reason = "PERMISSION_DENIED"
 
 
 class WorkspaceDirRefused(Denied):
-    """The directory may not be a sandbox's workspace; `facts["path"]` is what it is, `facts["fix"]` what to do."""
+    """The directory must not be a sandbox's workspace; `facts["path"]` is its real path, `facts["fix"]` what to do."""
 
     reason = "WORKSPACE_DIR_REFUSED"
 
 
 class InternalError(SandmeshError):
-    """A defect in the mesh; `facts["error_id"]` finds it in the service's log."""
+    """A defect of the mesh; `facts["error_id"]` identifies it in the service's log."""
 
     reason = "INTERNAL"
 
@@ -318,7 +318,7 @@ CLASSES: dict[str, type[SandmeshError]] = {cls.reason: cls for cls in _leaves(Sa
 
 
 def to_detail(error: SandmeshError) -> errors_pb2.ErrorDetail:
-    """Write an exception as the message that travels inside a stream."""
+    """Convert an exception into the message that is sent inside a stream."""
     detail = errors_pb2.ErrorDetail(
         reason=errors_pb2.ErrorReason.Value(f"ERROR_REASON_{error.reason}"),
         message=error.message,
@@ -332,7 +332,7 @@ def to_detail(error: SandmeshError) -> errors_pb2.ErrorDetail:
 
 
 def from_detail(detail: errors_pb2.ErrorDetail) -> SandmeshError:
-    """Read the exception that `to_detail` wrote; a reason of a newer mesh becomes SandmeshError."""
+    """Convert a message of `to_detail` back into the exception; a reason of a newer mesh becomes SandmeshError."""
     try:
         name = errors_pb2.ErrorReason.Name(detail.reason).removeprefix("ERROR_REASON_")
     except ValueError:

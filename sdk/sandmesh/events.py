@@ -1,6 +1,6 @@
-"""What happens in a call, one event at a time, as `box.stream(...)` gives it.
+"""The events of a call, as `box.stream(...)` yields them.
 
-The first is Started and the last is Result; what comes between is in the order in which it happened.
+The first is Started and the last is Result; those between are in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ StreamName = Literal["stdout", "stderr"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The call was accepted and runs; `pid` is its process in the sandbox, None where it has none of its own."""
+    """The call was accepted and runs; `pid` is its process in the sandbox, None if it has no process of its own."""
 
     pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a process wrote: `data` as it was, `text` with \\xNN for what is not UTF-8.
+    """Output of a process: `data` are its bytes, `text` has \\xNN for what is not UTF-8.
 
-    A character that is cut between two events is in the second one's text.
+    A character that is split between two events is in the second one's text.
     """
 
     stream: StreamName
@@ -37,14 +37,14 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class ContentBlock:
-    """A content block in the form of the Model Context Protocol: text, an image, a resource."""
+    """A content block in the format of the Model Context Protocol: text, an image, a resource."""
 
     block: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a tool is; `total` is None where it cannot be told."""
+    """The progress of a tool; `total` is None if it is unknown."""
 
     progress: float
     total: float | None
@@ -53,14 +53,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """So many bytes of output were left out here."""
+    """A gap in the output: `bytes` were dropped here."""
 
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class InputRequested:
-    """The code waits for a line of input; `password` says that what is typed must not be shown."""
+    """The code waits for a line of input; with `password` it must not be echoed."""
 
     prompt: str
     password: bool
@@ -68,9 +68,9 @@ class InputRequested:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How the call ended: EXITED, TIMED_OUT, CANCELLED, KILLED, OUT_OF_MEMORY or SANDBOX_LOST.
+    """The end of the call, with its reason: EXITED, TIMED_OUT, CANCELLED, KILLED, OUT_OF_MEMORY or SANDBOX_LOST.
 
-    `exit_code` is that of a process that ended by itself, `signal` the number that ended it; neither is ever invented.
+    `exit_code` is set if the process exited by itself, `signal` if a signal ended it; neither is made up.
     """
 
     reason: str
@@ -89,18 +89,18 @@ _REASONS = {number: name.removeprefix("END_REASON_") for name, number in pb.EndR
 
 
 def text_decoder() -> codecs.IncrementalDecoder:
-    """Give a decoder of UTF-8 in pieces that shows other bytes as \\xNN."""
+    """Return an incremental UTF-8 decoder that shows other bytes as \\xNN."""
     return codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
 
 def read_block(content: pb.Content) -> dict[str, Any]:
-    """Read a content block; one that is no JSON object, which only a broken tool sends, becomes text."""
+    """Convert a content block; one that is not a JSON object, which only a broken tool sends, becomes text."""
     block = _read_object(content.json)
     return {"type": "text", "text": content.json.decode(errors="backslashreplace")} if block is None else block
 
 
 def read_result(result: pb.Result) -> Result:
-    """Read a call's end."""
+    """Convert a call's result."""
     return Result(
         reason=_REASONS.get(result.reason, "UNKNOWN"),
         is_error=result.is_error,
@@ -112,7 +112,7 @@ def read_result(result: pb.Result) -> Result:
 
 
 def _read_object(data: bytes) -> dict[str, Any] | None:
-    # A sandbox's output is not to be trusted: what is broken there must not break the caller's other calls.
+    # A sandbox's output is untrusted: what is malformed must not break the caller's other calls.
     try:
         found: object = json.loads(data)
     except ValueError:
@@ -121,7 +121,7 @@ def _read_object(data: bytes) -> dict[str, Any] | None:
 
 
 class EventReader:
-    """Reads the events of one call; it remembers a character that was cut between two."""
+    """Converts the events of one call; it keeps a character that was split between two."""
 
     def __init__(self) -> None:
         self._decoders = {number: text_decoder() for number in STREAMS}
@@ -136,7 +136,7 @@ class EventReader:
         }
 
     def read(self, event: pb.CallEvent) -> CallEvent | None:
-        """Read an event; None is one of a kind that a newer mesh has."""
+        """Convert an event; return None for a kind that only a newer mesh knows."""
         kind = event.WhichOneof("event")
         return None if kind is None else self._readers[kind](getattr(event, kind))
 

@@ -1,7 +1,7 @@
-"""What `box.fs` gives: entries of directories, changes of them, and bytes that come as they are read.
+"""Results of `box.fs`: directory entries, changes, and streams of bytes.
 
 Names of files are bytes. Here they are strings in which a byte that is not UTF-8 is a lone surrogate, as everywhere in
-Python (`os.fsdecode`); `bytes` and `os.PathLike` are taken too.
+Python (`os.fsdecode`); `bytes` and `os.PathLike` are accepted too.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ FileType = Literal["file", "directory", "symlink", "fifo", "socket", "device", "
 
 
 class AsyncReadable(Protocol):
-    """A file object whose `read` is awaited."""
+    """A file object with an async `read`."""
 
     async def read(self, size: int, /) -> bytes:
-        """Give at most so many bytes; none is the end."""
+        """Return at most `size` bytes; an empty result is the end."""
         ...
 
 
@@ -30,14 +30,14 @@ FileData: TypeAlias = (
 )
 
 Progressed: TypeAlias = Callable[[int, int], None]
-"""Hears how many bytes were carried, and of how many; 0 where that is not known."""
+"""Called with the bytes transferred so far and the total, which is 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """An entry: its path as it was asked for or below the directory that was listed.
+    """A directory entry: its path as requested, or relative to the listed directory.
 
-    `size` is in bytes, `mode` the permission bits, `links` how many names it has, `target` what a link holds.
+    `size` is in bytes, `mode` the permission bits, `links` the number of hard links, `target` that of a symbolic link.
     """
 
     path: str
@@ -55,7 +55,7 @@ class FileInfo:
 
     @property
     def modified(self) -> datetime:
-        """When its content was last changed."""
+        """The time of the last change of its content."""
         return datetime.fromtimestamp(self.mtime_ns / 1e9, UTC)
 
     @property
@@ -76,8 +76,8 @@ ChangeKind = Literal["created", "modified", "attributes", "deleted", "moved_in",
 class FileChange:
     """A change below a watched path; `path` is relative to it, empty for the watched path itself.
 
-    A name that is moved within what is watched is `moved_out` and then `moved_in`. After `overflow` some changes were
-    missed: look again. `gone` is the last: the watched path is not there any more.
+    A move within the watched tree is a `moved_out` and then a `moved_in`. After `overflow` some changes were missed:
+    list again. `gone` is the last: the watched path no longer exists.
     """
 
     kind: ChangeKind
@@ -99,7 +99,7 @@ class ChangeStream(AsyncIterator[FileChange]):
         return self._ready.pop()
 
     async def take(self) -> list[FileChange]:
-        """Wait for changes and give those there are; an empty list is the end."""
+        """Wait for changes and return all that have arrived; an empty list is the end."""
         ready, self._ready = self._ready[::-1], []
         nothing: list[FileChange] = []
         return ready or await anext(self._batches, nothing)
@@ -109,7 +109,7 @@ class ChangeStream(AsyncIterator[FileChange]):
         await self._batches.aclose()
 
     async def __aenter__(self) -> ChangeStream:
-        """Give itself."""
+        """Return the stream itself."""
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -117,16 +117,16 @@ class ChangeStream(AsyncIterator[FileChange]):
         await self.aclose()
 
 
-def read_info(told: dict[str, Any]) -> FileInfo:
-    """Read what the sandbox says of an entry; what a newer one says beside is left."""
-    known = {name: told[name] for name in FileInfo.__dataclass_fields__ if name in told}
+def read_info(facts: dict[str, Any]) -> FileInfo:
+    """Convert a sandbox's facts of an entry; fields that only newer sandboxes have are ignored."""
+    known = {name: facts[name] for name in FileInfo.__dataclass_fields__ if name in facts}
     return FileInfo(**known)
 
 
 class ByteStream(AsyncIterator[bytes]):
-    """The bytes of a file as they come; `info` is what the file was when it was opened.
+    """The bytes of a file as they arrive; `info` is the file's info when it was opened.
 
-    Who iterates slowly slows the transfer. Leaving early, `aclose()` or the end of an `async with` block ends it.
+    A slow reader slows the transfer. Leaving early, `aclose()` or the end of an `async with` block ends it.
     """
 
     def __init__(self, info: FileInfo, chunks: AsyncGenerator[bytes]) -> None:
@@ -137,12 +137,12 @@ class ByteStream(AsyncIterator[bytes]):
         """Wait for the next bytes.
 
         Raises:
-            OSError: The file cannot be read on.
+            OSError: The file cannot be read any further.
         """
         return await anext(self._chunks)
 
     async def take(self) -> list[bytes]:
-        """Wait for bytes; an empty list is the end."""
+        """Wait for bytes and return them; an empty list is the end."""
         chunk = await anext(self._chunks, None)
         return [] if chunk is None else [chunk]
 
@@ -151,7 +151,7 @@ class ByteStream(AsyncIterator[bytes]):
         await self._chunks.aclose()
 
     async def __aenter__(self) -> ByteStream:
-        """Give itself."""
+        """Return the stream itself."""
         return self
 
     async def __aexit__(self, *_exc: object) -> None:

@@ -1,4 +1,4 @@
-"""What a sandbox can be asked to be, beyond its type."""
+"""Inputs of the constructors: sandbox types, limits, network grants, snapshots and options."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 
 
 class SandboxType(StrEnum):
-    """Types of sandboxes: those that every mesh has, and those that this program added. Each is its name as a text."""
+    """Sandbox types: those that every mesh has, and those that this program added. Each equals its name as a str."""
 
     BASE = "base"
     FILESYSTEM = "filesystem"
@@ -21,10 +22,10 @@ class SandboxType(StrEnum):
 
     @classmethod
     def add_member(cls, name: str, value: str | None = None) -> SandboxType:
-        """Add a member at run time; without a value it is the name in lower case. One that is there stays as it is.
+        """Add a member at run time, by default with the name in lower case as its value; return an existing one.
 
         Raises:
-            InvalidArgument: The name or the value is another member's.
+            InvalidArgument: The name or the value belongs to another member.
         """
         value = name.lower() if value is None else value
         found = cls._value2member_map_.get(value) or cls._member_map_.get(name)
@@ -33,7 +34,7 @@ class SandboxType(StrEnum):
                 message = f"SandboxType.{name} cannot be {value!r}: SandboxType.{found.name} is {found.value!r}"
                 raise InvalidArgument(message, {"sandbox_type": value})
             return cast("SandboxType", found)
-        # What enum does for a member of its class's body; the standard library has no call for it.
+        # What enum does for a member in the class body; the standard library has no function for it.
         member = str.__new__(cls, value)
         member._name_, member._value_ = name, value
         setattr(cls, name, member)
@@ -43,19 +44,23 @@ class SandboxType(StrEnum):
 
     @classmethod
     def known(cls, value: str) -> SandboxType | str:
-        """Give the member of a value, or the value itself where there is none."""
+        """Return the member of a value, or the value itself if there is none."""
         return cast("SandboxType | str", cls._value2member_map_.get(value, value))
+
+
+for _name in SANDBOX_TYPES:
+    SandboxType.add_member(_name.upper().replace("-", "_"), _name)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sandbox may use. Each is a requirement: a runtime that cannot enforce one refuses the sandbox.
+    """The resource limits of a sandbox. Each is a requirement: a runtime that cannot enforce one refuses the sandbox.
 
-    None is the runtime's default. A size is a number of bytes or a text like "512MiB" or "1.5 GB".
+    None is the runtime's default. A size is a number of bytes or a str like "512MiB" or "1.5 GB".
     """
 
     memory: int | str | None = None
-    """Memory of all processes of user code together, with what is in /tmp."""
+    """Memory of all processes of user code together, including the files in /tmp."""
 
     cpus: float | None = None
     """Processor time, in cores."""
@@ -72,29 +77,29 @@ class Limits:
 
 @dataclass(frozen=True)
 class NetworkGrant:
-    """What a sandbox may reach: nothing, public addresses, or the hosts that are listed."""
+    """What a sandbox may connect to: nothing, public addresses, or the listed hosts."""
 
     mode: Literal["none", "public", "hosts"]
     hosts: tuple[str, ...] = ()
-    """Hosts: names, addresses, `*.` and a domain, or the preset `packages`; each perhaps with a port (`host:8443`).
+    """Names, addresses, `*.` and a domain, or the preset `packages`; each optionally with a port (`host:8443`).
 
-    With "public" they are allowed beside the public ones. A host that is listed by its exact name or address may be a
-    private one.
+    With "public" they are allowed in addition to the public ones. A host listed by its exact name or address may be
+    private.
     """
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a sandbox's workspace and home were at one moment."""
+    """A copy of a sandbox's workspace and home."""
 
     snapshot_id: str
     sandbox_id: str
-    """The sandbox that it was taken of."""
+    """The sandbox that it was taken from."""
     sandbox_type: str
-    """That sandbox's type; only sandboxes of it begin with the snapshot."""
+    """That sandbox's type; only sandboxes of this type can start from the snapshot."""
     size_bytes: int
     checksum: str
-    """As "sha256:..."; a snapshot that is not what it was is refused (SnapshotDamaged)."""
+    """As "sha256:..."; a snapshot that does not match it is refused (SnapshotDamaged)."""
     created: datetime
 
 
@@ -103,40 +108,40 @@ LimitsInput = Limits | Mapping[str, Any]
 
 
 class Options(TypedDict, total=False):
-    """What the constructors take by keyword only."""
+    """Keyword-only arguments of the constructors."""
 
     ca_cert: str | Path | None
-    """A file of certificates, in PEM, that the mesh's must be signed by; None: SANDMESH_CA_FILE, else the system's."""
+    """A PEM file of certificates that must sign the mesh's own; None: SANDMESH_CA_FILE, else the system's."""
 
     env: Mapping[str, str] | None
     """Environment variables of user code."""
 
     limits: LimitsInput | None
-    """What it may use: Limits, or a dict of its fields."""
+    """Its resource limits: Limits, or a dict of its fields."""
 
     labels: Mapping[str, str] | None
     """The caller's labels: keys of 1 to 63 characters, values of at most 255."""
 
     network: NetworkInput | None
-    """What it may reach: "none", "public", "packages", a list of hosts (and "public"), or NetworkGrant.
+    """What it may connect to: "none", "public", "packages", a list of hosts (and "public"), or NetworkGrant.
 
     None: the template's default.
     """
 
     snapshot: Snapshot | str | None
-    """The snapshot, or its id, that the workspace and home begin with; None: they begin empty."""
+    """The snapshot, or its id, that the workspace and home start from; None: they start empty."""
 
     workspace_dir: str | Path | None
-    """The directory of the mesh's machine that is the workspace; nothing in it is removed with the sandbox.
+    """A directory on the mesh's machine that is mounted as the workspace; it outlives the sandbox.
 
-    A relative path is one of this program's. A private mesh takes what this user owns, others what they allow.
+    A relative path is resolved by this program. A private mesh accepts what this user owns, others what they allow.
     """
 
     template: str | None
-    """The template, where it is not named as the type."""
+    """The template, if it is not named as the type."""
 
     idle_timeout: float | None
-    """Seconds without a call or anything open until the sandbox is given back, whoever renews it; None: never."""
+    """Seconds without calls or open streams until the sandbox is released, even if it is renewed; None: never."""
 
     ttl: float | None
-    """Seconds until the sandbox is given back by itself when this program stops renewing it; None: the mesh's own."""
+    """Seconds until the sandbox is released once this program stops renewing it; None: the mesh's default."""

@@ -1,4 +1,4 @@
-"""What a call gave, as a dict that JSON takes and with attributes that say it shorter."""
+"""The result of a call: a JSON-compatible dict with attributes for convenience."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ class ToolResult(dict[str, Any]):
     """A call's whole result.
 
     As a dict it is plain JSON: `meta`, `content` (text blocks with `description` "stdout", "stderr" or "returncode",
-    and image or resource blocks as the Model Context Protocol has them), `isError`, and `structuredContent` where the
-    tool gives one.
+    and image or resource blocks of the Model Context Protocol), `isError`, and `structuredContent` if the tool returns
+    one.
     """
 
     _raw: dict[str, bytes]
 
     @classmethod
     def with_output(cls, plain: dict[str, Any], raw: dict[str, bytes]) -> ToolResult:
-        """Make one that knows the bytes that a process wrote, which need not be text."""
+        """Build a result that keeps the raw bytes of a process's output, which need not be text."""
         made = cls(plain)
         made._raw = raw
         return made
 
     @property
     def content(self) -> list[dict[str, Any]]:
-        """The blocks, in the order in which they came."""
+        """The content blocks in order."""
         blocks: list[dict[str, Any]] = self.get("content", [])
         return blocks
 
@@ -36,27 +36,27 @@ class ToolResult(dict[str, Any]):
 
     @property
     def stdout(self) -> str:
-        """The text of standard output and of what the tool shows as its result."""
+        """The text of standard output and of the tool's displayed result."""
         return self._joined("stdout")
 
     @property
     def stderr(self) -> str:
-        """The text of standard error and of what went wrong."""
+        """The text of standard error and of errors."""
         return self._joined("stderr")
 
     @property
     def stdout_bytes(self) -> bytes:
-        """What was written to standard output, byte by byte."""
+        """The raw bytes of standard output."""
         return self._bytes("stdout")
 
     @property
     def stderr_bytes(self) -> bytes:
-        """What was written to standard error, byte by byte."""
+        """The raw bytes of standard error."""
         return self._bytes("stderr")
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of a process that ended by itself; None where there was none."""
+        """The exit code of a process that exited by itself, else None."""
         code: int | None = self.get("meta", {}).get("exit_code")
         return code
 
@@ -67,23 +67,23 @@ class ToolResult(dict[str, Any]):
 
     @property
     def images(self) -> list[bytes]:
-        """The images, decoded; their blocks' `mimeType` says of what kind."""
+        """The decoded images; their blocks' `mimeType` has the format."""
         return [base64.b64decode(block["data"]) for block in self.content if block.get("type") == "image"]
 
     @property
     def structured(self) -> dict[str, Any] | None:
-        """The tool's structured result, where it gives one."""
+        """The tool's structured result, None if it has none."""
         found: dict[str, Any] | None = self.get("structuredContent")
         return found
 
     def forms(self, kind: str) -> list[Any]:
-        """Give what was shown in one form, by its MIME type: "text/html", "image/svg+xml", "application/json", ..."""
+        """Return the displayed values of one MIME type: "text/html", "image/svg+xml", "application/json", ..."""
         annotated = [block.get("annotations") for block in self.content]
         return [forms[kind] for forms in annotated if isinstance(forms, dict) and kind in forms]
 
     @property
     def records(self) -> list[list[dict[str, Any]]]:
-        """The data frames that were shown, each as its first 500 rows."""
+        """The displayed data frames, each as its first 500 rows."""
         tables = self.forms("application/vnd.dataresource+json")
         return [table["data"] for table in tables]
 
@@ -95,7 +95,7 @@ class ToolResult(dict[str, Any]):
         joined: list[str] = []
         for block in self.content:
             if block.get("type") == "text" and block.get("description") in descriptions:
-                # Blocks are separate texts: one that does not end its line must not run into the next.
+                # Blocks are separate texts: an unterminated line must not run into the next block.
                 if joined and joined[-1] and not joined[-1].endswith("\n"):
                     joined.append("\n")
                 joined.append(str(block.get("text", "")))

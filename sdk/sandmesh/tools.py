@@ -1,10 +1,10 @@
-"""Tools: a typed declaration of each, without behaviour, and each as a function that can be called.
+"""Tools: a typed declaration of each, and each as a function.
 
     from sandmesh.tools import run_ipython_cell
 
     print(run_ipython_cell(code="1 + 1").text)
 
-The functions are loaded when they are first used: agents, which have no SDK, import the declarations.
+The functions are loaded at their first use: agents, which have no SDK, import the declarations.
 """
 
 from __future__ import annotations
@@ -56,28 +56,26 @@ from sandmesh._tools import (
 )
 
 if TYPE_CHECKING:
-    from sandmesh.toolkits.functions import (
-        SandboxTool,
-        ToolFunction,
-        commit_changes,
-        create_directory,
-        directory_tree,
-        edit_file,
-        generate_diff,
-        get_file_info,
-        git_logs,
-        list_allowed_directories,
-        list_directory,
-        move_file,
-        read_file,
-        read_multiple_files,
-        run_ipython_cell,
-        run_shell_command,
-        search_files,
-        write_file,
-    )
+    from sandmesh.toolkits.functions import DeclaredTool, SandboxTool, ToolFunction
     from sandmesh.toolkits.local_functions import FunctionTool, function_tool
     from sandmesh.toolkits.mcp_tools import MCPConfigConverter, McpTool
+
+    commit_changes: DeclaredTool
+    create_directory: DeclaredTool
+    directory_tree: DeclaredTool
+    edit_file: DeclaredTool
+    generate_diff: DeclaredTool
+    get_file_info: DeclaredTool
+    git_logs: DeclaredTool
+    list_allowed_directories: DeclaredTool
+    list_directory: DeclaredTool
+    move_file: DeclaredTool
+    read_file: DeclaredTool
+    read_multiple_files: DeclaredTool
+    run_ipython_cell: DeclaredTool
+    run_shell_command: DeclaredTool
+    search_files: DeclaredTool
+    write_file: DeclaredTool
 
 __all__ = [
     "PLUMBING",
@@ -144,42 +142,25 @@ __all__ = [
     "write_file",
 ]
 
-_OTHERS = {
+_FACTORIES = {
     "FunctionTool": "local_functions",
     "function_tool": "local_functions",
     "MCPConfigConverter": "mcp_tools",
     "McpTool": "mcp_tools",
+    "SandboxTool": "functions",
+    "ToolFunction": "functions",
 }
-_FUNCTIONS = frozenset(
-    {
-        "SandboxTool",
-        "ToolFunction",
-        "commit_changes",
-        "create_directory",
-        "directory_tree",
-        "edit_file",
-        "generate_diff",
-        "get_file_info",
-        "git_logs",
-        "list_allowed_directories",
-        "list_directory",
-        "move_file",
-        "read_file",
-        "read_multiple_files",
-        "run_ipython_cell",
-        "run_shell_command",
-        "search_files",
-        "write_file",
-    }
-)
 
 
 def __getattr__(name: str) -> object:
-    """Load a function, or what makes them, from where it is."""
-    if name not in _FUNCTIONS and name not in _OTHERS:
+    """Load a function, or a class that makes them, at its first use."""
+    if name in _FACTORIES:
+        globals()[name] = getattr(import_module(f"sandmesh.toolkits.{_FACTORIES[name]}"), name)
+    elif name in TOOLS and name in __all__:
+        globals().update(import_module("sandmesh.toolkits.functions").declared_functions())
+    else:
         raise AttributeError(f"module 'sandmesh.tools' has no attribute {name!r}")
-    found: object = getattr(import_module(f"sandmesh.toolkits.{_OTHERS.get(name, 'functions')}"), name)
-    globals()[name] = found
+    found: object = globals()[name]
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from mcp import types
 
-from sandmesh import BaseSandboxAsync
+from sandmesh import BaseSandbox, BaseSandboxAsync
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.tools import MCPConfigConverter
 from sandmeshd.mesh import Mesh
@@ -35,13 +35,13 @@ async def shared() -> AsyncGenerator[Mesh]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def box(shared: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
-    """Give a sandbox."""
+    """Open a sandbox."""
     async with BaseSandboxAsync(base_url=shared.addresses[0]) as opened:
         yield opened
 
 
 def config(*names: str) -> dict[str, Any]:
-    """Say how the test's server is started under names."""
+    """Return the configuration that starts the test's server under these names."""
     return {"mcpServers": {name: {"command": "python", "args": ["-c", PROGRAM]} for name in names}}
 
 
@@ -59,6 +59,24 @@ async def test_tools_of_servers_are_functions_that_run_in_a_sandbox(shared: Mesh
         assert await other.list_mcp_servers() == []
         assert (await echo.call_async(text="elsewhere", sandbox=other)).text == "elsewhere"
         assert [server.name for server in await other.list_mcp_servers()] == ["one"]
+
+
+async def test_servers_may_be_given_under_the_name_that_agentscope_runtime_has(
+    shared: Mesh, box: BaseSandboxAsync
+) -> None:
+    [added] = await box.add_mcp_servers(server_configs=config("one"))
+    assert (added.name, added.state) == ("one", "READY")
+    with pytest.raises(InvalidArgument, match="pass one"):
+        await box.add_mcp_servers(config("two"), server_configs=config("two"))
+    with pytest.raises(InvalidArgument, match="mcpServers"):
+        await box.add_mcp_servers()
+    sync_box = BaseSandbox(box.sandbox_id, base_url=shared.addresses[0])
+
+    def replace() -> list[str]:
+        with sync_box:
+            return [one.state for one in sync_box.add_mcp_servers(server_configs=config("one"), overwrite=True)]
+
+    assert await asyncio.to_thread(replace) == ["READY"]
 
 
 async def test_without_a_sandbox_one_is_made_to_ask_in_and_one_for_each_call(shared: Mesh) -> None:

@@ -55,7 +55,7 @@ async def test_what_is_written_arrives_and_comes_back(box: BaseSandboxAsync) -> 
     await process.close_stdin()
     await process.close_stdin()
     assert (await process.wait()).exit_code == 0
-    with pytest.raises(errors.InvalidArgument, match="closed before"):
+    with pytest.raises(errors.InvalidArgument, match="is closed"):
         await process.write("more")
 
 

@@ -63,9 +63,7 @@ class TinyDriver(Watched):
         """Return what the driver is and can do: no limits, no network, no snapshots."""
         able = pb.Capabilities(network_modes=[sandbox_pb2.NETWORK_MODE_NONE], isolation="namespaces")
         templates = [template_info(template, self._agent.prepared) for template in self._templates.values()]
-        return pb.GetInfoResponse(
-            name=NAME, node_id=self._settings.node_id, capabilities=able, templates=templates
-        )
+        return pb.GetInfoResponse(name=NAME, node_id=self._settings.node_id, capabilities=able, templates=templates)
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
         """Copy the agent's code; templates need nothing else here."""
@@ -155,9 +153,7 @@ class TinyDriver(Watched):
             async with aclosing(changes.follow()) as ids:
                 async for name in ids:
                     gone = pb.RuntimeSandbox(sandbox_id=name, mesh_id=self._mesh_id, state=pb.RUNTIME_STATE_ENDED)
-                    yield pb.WatchSandboxesResponse(
-                        sandbox=observe(self._folders.folder(name), self._mesh_id) or gone
-                    )
+                    yield pb.WatchSandboxesResponse(sandbox=observe(self._folders.folder(name), self._mesh_id) or gone)
 
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token, and store the labels."""

@@ -23,14 +23,14 @@ from sandmesh.shared.atomic_file import open_replacement
 Changes: TypeAlias = list[FileChange]
 
 AT_ONCE = 8
-"""How many files `write_many` writes at a time; each large one has a stream of its own."""
+"""How many files `write_many` writes concurrently; each large one has its own stream."""
 
 
 class FilesAsync:
-    """The files of a sandbox's workspace and of what its template grants beside.
+    """The files of a sandbox's workspace and of the directories that its template grants.
 
-    Paths are relative to the workspace, or absolute below it or a granted directory; what leads out, by `..` or a link,
-    is a PermissionError. What the sandbox's system refuses is the OSError that `open` would raise.
+    Paths are relative to the workspace, or absolute below it or a granted directory; a path that leaves these, by `..`
+    or a link, is a PermissionError. What the sandbox's system refuses is the OSError that `open` would raise.
     """
 
     def __init__(self, order: Callable[[str, bytes], Order], connect: Callable[[], Connection]) -> None:
@@ -51,14 +51,14 @@ class FilesAsync:
     async def read(
         self, path: FilePath, fmt: str = "text", *, offset: int = 0, length: int | None = None
     ) -> str | bytes | ByteStream:
-        """Read a file, or `length` bytes of it from `offset`: as UTF-8 text, as bytes, or as a stream of bytes.
+        """Read a file, or `length` bytes of it from `offset`, as UTF-8 text, as bytes, or as a stream of bytes.
 
         Raises:
             OSError: It cannot be read.
-            UnicodeDecodeError: It is no UTF-8 text; read it as bytes.
+            UnicodeDecodeError: It is not UTF-8 text; read it as bytes.
         """
         if fmt not in ("text", "bytes", "stream"):
-            raise InvalidArgument(f'fmt is "text", "bytes" or "stream", not {fmt!r}')
+            raise InvalidArgument(f'fmt must be "text", "bytes" or "stream", not {fmt!r}')
         if fmt == "stream":
             return await self._calls.open(path, offset, length)
         data = await self._read(path, offset, length)
@@ -81,18 +81,18 @@ class FilesAsync:
         make_parents: bool = True,
         replace: bool = True,
     ) -> FileInfo:
-        """Write a file whole: whoever reads it sees what was there before or all of `data`, never a part.
+        """Write a file atomically: readers see the previous content or all of `data`, never a part.
 
-        `data` is str, bytes, a file object or an iterable of bytes, sync or async. The mode of a file that is replaced
-        stays unless one is given.
+        `data` is str, bytes, a file object or an iterable of bytes, sync or async. A file that is replaced keeps its
+        mode unless `mode` is set.
 
         Raises:
-            OSError: It cannot be written; what was there stays.
+            OSError: It cannot be written; the previous content stays.
         """
         size = known_size(data)
-        stated = {"mode": mode, "size": size}
+        optional = {"mode": mode, "size": size}
         arguments: dict[str, Any] = {"path": path, "make_parents": make_parents, "replace": replace}
-        arguments |= {name: value for name, value in stated.items() if value is not None}
+        arguments |= {name: value for name, value in optional.items() if value is not None}
         if isinstance(data, str | bytes | bytearray | memoryview) and size is not None and size <= SMALL:
             whole = data.encode() if isinstance(data, str) else bytes(data)
             return read_info(await self._calls.put("fs.write", arguments, whole))
@@ -101,34 +101,34 @@ class FilesAsync:
     async def write_many(
         self, files: Mapping[str, FileData] | Mapping[bytes, FileData] | Iterable[tuple[FilePath, FileData]]
     ) -> list[FileInfo]:
-        """Write several files, up to AT_ONCE at a time, each as `write` does: whole or not at all, alone.
+        """Write several files, up to AT_ONCE concurrently, each atomically, as `write` does.
 
-        What is known of each comes in the order of the files. The first that cannot be written ends it: those that were
-        written by then stay. A path that is given twice has the content of either.
+        The result has the info of each in the order of the files. The first failure ends it; files written by then
+        stay. A path that appears twice has the content of either.
         """
         items = cast("Mapping[FilePath, FileData]", files).items() if isinstance(files, Mapping) else files
-        numbered, found = enumerate(items), dict[int, FileInfo]()
+        numbered, written = enumerate(items), dict[int, FileInfo]()
 
         async def write_next() -> None:
             for number, (path, data) in numbered:
-                found[number] = await self.write(path, data)
+                written[number] = await self.write(path, data)
 
-        writing = [asyncio.create_task(write_next()) for _ in range(AT_ONCE)]
+        writers = [asyncio.create_task(write_next()) for _ in range(AT_ONCE)]
         try:
-            await asyncio.gather(*writing)
+            await asyncio.gather(*writers)
         finally:
-            for task in writing:
+            for task in writers:
                 task.cancel()
-            await asyncio.wait(writing)
-        return [found[number] for number in sorted(found)]
+            await asyncio.wait(writers)
+        return [written[number] for number in sorted(written)]
 
     async def list(self, path: FilePath = ".", depth: int = 1) -> list[FileInfo]:
-        """List what is below a directory by name, down to `depth` levels (1 to 200); links are not followed."""
+        """List a directory's entries by name, down to `depth` levels (1 to 200); links are not followed."""
         data = await self._calls.output("fs.list", {"path": path, "depth": depth})
         return [read_info(json.loads(line)) for line in data.splitlines()]
 
     async def exists(self, path: FilePath) -> bool:
-        """Say whether something is there; a link to nothing is not."""
+        """Return whether a path exists; a dangling link does not."""
         try:
             await self.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -136,7 +136,7 @@ class FilesAsync:
         return True
 
     async def stat(self, path: FilePath, *, follow: bool = True) -> FileInfo:
-        """Give what the system knows of a file; of a link itself with `follow=False`."""
+        """Return the info of a file; of a link itself with `follow=False`."""
         return read_info(await self._calls.ask("fs.stat", {"path": path, "follow": follow}))
 
     async def remove(self, path: FilePath, *, recursive: bool = False, missing_ok: bool = False) -> None:
@@ -148,12 +148,12 @@ class FilesAsync:
         await self._calls.ask("fs.move", {"source": source, "destination": destination, "replace": replace})
 
     async def mkdir(self, path: FilePath, *, parents: bool = True, mode: int | None = None) -> None:
-        """Make a directory with those above it; one that exists is fine. `parents=False` makes one new directory."""
-        stated = {} if mode is None else {"mode": mode}
-        await self._calls.ask("fs.mkdir", {"path": path, "parents": parents, **stated})
+        """Create a directory and its parents; it may exist. With `parents=False` exactly one new one is created."""
+        modes = {} if mode is None else {"mode": mode}
+        await self._calls.ask("fs.mkdir", {"path": path, "parents": parents, **modes})
 
     async def write_from_path(self, local: FilePath, path: FilePath, *, progress: Progressed | None = None) -> FileInfo:
-        """Copy a file of this machine into the sandbox, with its permission bits; `progress` hears (bytes, of all)."""
+        """Copy a local file into the sandbox, with its permission bits; `progress` is called with (bytes, total)."""
         name = os.fsdecode(local)
         file = await asyncio.to_thread(Path(name).open, "rb")
         with file:
@@ -163,10 +163,10 @@ class FilesAsync:
             return read_info(await self._calls.send("fs.write", arguments, source))
 
     async def download_to(self, path: FilePath, local: FilePath, *, progress: Progressed | None = None) -> FileInfo:
-        """Copy a file of the sandbox to this machine, with its permission bits: there whole or not at all.
+        """Copy a file of the sandbox to a local path atomically, with its permission bits.
 
         Raises:
-            OSError: It cannot be read, or not be written here.
+            OSError: It cannot be read, or cannot be written here.
         """
         stream = await self._calls.open(path, 0, None)
         async with stream:
@@ -176,35 +176,35 @@ class FilesAsync:
         return stream.info
 
     async def upload_dir(self, local: FilePath, path: FilePath = ".", *, progress: Progressed | None = None) -> None:
-        """Copy a directory of this machine into the sandbox, with all below it; modes, times and links stay.
+        """Copy a local directory tree into the sandbox; modes, times and links are preserved.
 
-        A directory that is not there yet appears whole or not at all; into one that is, the entries go when all have
-        arrived. Sockets, FIFOs and devices are left out.
+        A new directory is created atomically; into an existing one the entries are moved once all have arrived.
+        Sockets, FIFOs and devices are skipped.
 
         Raises:
-            OSError: It cannot be read or written, or a link in it leads out of it; nothing is kept.
+            OSError: It cannot be read or written, or a link in it points outside of it; nothing is kept.
         """
         await upload(self._calls, os.fsdecode(local), path, progress)
 
     async def download_dir(self, path: FilePath, local: FilePath, *, progress: Progressed | None = None) -> None:
-        """Copy a directory of the sandbox to this machine, as `upload_dir` does the other way.
+        """Copy a directory tree of the sandbox to a local path, the reverse of `upload_dir`.
 
         Raises:
-            OSError: It cannot be read or written, or a link in it leads out of it; nothing is kept.
+            OSError: It cannot be read or written, or a link in it points outside of it; nothing is kept.
         """
         await download(self._calls, path, os.fsdecode(local), progress)
 
     async def watch(self, path: FilePath = ".", *, recursive: bool = False) -> ChangeStream:
-        """Follow the changes of a file, or of a directory's entries and with `recursive` of all below it, from now on.
+        """Watch a file, or a directory's entries and with `recursive` its whole tree, for changes from now on.
 
         Raises:
-            OSError: It is not there.
+            OSError: It does not exist.
         """
         batches = self._changes({"path": path, "recursive": recursive})
-        await anext(batches)  # empty: it watches now
+        await anext(batches)  # empty: the watch is established
         return ChangeStream(batches)
 
     async def _changes(self, arguments: Mapping[str, Any]) -> AsyncGenerator[Changes]:
         async with aclosing(self._calls.follow("fs.watch", arguments)) as batches:
             async for batch in batches:
-                yield [FileChange(told["kind"], told["path"], told["directory"]) for told in batch]
+                yield [FileChange(change["kind"], change["path"], change["directory"]) for change in batch]

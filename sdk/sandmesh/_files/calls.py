@@ -1,4 +1,4 @@
-"""How calls on files are carried: quick ones on the shared stream, bulk on streams of their own."""
+"""File calls: short ones on the shared stream, bulk transfers on streams of their own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sandmesh.errors import InvalidArgument
 from sandmesh.events import Output, Result, Started, read_result
 from sandmesh.files import ByteStream, FilePath, Progressed, read_info
 
-# How often a download that got nothing further is begun again.
+# How often a download that makes no progress is retried.
 ATTEMPTS = 3
 
 
 class FileCalls:
-    """Calls on the files of one sandbox."""
+    """The file calls of one sandbox."""
 
     def __init__(self, order: Callable[[str, bytes], Order], connect: Callable[[], Connection]) -> None:
         self._make_order = order
@@ -37,45 +37,45 @@ class FileCalls:
             OSError: It cannot be read.
         """
         check_range(offset, length)
-        told: dict[str, Any] = {}
-        chunks = self._resumed(path, offset, length, told)
+        facts: dict[str, Any] = {}
+        chunks = self._resumed(path, offset, length, facts)
         try:
-            await anext(chunks)  # what is known of the file comes first
+            await anext(chunks)  # the file's facts come first
         except BaseException:
             await chunks.aclose()
             raise
-        return ByteStream(read_info(told), chunks)
+        return ByteStream(read_info(facts), chunks)
 
     async def _resumed(
-        self, path: FilePath, offset: int, length: int | None, told: dict[str, Any]
+        self, path: FilePath, offset: int, length: int | None, facts: dict[str, Any]
     ) -> AsyncGenerator[bytes]:
-        """Give a file's bytes, after an interruption from where they ended; first an empty chunk, once it is open."""
+        """Yield a file's bytes, resuming after an interruption; the first chunk is empty, once the file is open."""
         at, attempts = offset, 0
         while True:
-            arguments = {"path": path, "offset": at, "version": told.get("version", "")}
+            arguments = {"path": path, "offset": at, "version": facts.get("version", "")}
             if length is not None:
                 arguments["length"] = length - (at - offset)
             before = at
             async with open_transfer(self._connect(), self._order("fs.read", arguments)) as transfer:
                 async with aclosing(transfer.chunks()) as chunks:
                     async for chunk in chunks:
-                        if not told:
-                            told.update(transfer.facts)
+                        if not facts:
+                            facts.update(transfer.facts)
                             yield b""
                         at += len(chunk)
                         yield chunk
                 result = read_result(transfer.finished())
             attempts = 0 if at > before else attempts + 1
-            if is_interrupted(result) and told and attempts < ATTEMPTS:
+            if is_interrupted(result) and facts and attempts < ATTEMPTS:
                 continue
             check_result(result)
-            if not told:
-                told.update(transfer.facts)
+            if not facts:
+                facts.update(transfer.facts)
                 yield b""
             return
 
     async def send(self, tool: str, arguments: Mapping[str, Any], source: AsyncIterator[bytes]) -> dict[str, Any]:
-        """Run a call with bulk input, and give its facts."""
+        """Run a call with bulk input and return its facts."""
         async with open_transfer(self._connect(), self._order(tool, arguments), source) as transfer:
             async for _ in transfer.chunks():
                 pass
@@ -83,16 +83,16 @@ class FileCalls:
             return check_result(read_result(transfer.finished()))
 
     async def ask(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Run a quick call, and give its facts."""
+        """Run a short call and return its facts."""
         return await self.put(tool, arguments, None)
 
     async def put(self, tool: str, arguments: Mapping[str, Any], data: bytes | None) -> dict[str, Any]:
-        """Run a quick call with at most SMALL bytes of input, and give its facts."""
+        """Run a short call with at most SMALL bytes of input and return its facts."""
         quick = await run_quick(self._connect().mux, self._order(tool, arguments), data)
         return check_result(read_result(quick.done.result()))
 
     async def read_small(self, path: FilePath, offset: int, length: int | None) -> bytes | None:
-        """Read a file at once, None where that would be more than SMALL bytes.
+        """Read a file in one short call; return None if it has more than SMALL bytes.
 
         Raises:
             OSError: It cannot be read.
@@ -100,11 +100,12 @@ class FileCalls:
         arguments = {"path": path, "offset": offset, "length": min(length or SMALL, SMALL)}
         quick = await run_quick(self._connect().mux, self._order("fs.read", arguments))
         check_result(read_result(quick.done.result()))
-        wanted = quick.facts["size"] - offset
-        return bytes(quick.data) if len(quick.data) >= min(wanted, wanted if length is None else length) else None
+        remaining = quick.facts["size"] - offset
+        complete = len(quick.data) >= min(remaining, remaining if length is None else length)
+        return bytes(quick.data) if complete else None
 
     async def receive(self, tool: str, arguments: Mapping[str, Any]) -> AsyncGenerator[bytes]:
-        """Run a call with bulk output, and give what it writes."""
+        """Run a call with bulk output and yield its chunks."""
         async with open_transfer(self._connect(), self._order(tool, arguments)) as transfer:
             async with aclosing(transfer.chunks()) as chunks:
                 async for chunk in chunks:
@@ -112,7 +113,7 @@ class FileCalls:
             check_result(read_result(transfer.finished()))
 
     async def follow(self, tool: str, arguments: Mapping[str, Any]) -> AsyncGenerator[list[dict[str, Any]]]:
-        """Run a call without an end of its own, and give its lines of JSON as they come; first an empty list."""
+        """Run a call that does not end by itself, yielding its lines of JSON as they arrive; first an empty list."""
         order = replace(self._order(tool, arguments), timeout=0.0)
         async with EventStream(lambda: self._connect().mux, order) as events:
             rest = b""
@@ -126,7 +127,7 @@ class FileCalls:
                     check_result(event)
 
     async def output(self, tool: str, arguments: Mapping[str, Any]) -> bytes:
-        """Run a call on the shared stream, and give all that it writes."""
+        """Run a call on the shared stream and return all its output."""
         data = bytearray()
         async with EventStream(lambda: self._connect().mux, self._order(tool, arguments)) as events:
             async for event in events:
@@ -138,18 +139,18 @@ class FileCalls:
 
     def _order(self, tool: str, arguments: Mapping[str, Any]) -> Order:
         plain = {name: _plain(value) for name, value in arguments.items()}
-        # Bytes of names that are not UTF-8 travel as \udcXX, which only the ASCII form of JSON can hold.
+        # Bytes of names that are not UTF-8 are encoded as \udcXX, which only ASCII JSON can represent.
         return self._make_order(tool, json.dumps(plain).encode())
 
 
 def check_range(offset: int, length: int | None) -> None:
-    """Refuse what is no part of a file.
+    """Check an offset and a length.
 
     Raises:
-        InvalidArgument: One is below 0.
+        InvalidArgument: One of them is negative.
     """
     if offset < 0 or (length is not None and length < 0):
-        raise InvalidArgument("offset and length are 0 or more")
+        raise InvalidArgument("offset and length must not be negative")
 
 
 def _plain(value: Any) -> Any:
@@ -157,7 +158,7 @@ def _plain(value: Any) -> Any:
 
 
 async def counted(chunks: AsyncIterator[bytes], progress: Progressed | None, total: int) -> AsyncIterator[bytes]:
-    """Give chunks on, and tell how many bytes that makes."""
+    """Yield the chunks, and report the bytes so far to `progress`."""
     done = 0
     async for chunk in chunks:
         yield chunk

@@ -1,4 +1,4 @@
-"""Copying directories between this machine and a sandbox, as tar streams."""
+"""Directory transfer between this machine and a sandbox, as tar streams."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import IO
 from sandmesh._files.calls import FileCalls, counted
 from sandmesh._files.sources import pieces
 from sandmesh.files import FilePath, Progressed
-from sandmesh.shared.tar import pack, take_whole, unpack
+from sandmesh.shared.tar import fill_atomically, pack, unpack
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 async def upload(calls: FileCalls, local: str, path: FilePath, progress: Progressed | None) -> None:
-    """Copy a directory of this machine into a sandbox."""
-    os.close(os.open(local, _DIRECTORY))  # what is no directory is refused before a call begins
-    await calls.send("fs.unpack", {"path": path}, counted(pieces(packed(local)), progress, 0))
+    """Copy a local directory into a sandbox."""
+    os.close(os.open(local, _DIRECTORY))  # what is not a directory is refused before a call starts
+    await calls.send("fs.unpack", {"path": path}, counted(pieces(tar_stream(local)), progress, 0))
 
 
-def packed(local: str, *, any_modes: bool = False) -> Iterator[bytes]:
-    """Give a directory as a tar stream; with `any_modes` also what its owner may not read."""
-    # A thread may be in here when the transfer has ended: the descriptor is its own.
+def tar_stream(local: str, *, any_modes: bool = False) -> Iterator[bytes]:
+    """Yield a directory as a tar stream; with `any_modes` including what its owner may not read."""
+    # A thread may still run this when the transfer has ended: it needs a descriptor of its own.
     fd = os.open(local, _DIRECTORY)
     try:
         yield from pack(fd, any_modes=any_modes)
@@ -35,15 +35,15 @@ def packed(local: str, *, any_modes: bool = False) -> Iterator[bytes]:
 
 
 async def download(calls: FileCalls, path: FilePath, local: str, progress: Progressed | None) -> None:
-    """Copy a directory of a sandbox to this machine."""
+    """Copy a directory of a sandbox to a local path."""
     async with aclosing(calls.receive("fs.pack", {"path": path})) as received:
-        await Landing(local).take(counted(received, progress, 0))
+        await DirectoryReceiver(local).receive(counted(received, progress, 0))
 
 
-class Landing:
-    """A directory that a thread makes of a tar stream, which comes to it through a pipe.
+class DirectoryReceiver:
+    """Unpacks a tar stream into a directory, in a thread that reads the stream from a pipe.
 
-    With `any_links` symbolic links may lead anywhere; none is ever followed.
+    With `any_links` symbolic links may point anywhere; none is ever followed.
     """
 
     def __init__(self, local: str, *, any_links: bool = False) -> None:
@@ -51,23 +51,23 @@ class Landing:
         self._any_links = any_links
         self._whole = False
 
-    async def take(self, chunks: AsyncIterator[bytes]) -> None:
-        """Make it.
+    async def receive(self, chunks: AsyncIterator[bytes]) -> None:
+        """Create the directory from the chunks of a tar stream.
 
         Raises:
-            OSError: The stream holds what leads out, or the system does not let it be; nothing is kept.
+            OSError: A member of the stream leads outside, or the system refuses it; nothing is kept.
         """
         reader, writer = os.pipe()
-        unpacking = asyncio.create_task(asyncio.to_thread(self._unpack, reader))
+        unpacked = asyncio.create_task(asyncio.to_thread(self._unpack, reader))
         try:
             await self._feed(chunks, writer)
         except ConnectionError:
-            # The thread reads no more, and says why.
-            await asyncio.shield(unpacking)
+            # The thread has stopped reading, and has the reason.
+            await asyncio.shield(unpacked)
         except BaseException:
-            await asyncio.wait([unpacking])
+            await asyncio.wait([unpacked])
             raise
-        await asyncio.shield(unpacking)
+        await asyncio.shield(unpacked)
 
     async def _feed(self, chunks: AsyncIterator[bytes], writer: int) -> None:
         loop = asyncio.get_running_loop()
@@ -86,11 +86,11 @@ class Landing:
         with os.fdopen(reader, "rb") as source:
             parent = os.open(self._target.parent, _DIRECTORY)
             try:
-                take_whole(parent, self._target.name or ".", lambda fd: self._fill(source, fd))
+                fill_atomically(parent, self._target.name or ".", lambda fd: self._fill(source, fd))
             finally:
                 os.close(parent)
 
     def _fill(self, source: IO[bytes], fd: int) -> None:
         unpack(source, fd, any_links=self._any_links)
         if not self._whole:
-            raise OSError(errno.ECANCELED, "the transfer was cut off; nothing of it is kept", str(self._target))
+            raise OSError(errno.ECANCELED, "the transfer was interrupted; nothing of it is kept", str(self._target))

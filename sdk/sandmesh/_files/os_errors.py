@@ -1,4 +1,4 @@
-"""Results of calls on files that say that something was refused, as the exceptions that `open` raises."""
+"""Failed results of file calls as the exceptions that `open` raises."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sandmesh.events import Result
 
 
 def is_interrupted(result: Result) -> bool:
-    """Say whether a transfer was cut off because its reader seemed to be gone: it may be taken up again."""
+    """Return whether a transfer was cancelled because its reader seemed to be gone: it may be resumed."""
     return result.is_error and result.reason == "CANCELLED"
 
 
 def check_result(result: Result) -> dict[str, Any]:
-    """Give a result's facts.
+    """Return a result's facts.
 
     Raises:
-        OSError: What the sandbox's system said, as the subclass that fits its number.
-        DeadlineExceeded: The time for it was over.
-        Cancelled: Somebody cancelled it.
+        OSError: The error of the sandbox's system, as the subclass of its errno.
+        DeadlineExceeded: It timed out.
+        Cancelled: It was cancelled.
     """
     facts = result.structured or {}
     if not result.is_error:
         return facts
     if result.reason == "TIMED_OUT":
-        raise DeadlineExceeded(f"{result.message}: its time was over; give the box a longer timeout")
+        raise DeadlineExceeded(f"{result.message}: it timed out; give the box a longer timeout")
     if result.reason == "CANCELLED":
         raise Cancelled(result.message)
     number = facts.get("errno")

@@ -1,4 +1,4 @@
-"""What users give as a file's content, as pieces to send."""
+"""Sources of a file's content, as pieces to send."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ PIECE = 256 * 1024
 
 
 def known_size(data: FileData) -> int | None:
-    """Give how many bytes will come, where that is known before."""
+    """Return the size of the content in bytes, None if it is not known beforehand."""
     if isinstance(data, str):
         return len(data.encode())
     if isinstance(data, bytes | bytearray | memoryview):
         return memoryview(data).nbytes
     with suppress(AttributeError, OSError, ValueError):
         file = cast("Any", data)
-        found: int = os.fstat(file.fileno()).st_size - file.tell()
-        return found if found > 0 else None
+        remaining: int = os.fstat(file.fileno()).st_size - file.tell()
+        return remaining if remaining > 0 else None
     return None
 
 
 async def pieces(data: FileData) -> AsyncIterator[bytes]:
-    """Give the content in pieces of PIECE bytes; what blocks is asked in a thread.
+    """Yield the content in pieces of PIECE bytes; blocking sources are read in a thread.
 
     Raises:
-        InvalidArgument: It is nothing that has bytes.
+        InvalidArgument: The source is of an unsupported type.
     """
     if isinstance(data, str | bytes | bytearray | memoryview):
         view = memoryview(data.encode() if isinstance(data, str) else data).cast("B")
         for at in range(0, len(view), PIECE):
             yield bytes(view[at : at + PIECE])
         return
-    async for piece in _regular(_given(data)):
+    async for piece in _resized(_chunks(data)):
         yield piece
 
 
-def _given(data: Any) -> AsyncIterator[bytes]:
+def _chunks(data: Any) -> AsyncIterator[bytes]:
     read = getattr(data, "read", None)
     if read is not None:
         return _read(read)
@@ -52,7 +52,7 @@ def _given(data: Any) -> AsyncIterator[bytes]:
     if isinstance(data, Iterable):
         return _iterate(cast("Iterable[bytes]", data))
     kind = type(data).__name__
-    raise InvalidArgument(f"a file's content is str, bytes, a file object or an iterable of bytes, not {kind}")
+    raise InvalidArgument(f"a file's content must be str, bytes, a file object or an iterable of bytes, not {kind}")
 
 
 async def _read(read: Callable[[int], Any]) -> AsyncIterator[bytes]:
@@ -68,12 +68,12 @@ async def _iterate(items: Iterable[bytes]) -> AsyncIterator[bytes]:
         yield cast("bytes", item)
 
 
-async def _regular(items: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Cut what is large and join what is small."""
+async def _resized(items: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Split large chunks and join small ones."""
     rest = bytearray()
     async for item in items:
         if not isinstance(item, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-            raise InvalidArgument(f"a file's content comes as bytes, not {type(item).__name__}")
+            raise InvalidArgument(f"an iterable of a file's content must yield bytes, not {type(item).__name__}")
         view = memoryview(item).cast("B")
         at = min(len(view), PIECE - len(rest)) if rest else 0
         rest += view[:at]

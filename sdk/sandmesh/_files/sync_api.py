@@ -1,4 +1,4 @@
-"""`box.fs` for programs without an event loop: each method is the async twin's."""
+"""`box.fs` for programs without an event loop: each method wraps the async twin's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandmesh.files import ByteStream, FileChange, FileInfo, FilePath
 
 
 class BlockingByteStream(BlockingIterator[bytes]):
-    """The bytes of a file as they come; `info` is what it was when it was opened. Closing it ends the transfer."""
+    """The bytes of a file as they arrive; `info` is its info when it was opened. Closing it ends the transfer."""
 
     def __init__(self, stream: ByteStream, twin: str) -> None:
         super().__init__(stream, twin)
@@ -18,10 +18,10 @@ class BlockingByteStream(BlockingIterator[bytes]):
 
 
 class Files(Facade):
-    """The files of a sandbox's workspace and of what its template grants beside.
+    """The files of a sandbox's workspace and of the directories that its template grants.
 
-    Paths are relative to the workspace, or absolute below it or a granted directory; what leads out, by `..` or a link,
-    is a PermissionError. What the sandbox's system refuses is the OSError that `open` would raise.
+    Paths are relative to the workspace, or absolute below it or a granted directory; a path that leaves these, by `..`
+    or a link, is a PermissionError. What the sandbox's system refuses is the OSError that `open` would raise.
     """
 
     def __init__(self, twin: FilesAsync) -> None:
@@ -45,11 +45,11 @@ class Files(Facade):
         offset: int = 0,
         length: int | None = None,
     ) -> str | bytes | BlockingByteStream:
-        """Read a file, or `length` bytes of it from `offset`: as UTF-8 text, as bytes, or as a stream of bytes.
+        """Read a file, or `length` bytes of it from `offset`, as UTF-8 text, as bytes, or as a stream of bytes.
 
         Raises:
             OSError: It cannot be read.
-            UnicodeDecodeError: It is no UTF-8 text; read it as bytes.
+            UnicodeDecodeError: It is not UTF-8 text; read it as bytes.
         """
         name = type(self.twin).__name__
         if fmt == "stream":
@@ -59,10 +59,10 @@ class Files(Facade):
         return run(name, self.twin.read(path, fmt, offset=offset, length=length))
 
     def watch(self, path: FilePath = ".", *, recursive: bool = False) -> BlockingIterator[FileChange]:
-        """Follow the changes of a file, or of a directory's entries and with `recursive` of all below it, from now on.
+        """Watch a file, or a directory's entries and with `recursive` its whole tree, for changes from now on.
 
         Raises:
-            OSError: It is not there.
+            OSError: It does not exist.
         """
         name = type(self.twin).__name__
         return BlockingIterator(run(name, self.twin.watch(path, recursive=recursive)), name)

@@ -1,4 +1,4 @@
-"""Declarations of the tools, without behaviour: what the SDK, the agent and the MCP adapter share."""
+"""Declarations of the tools, shared by the SDK, the agent and the MCP adapter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a tool is: one typed class, from which its schema, its dispatch and the SDK's method are made.
+"""Tool declarations: one typed class per tool, from which its schema, its dispatch and the SDK's method are made.
 
-A declaration has no behaviour. Its name is the class's in snake_case, its description the class's docstring, its
-parameters the fields. The agent has a handler for each; tools that only a sandbox knows have no class at all.
+A declaration has no behavior. The tool's name is the class's in snake_case, its description the class's docstring, its
+parameters the fields. The agent has a handler for each; tools that only a sandbox knows have no class.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ P = ParamSpec("P")
 TOOLS: dict[str, type[Tool]] = {}
 
 PLUMBING = frozenset({"process", "kernel", "mcp"})
-"""Groups that every sandbox has and that the SDK's handles are made of: listed only when they are asked for."""
+"""Groups that every sandbox has and that the SDK's handles use: listed only if they are requested explicitly."""
 
 
 class _Signature:
-    """A class's signature, of which only its building knows."""
+    """A class's signature, which exists once the class is built."""
 
     def __get__(self, _: object, owner: type[Tool]) -> Signature:
         rebuild_dataclass(cast("Any", owner), force=True)
@@ -51,7 +51,7 @@ def tool(group: str) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         cls.group = group
-        # Built at its first use: who imports all of them uses few.
+        # Built at its first use: few programs use more than a few.
         config = ConfigDict(extra="forbid", strict=True, defer_build=True)
         dataclass = pydantic_dataclass(config=config, frozen=True)
         made = cast("type[T]", dataclass(cls))
@@ -68,10 +68,10 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def parse(cls: type[T], arguments: bytes) -> T:
-    """Make a declaration's instance of a JSON object in UTF-8; empty means {}.
+    """Parse a declaration's instance from a JSON object in UTF-8; empty means {}.
 
     Raises:
-        InvalidArgument: It is no object, or a value is missing, unknown or of the wrong type; the message names each.
+        InvalidArgument: It is not an object, or a value is missing, unknown or of the wrong type; each is named.
     """
     try:
         parsed: T = _adapter(cls.name).validate_json(arguments or b"{}")
@@ -81,7 +81,7 @@ def parse(cls: type[T], arguments: bytes) -> T:
 
 
 def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Make a declaration's instance as its constructor does, with the mesh's own exception for what does not fit.
+    """Build a declaration's instance as its constructor does, but raise the mesh's own exception.
 
     Raises:
         InvalidArgument: A value is missing, unknown or of the wrong type; the message names each.
@@ -103,13 +103,13 @@ def _explain(cls: type[Tool], error: ValidationError) -> str:
 
 
 def dump(declared: Tool) -> dict[str, Any]:
-    """Give an instance's parameters as plain JSON values, those left at their default not included."""
+    """Return an instance's parameters as plain JSON values, without those that equal their defaults."""
     plain: dict[str, Any] = _adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
     return plain
 
 
 def input_schema(cls: type[Tool]) -> dict[str, Any]:
-    """Give the JSON Schema (2020-12) of a tool's parameters."""
+    """Return the JSON Schema (2020-12) of a tool's parameters."""
     schema = _adapter(cls.name).json_schema()
     schema.pop("description", None)
     schema["title"] = cls.name
@@ -117,5 +117,5 @@ def input_schema(cls: type[Tool]) -> dict[str, Any]:
 
 
 def description(cls: type[Tool]) -> str:
-    """Give what a tool says of itself."""
+    """Return a tool's description."""
     return cleandoc(cls.__doc__ or "")

@@ -1,6 +1,7 @@
 """Tools on the files of a sandbox's workspace.
 
-Paths are relative to the workspace or absolute below it. Whatever leads out of it, a symbolic link too, is an error.
+Paths are relative to the workspace or absolute below it. A path that leads out of it, also by a symbolic link, is an
+error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Path = Annotated[str, Field(min_length=1, description="Relative to the workspace
 
 
 class Edit(TypedDict):
-    """One replacement: the text as it stands, once, and what is to stand there."""
+    """One replacement: a text that occurs once, and the new text."""
 
     oldText: str
     newText: str
@@ -38,7 +39,7 @@ class ReadMultipleFiles(Tool):
 
 @tool("filesystem")
 class WriteFile(Tool):
-    """Write a file whole, replacing what was there, with the directories above it made."""
+    """Write a whole file, replacing an existing one and creating its parent directories."""
 
     path: Path
     content: Annotated[str, Field(description="Its new text.")]
@@ -55,21 +56,21 @@ class EditFile(Tool):
 
 @tool("filesystem")
 class CreateDirectory(Tool):
-    """Make a directory with those above it; one that exists is left as it is."""
+    """Create a directory and its parents; an existing one is left unchanged."""
 
     path: Path
 
 
 @tool("filesystem")
 class ListDirectory(Tool):
-    """List a directory: one line an entry, [DIR] or [FILE] before its name."""
+    """List a directory: one line per entry, with [DIR] or [FILE] before its name."""
 
     path: Path
 
 
 @tool("filesystem")
 class DirectoryTree(Tool):
-    """Give all below a directory as JSON: objects of name, type and, for directories, children."""
+    """Return the tree below a directory as JSON: objects of name, type and, for directories, children."""
 
     path: Path
 
@@ -84,7 +85,7 @@ class MoveFile(Tool):
 
 @tool("filesystem")
 class SearchFiles(Tool):
-    """Find files and directories below a path whose name has a text in it or fits a pattern, whatever its case."""
+    """Find files and directories below a path whose name contains a text or matches a pattern, ignoring case."""
 
     path: Path
     pattern: Annotated[str, Field(min_length=1, description="A part of the name, or a pattern with * and ?.")]
@@ -95,11 +96,11 @@ class SearchFiles(Tool):
 
 @tool("filesystem")
 class GetFileInfo(Tool):
-    """Give a file's size, times, kind and permissions."""
+    """Return a file's size, times, kind and permissions."""
 
     path: Path
 
 
 @tool("filesystem")
 class ListAllowedDirectories(Tool):
-    """Give the directories that these tools may reach."""
+    """List the directories that these tools may access."""

@@ -1,6 +1,6 @@
-"""The forms in which tools are shown to models, and models' calls are read and answered.
+"""The formats of models' clients for tools, calls and replies.
 
-The forms are those of https://modelcontextprotocol.io/specification/2025-06-18/server/tools, of OpenAI's function
+The formats are those of https://modelcontextprotocol.io/specification/2025-06-18/server/tools, of OpenAI's function
 calling (https://platform.openai.com/docs/guides/function-calling) and of Anthropic's tool use
 (https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/overview).
 """
@@ -18,44 +18,46 @@ Form = Literal["mcp", "openai", "anthropic"]
 
 
 def read_form(form: str) -> Form:
-    """Read the name of a form.
+    """Check the name of a format.
 
     Raises:
-        InvalidArgument: There is none of that name.
+        InvalidArgument: The format does not exist.
     """
     if form not in get_args(Form):
-        raise InvalidArgument(f"{form!r} is no form of tools: choose {', '.join(get_args(Form))}", {"form": str(form)})
+        raise InvalidArgument(
+            f"{form!r} is not a format of tools: choose {', '.join(get_args(Form))}", {"form": str(form)}
+        )
     return cast("Form", form)
 
 
 @dataclass(frozen=True)
 class ToolSchema:
-    """What a model is told of a tool: `parameters` is a JSON Schema of an object."""
+    """The description of a tool for a model: `parameters` is a JSON Schema of an object."""
 
     name: str
     description: str
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def written(self, form: str) -> dict[str, Any]:
-        """Write it in a form: "mcp", "openai" or "anthropic".
+        """Return it in a format: "mcp", "openai" or "anthropic".
 
         Raises:
-            InvalidArgument: There is no such form.
+            InvalidArgument: The format does not exist.
         """
-        told: dict[str, Any] = {"name": self.name, "description": self.description}
+        common: dict[str, Any] = {"name": self.name, "description": self.description}
         parameters = dict(self.parameters) or {"type": "object", "properties": {}}
         match read_form(form):
             case "mcp":
-                return {**told, "inputSchema": parameters}
+                return {**common, "inputSchema": parameters}
             case "anthropic":
-                return {**told, "input_schema": parameters}
+                return {**common, "input_schema": parameters}
             case "openai":
-                return {"type": "function", "function": {**told, "parameters": parameters}}
+                return {"type": "function", "function": {**common, "parameters": parameters}}
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A model's call; `call_id` is what the answer names it by, empty where the form has none."""
+    """A model's call; `call_id` is referenced by the reply, empty if the format has none."""
 
     name: str
     arguments: dict[str, Any]
@@ -63,26 +65,26 @@ class ToolCall:
 
 
 def read_call(call: object) -> ToolCall:
-    """Read a call as a model's client gives it: a mapping, or an object with the same attributes.
+    """Parse a call of a model's client: a mapping, or an object with the same attributes.
 
-    OpenAI's has `function` with `name` and `arguments` (JSON in a text), or these two and `call_id` itself;
+    OpenAI's has `function` with `name` and `arguments` (JSON as a str), or these two and `call_id` directly;
     Anthropic's `name` and `input`; MCP's `name` and `arguments`.
 
     Raises:
-        InvalidArgument: It has no name, or its arguments are no JSON object.
+        InvalidArgument: It has no name, or its arguments are not a JSON object.
     """
     named = _get(call, "function") or call
     name = _get(named, "name")
     if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a call of a tool has a name and arguments, not {call!r}")
-    given = _get(named, "input") if _get(named, "arguments") is None else _get(named, "arguments")
-    return ToolCall(name, _read_arguments(name, given), read_call_id(call))
+        raise InvalidArgument(f"a tool call must have a name and arguments: {call!r}")
+    arguments = _get(named, "input") if _get(named, "arguments") is None else _get(named, "arguments")
+    return ToolCall(name, _read_arguments(name, arguments), read_call_id(call))
 
 
 def read_call_id(call: object) -> str:
-    """Give what a call's answer names it by, empty where there is nothing."""
-    found = _get(call, "call_id") or _get(call, "id")
-    return found if isinstance(found, str) else ""
+    """Return a call's id, empty if it has none."""
+    call_id = _get(call, "call_id") or _get(call, "id")
+    return call_id if isinstance(call_id, str) else ""
 
 
 def _get(value: object, name: str) -> Any:
@@ -91,24 +93,24 @@ def _get(value: object, name: str) -> Any:
     return getattr(value, name, None)
 
 
-def _read_arguments(tool: str, given: object) -> dict[str, Any]:
-    if isinstance(given, str):
+def _read_arguments(tool: str, arguments: object) -> dict[str, Any]:
+    if isinstance(arguments, str):
         try:
-            given = json.loads(given or "{}")
+            arguments = json.loads(arguments or "{}")
         except ValueError as error:
-            raise InvalidArgument(f"the arguments of {tool} are no JSON: {error}", {"tool": tool}) from None
-    if given is not None and not isinstance(given, Mapping):
-        raise InvalidArgument(f"the arguments of {tool} are no JSON object", {"tool": tool})
-    return dict(cast("Mapping[str, Any]", given or {}))
+            raise InvalidArgument(f"the arguments of {tool} are not JSON: {error}", {"tool": tool}) from None
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise InvalidArgument(f"the arguments of {tool} are not a JSON object", {"tool": tool})
+    return dict(cast("Mapping[str, Any]", arguments or {}))
 
 
 def write_reply(form: str, call_id: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a tool's result as the message that a model's client takes.
+    """Convert a tool's result into the message that a model's client takes.
 
-    OpenAI's has text alone, images are named there in words; the others have images too.
+    OpenAI's has only text, where images become a placeholder; the others have images too.
 
     Raises:
-        InvalidArgument: There is no such form.
+        InvalidArgument: The format does not exist.
     """
     blocks: list[dict[str, Any]] = list(result.get("content", ()))
     failed = bool(result.get("isError"))
@@ -119,12 +121,12 @@ def write_reply(form: str, call_id: str, result: Mapping[str, Any]) -> dict[str,
             content = [_anthropic_block(block) for block in blocks]
             return {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": failed}
         case "openai":
-            text = "\n".join(_words(block) for block in blocks) or "(no output)"
-            said = f"The tool failed.\n{text}" if failed else text
-            return {"role": "tool", "tool_call_id": call_id, "content": said}
+            text = "\n".join(_text(block) for block in blocks) or "(no output)"
+            content_text = f"The tool failed.\n{text}" if failed else text
+            return {"role": "tool", "tool_call_id": call_id, "content": content_text}
 
 
-def _words(block: Mapping[str, Any]) -> str:
+def _text(block: Mapping[str, Any]) -> str:
     if block.get("type") != "text":
         return f"[{block.get('type')} {block.get('mimeType', '')}]".replace(" ]", "]")
     text = str(block.get("text", "")).rstrip("\n")
@@ -135,4 +137,4 @@ def _anthropic_block(block: Mapping[str, Any]) -> dict[str, Any]:
     if block.get("type") == "image":
         source = {"type": "base64", "media_type": block.get("mimeType"), "data": block.get("data")}
         return {"type": "image", "source": source}
-    return {"type": "text", "text": _words(block)}
+    return {"type": "text", "text": _text(block)}

@@ -1,6 +1,6 @@
-"""Tools that keep the workspace's history, with the sandbox's own git.
+"""Tools for the workspace's history, with the sandbox's own git.
 
-The answers have a structured form beside their text: `{"commit", "message", "changed"}`, `{"diffs": {path: diff}}` and
+The results have a structured form beside their text: `{"commit", "message", "changed"}`, `{"diffs": {path: diff}}` and
 `{"logs": [{"commit", "author", "date", "message", "diff": {path: diff}}]}`.
 """
 
@@ -19,7 +19,7 @@ Commit = Annotated[str | None, Field(min_length=1, description="As git names it:
 class CommitChanges(Tool):
     """Commit every change in the workspace, new and removed files too; the first commit makes the repository.
 
-    What .gitignore names is left out. Where nothing changed, no commit is made and the last one is named.
+    What .gitignore names is left out. If nothing changed, no commit is made and the last one is returned.
     """
 
     message: Annotated[str, Field(min_length=1, max_length=30_000, pattern=r"\S", description="What was done and why.")]

@@ -1,4 +1,4 @@
-"""What `box.kernels` is made of: several kernels beside the default one, of Python and other languages."""
+"""The tools behind `box.kernels`: kernels beside the default one, of Python and other languages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KernelId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="
 
 @tool("kernel")
 class CreateKernel(Tool):
-    """Make a kernel with variables of its own."""
+    """Create a kernel with its own variables."""
 
     language: Annotated[
         str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,64}$", description="python, or a Jupyter kernel that is installed.")
@@ -38,20 +38,20 @@ class RunCell(Tool):
 
 @tool("kernel")
 class InterruptKernel(Tool):
-    """Interrupt what runs in a kernel; its variables stay."""
+    """Interrupt the running code of a kernel; its variables stay."""
 
     kernel_id: KernelId
 
 
 @tool("kernel")
 class RestartKernel(Tool):
-    """Give a kernel a fresh process: what runs there ends, and its variables are gone."""
+    """Restart a kernel's process: running code ends, and its variables are lost."""
 
     kernel_id: KernelId
 
 
 @tool("kernel")
 class DeleteKernel(Tool):
-    """End a kernel for good."""
+    """Delete a kernel."""
 
     kernel_id: KernelId

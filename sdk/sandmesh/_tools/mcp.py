@@ -1,4 +1,4 @@
-"""What `box.add_mcp_servers` and its kin are made of: MCP servers that run inside a sandbox."""
+"""The tools behind `box.add_mcp_servers` and its siblings: MCP servers that run inside a sandbox."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sandmesh._tools.declaration import Tool, tool
 
 @tool("mcp")
 class AddMcpServers(Tool):
-    """Start MCP servers in the sandbox; their tools are the sandbox's from then on.
+    """Start MCP servers in the sandbox; their tools become the sandbox's.
 
-    It answers when each is ready or has failed, with all that is known of them.
+    The call ends when each is ready or has failed, with the status of all.
     """
 
     config: Annotated[
@@ -25,19 +25,19 @@ class AddMcpServers(Tool):
 
 @tool("mcp")
 class RemoveMcpServer(Tool):
-    """End an MCP server and forget its tools."""
+    """Stop an MCP server and remove its tools."""
 
     server: Annotated[str, Field(min_length=1, description="The server's name.")]
 
 
 @tool("mcp")
 class ListMcpServers(Tool):
-    """List the MCP servers of the sandbox with their states, their tools and their last words."""
+    """List the MCP servers of the sandbox with their states, their tools and their last output."""
 
 
 @tool("mcp")
 class WatchTools(Tool):
-    """Tell of each change of the sandbox's tools, as a line of JSON, until it is cancelled.
+    """Report each change of the sandbox's tools as a line of JSON, until the call is cancelled.
 
-    A line has `server` and `tools`, the names that it has now; `removed` says whether the server is gone.
+    A line has `server` and `tools`, its current tools' names; `removed` says whether the server was removed.
     """

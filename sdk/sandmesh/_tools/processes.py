@@ -1,4 +1,4 @@
-"""What `box.processes` is made of: programs that run beside their caller."""
+"""The tools behind `box.processes`: programs that run in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Timeout = Annotated[float | None, Field(gt=0, description="Seconds; none: no lim
 
 
 class TerminalSize(TypedDict):
-    """How many characters a terminal shows."""
+    """The size of a terminal in characters."""
 
     rows: Annotated[int, Field(ge=1, le=10_000)]
     columns: Annotated[int, Field(ge=1, le=10_000)]
@@ -22,9 +22,9 @@ class TerminalSize(TypedDict):
 
 @tool("process")
 class StartProcess(Tool):
-    """Run a program to its end; its output comes as it is written, and its input is what the caller sends.
+    """Run a program to its end; its output is streamed, and its input is what the caller sends.
 
-    A text is a command line for the sandbox's shell, a list is a program and its arguments.
+    A str is a command line for the sandbox's shell, a list is a program and its arguments.
     """
 
     command: Annotated[str, Field(min_length=1, pattern=r"\S")] | Annotated[list[str], Field(min_length=1)]
@@ -41,12 +41,12 @@ class StartProcess(Tool):
 
 @tool("process")
 class ListProcesses(Tool):
-    """List the processes that were started as such: those that run, and those whose events are still kept."""
+    """List the processes that run or whose events are still kept."""
 
 
 @tool("process")
 class WaitForPort(Tool):
-    """Wait until something listens at a port inside, or answers HTTP there."""
+    """Wait until something listens on a port of the sandbox, or responds to HTTP there."""
 
     port: Port
     path: Annotated[str | None, Field(pattern=r"^/[!-~]*$", description="A path whose GET must answer below 500.")] = (

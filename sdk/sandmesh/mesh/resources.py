@@ -26,8 +26,8 @@ from sandmesh.mesh.records import (
 )
 from sandmesh.mesh.rpc import Rpc
 from sandmesh.mesh.sandboxes import SandboxesAsync
-from sandmesh.sandbox.registered_classes import registered
-from sandmesh.templates.definitions import Stated, write_definition
+from sandmesh.sandbox.class_registry import class_registry
+from sandmesh.templates.definitions import DefinitionFields, write_definition
 
 # A snapshot takes as long as its bytes do.
 SNAPSHOT_SECONDS = 3000.0
@@ -111,16 +111,16 @@ class TemplatesAsync:
 
 
 def _definition(template: Mapping[str, Any]) -> template_pb2.TemplateDefinition:
-    known = Stated.__annotations__
+    known = DefinitionFields.__annotations__
     for name in template:
         if name not in known:
             message = f"a template has no {name!r}, but {', '.join(known)}"
             raise InvalidArgument(message, {"argument": "template"})
-    return write_definition(cast("Stated", template))
+    return write_definition(cast("DefinitionFields", template))
 
 
 def _registered_definition(sandbox_class: type) -> template_pb2.TemplateDefinition:
-    found = registered().definition_of(registered().type_of(sandbox_class) or "")
+    found = class_registry().definition_of(class_registry().type_of(sandbox_class) or "")
     if found is None:
         message = f"{sandbox_class.__qualname__} has no template: decorate it with SandboxRegistry.register"
         raise InvalidArgument(message, {"argument": "template"})

@@ -10,8 +10,8 @@ from sandmesh._client.messages import check_options, read_name, write_spec, writ
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.inputs import Options
 from sandmesh.mesh.rpc import Rpc
-from sandmesh.sandbox.sessions import SessionInfo, get_session, list_sessions, read_session
-from sandmesh.sandbox.template_registration import introduce
+from sandmesh.sandbox.session.info import SessionInfo, get_session, list_sessions, read_session
+from sandmesh.sandbox.session.template_registration import register_templates
 
 DEFAULT_USER = "default"
 CREATE_SECONDS = 3000.0
@@ -42,7 +42,7 @@ class SessionsAsync:
             ttl=write_ttl(options.get("ttl")),
             idle_timeout=write_ttl(options.get("idle_timeout"), "idle_timeout"),
         )
-        await introduce(self._rpc.connection(), [slot.spec.template], self._rpc.timeout)
+        await register_templates(self._rpc.connection(), [slot.spec.template], self._rpc.timeout)
         request = pb.ConnectSessionRequest(
             user_id=user_id or "", session_id=read_name("session_id", session_id), slots=[slot]
         )

@@ -1,4 +1,4 @@
-"""How an open box is tied to its sandbox: a connection, the record, and the session if the box owns it."""
+"""The attachment of an open box to its sandbox: a connection, the record, and the session if the box owns it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from sandmesh._tools import Tool, dump
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandmeshError, WrongState
-from sandmesh.sandbox.held_session import HeldSession, Times
+from sandmesh.sandbox.session.lease import Lifetimes, SessionLease
+
+# The most bytes of a collected result; `stream` has no such limit.
+OUTPUT_LIMIT = 64 * 1024 * 1024
 
 _USABLE = ("READY", "PAUSED")
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a box was told when it was made."""
+class BoxConfig:
+    """The configuration of a box, from its constructor."""
 
     sandbox_id: str | None
     timeout: float
     base_url: str | None
     bearer_token: str | None
     spec: sandbox_pb2.SandboxSpec
-    times: Times
+    lifetimes: Lifetimes
     ca_cert: str | Path | None
 
 
 @dataclass
 class Attachment:
-    """An open box's tie to its sandbox; `owned` is the session that it made and ends."""
+    """An open box's attachment to its sandbox; `owned` is the session that it created and will end."""
 
     connection: Connection
     record: sandbox_pb2.Sandbox
-    owned: HeldSession | None
+    owned: SessionLease | None
     pid: int
 
     def usable(self) -> Connection:
-        """Give the connection to whoever runs in its loop.
+        """Return the connection.
 
         Raises:
             WrongState: The caller is in another event loop than the box was opened in.
@@ -55,7 +58,7 @@ class Attachment:
         return self.connection
 
     def order(self, declared: Tool, timeout: float) -> Order:
-        """Make an order of a tool for the sandbox; 0 seconds are no limit."""
+        """Build the order of a tool call for the sandbox; a timeout of 0 is no limit."""
         return Order(
             sandbox_id=self.record.sandbox_id,
             fencing_token=self.record.lease.fencing_token,
@@ -65,7 +68,7 @@ class Attachment:
         )
 
     async def close(self, timeout: float) -> None:
-        """Let go: an owned session ends, another's sandbox stays as it is."""
+        """Detach: an owned session ends, any other sandbox stays as it is."""
         if self.pid != os.getpid():
             return
         self.usable()
@@ -76,41 +79,41 @@ class Attachment:
             await release(self.connection)
 
 
-async def attach(wanted: Wanted) -> Attachment:
-    """Find the sandbox that is named, or make one.
+async def attach(config: BoxConfig) -> Attachment:
+    """Attach to the sandbox of the configured id, or create one.
 
     Raises:
-        SandmeshError: There is no mesh, no such sandbox, or none could be made; nothing is left behind.
+        SandmeshError: There is no mesh, no such sandbox, or none could be created; nothing is left behind.
     """
-    connection = await acquire(wanted.base_url, wanted.bearer_token, wanted.timeout, wanted.ca_cert)
+    connection = await acquire(config.base_url, config.bearer_token, config.timeout, config.ca_cert)
     try:
-        if wanted.sandbox_id is not None:
-            record = await get_record(connection, wanted.sandbox_id, wanted.timeout)
+        if config.sandbox_id is not None:
+            record = await get_record(connection, config.sandbox_id, config.timeout)
             _check_usable(record)
             return Attachment(connection, record, None, os.getpid())
-        return await _make(connection, wanted)
+        return await _create(connection, config)
     except BaseException:
         await release(connection)
         raise
 
 
 async def renew(attachment: Attachment, ttl: float | None, timeout: float) -> None:
-    """Move the end of a sandbox's lease."""
+    """Renew a sandbox's lease."""
     if ttl is not None and attachment.owned is not None:
         attachment.owned.renew_by(ttl)
     record = attachment.record
     request = sandbox_pb2.RenewLeaseRequest(
         sandbox_id=record.sandbox_id, fencing_token=record.lease.fencing_token, ttl=write_ttl(ttl)
     )
-    answer = await attachment.usable().ask(lambda stubs: stubs.sandboxes.RenewLease, request, timeout)
-    record.lease.CopyFrom(answer.lease)
+    response = await attachment.usable().ask(lambda stubs: stubs.sandboxes.RenewLease, request, timeout)
+    record.lease.CopyFrom(response.lease)
 
 
 async def get_record(connection: Connection, sandbox_id: str, timeout: float) -> sandbox_pb2.Sandbox:
-    """Read a sandbox's record."""
+    """Fetch a sandbox's record."""
     request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
-    answer = await connection.ask(lambda stubs: stubs.sandboxes.GetSandbox, request, timeout)
-    return answer.sandbox
+    response = await connection.ask(lambda stubs: stubs.sandboxes.GetSandbox, request, timeout)
+    return response.sandbox
 
 
 def _check_usable(record: sandbox_pb2.Sandbox) -> None:
@@ -120,18 +123,18 @@ def _check_usable(record: sandbox_pb2.Sandbox) -> None:
         raise SandboxLost(f"sandbox {record.sandbox_id} is {state}: get a new one", {"detail": detail, "state": state})
 
 
-async def _make(connection: Connection, wanted: Wanted) -> Attachment:
-    # Ids of its own make the request one that may be sent twice, and undone if its answer never came.
-    session = HeldSession(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, wanted.times)
+async def _create(connection: Connection, config: BoxConfig) -> Attachment:
+    # Ids chosen here make the request safe to repeat, and to undo if its response never arrives.
+    session = SessionLease(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, config.lifetimes)
     try:
-        found = await session.connect([session_pb2.SlotSpec(spec=wanted.spec)], wanted.timeout)
-        (record,) = found.sandboxes.values()
+        connected = await session.connect([session_pb2.SlotSpec(spec=config.spec)], config.timeout)
+        (record,) = connected.sandboxes.values()
     except asyncio.CancelledError:
         await asyncio.shield(_undo(session))
         raise
     return Attachment(connection, record, session, os.getpid())
 
 
-async def _undo(session: HeldSession) -> None:
+async def _undo(session: SessionLease) -> None:
     with suppress(SandmeshError):
         await session.release(2.0)

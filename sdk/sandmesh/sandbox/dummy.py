@@ -1,4 +1,4 @@
-"""A sandbox that is none: for tests of what is made of sandboxes."""
+"""A sandbox that runs nothing: for tests of programs that use sandboxes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandmesh.sandbox.sync import Sandbox
 
 
 class DummySandbox(Sandbox):
-    """It has an id, a type and no tools; it needs no mesh and runs nothing."""
+    """A sandbox with an id, a type and no tools; it needs no mesh and runs nothing."""
 
     def __init__(
         self,
@@ -22,30 +22,30 @@ class DummySandbox(Sandbox):
         bearer_token: str | None = None,
         sandbox_type: str | None = None,
     ) -> None:
-        """Take what every sandbox takes."""
+        """Accept what every sandbox accepts."""
         super().__init__(sandbox_id or "sb_dummy", timeout, base_url, bearer_token, sandbox_type or "dummy")
 
     def start(self) -> Self:
-        """Do nothing."""
+        """Start nothing."""
         return self
 
     def close(self) -> None:
-        """Do nothing."""
+        """Close nothing."""
 
     def get_info(self) -> dict[str, Any]:
-        """Give what a record would say."""
+        """Return a minimal record."""
         return {"sandbox_id": self.sandbox_id, "sandbox_type": self.sandbox_type, "state": "READY"}
 
     def get_status(self) -> str:
-        """Say that it is ready, as it always is."""
+        """Return "ready"."""
         return "ready"
 
     def check_health(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def list_tools(self, tool_type: str | None = None) -> dict[str, Any]:
-        """Give none."""
+        """Return no tools."""
         del tool_type
         return {}
 
@@ -55,7 +55,7 @@ class DummySandbox(Sandbox):
         arguments: Mapping[str, Any] | None = None,
         on_event: Callable[[CallEvent], None] | None = None,
     ) -> ToolResult:
-        """Refuse.
+        """Raise ToolNotFound.
 
         Raises:
             ToolNotFound: Always.

@@ -1,4 +1,4 @@
-"""Kernels of a sandbox: several of them, each with variables of its own, of Python and other languages."""
+"""Kernels of a sandbox, each with its own variables, of Python and other languages."""
 
 from __future__ import annotations
 
@@ -25,20 +25,18 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import WrongState
 from sandmesh.events import InputRequested
 from sandmesh.results import ToolResult
-from sandmesh.sandbox.attachment import Attachment
+from sandmesh.sandbox.attachment import OUTPUT_LIMIT, Attachment
 
-Answer: TypeAlias = Callable[[InputRequested], str | Awaitable[str]]
-"""Gives a line of input, without its newline, for what the code asks."""
+InputHandler: TypeAlias = Callable[[InputRequested], str | Awaitable[str]]
+"""Returns a line of input, without its newline, for a request of the code."""
 
-# What a collected result may hold; `stream` has no such bound.
-OUTPUT_LIMIT = 64 * 1024 * 1024
-# Ending and making kernels takes a moment; the first of another language many.
-MAKE_SECONDS = 120.0
+# Creating the first kernel of another language takes long.
+CREATE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """What is known of a kernel."""
+    """The status of a kernel."""
 
     kernel_id: str
     language: str
@@ -46,7 +44,7 @@ class KernelInfo:
 
 
 class KernelAsync:
-    """A kernel of a sandbox: its cells run one after another, those of several kernels side by side."""
+    """A kernel of a sandbox: its cells run one after another, those of several kernels concurrently."""
 
     def __init__(self, attachment: Callable[[], Attachment], timeout: float, info: KernelInfo) -> None:
         self._attachment = attachment
@@ -54,25 +52,25 @@ class KernelAsync:
         self.id = info.kernel_id
         """Its id in the sandbox."""
         self.language = info.language
-        """What its code is."""
+        """The language of its code."""
 
-    async def run(self, code: str, timeout: float | None = None, on_input: Answer | None = None) -> ToolResult:
-        """Run code and give what it printed, displayed and raised; `structured["error"]` is what it raised, in parts.
+    async def run(self, code: str, timeout: float | None = None, on_input: InputHandler | None = None) -> ToolResult:
+        """Run code and return what it printed, displayed and raised; `structured["error"]` is the parsed exception.
 
-        `on_input` is called with an InputRequested for each line that the code asks for, and gives the line.
+        `on_input` is called with an InputRequested for each line that the code reads, and returns the line.
 
         Raises:
-            InvalidArgument: The code is empty, or the timeout is none.
+            InvalidArgument: The code is empty, or the timeout is not positive.
         """
         attachment = self._attachment()
         order = self._order(code, timeout)
         order.output_limit = OUTPUT_LIMIT
         order.takes_input = on_input is not None
         mux = attachment.usable().mux
-        return await run_call(mux, order, None if on_input is None else _Asked(mux, on_input))
+        return await run_call(mux, order, None if on_input is None else _InputCollector(mux, on_input))
 
     def stream(self, code: str, timeout: float | None = None, *, takes_input: bool = False) -> EventStream:
-        """Run code and give its events as they happen; with `takes_input`, InputRequested ones want an `answer`."""
+        """Run code and yield its events as they happen; with `takes_input`, reply to InputRequested with `answer`."""
         order = self._order(code, timeout)
         order.takes_input = takes_input
         return EventStream(lambda: self._attachment().usable().mux, order)
@@ -82,11 +80,11 @@ class KernelAsync:
         await self._act(build(InterruptKernel, self.id))
 
     async def restart(self) -> None:
-        """Give it a fresh process: what runs ends, and its variables are gone."""
+        """Restart its process: what runs ends, and its variables are lost."""
         await self._act(build(RestartKernel, self.id))
 
     async def delete(self) -> None:
-        """End it for good."""
+        """Delete it."""
         await self._act(build(DeleteKernel, self.id))
 
     def _order(self, code: str, timeout: float | None) -> Order:
@@ -94,7 +92,7 @@ class KernelAsync:
         return self._attachment().order(declared, max(self._timeout, timeout or 0))
 
     async def _act(self, declared: Tool) -> None:
-        await _ask(self._attachment(), declared)
+        await _call(self._attachment(), declared)
 
 
 class KernelsAsync:
@@ -107,73 +105,74 @@ class KernelsAsync:
     async def create(
         self, language: str = "python", kernel_id: str | None = None, cwd: str | None = None
     ) -> KernelAsync:
-        """Make a kernel of Python, or of a Jupyter kernel that the sandbox has, like "bash".
+        """Create a kernel of Python, or of a Jupyter kernel that the sandbox has installed, like "bash".
 
         Raises:
-            WrongState: There is none of that language, or one of that id already, or too many; the message says which.
+            WrongState: The language is not installed, the id is in use, or there are too many; the message says which.
         """
-        answer = await _ask(self._attachment(), build(CreateKernel, language, kernel_id, cwd))
-        return self._made(KernelInfo(**(answer.structured or {})))
+        result = await _call(self._attachment(), build(CreateKernel, language, kernel_id, cwd))
+        return self._kernel(KernelInfo(**(result.structured or {})))
 
     async def get(self, kernel_id: str) -> KernelAsync:
-        """Give a kernel that is there; "default" is that of `run_ipython_cell`.
+        """Return an existing kernel; "default" is the one of `run_ipython_cell`.
 
         Raises:
-            WrongState: There is no such kernel.
+            WrongState: The kernel does not exist.
         """
         found = await self.list()
         for info in found:
             if info.kernel_id == kernel_id:
-                return self._made(info)
+                return self._kernel(info)
         known = ", ".join(info.kernel_id for info in found)
-        raise WrongState(f"there is no kernel {kernel_id!r}: there are {known}", {"state": "MISSING"})
+        raise WrongState(f"the kernel {kernel_id!r} does not exist: there are {known}", {"state": "MISSING"})
 
     async def list(self) -> list[KernelInfo]:
-        """Give the kernels, the oldest first."""
-        answer = await _ask(self._attachment(), ListKernels())
-        return [KernelInfo(**found) for found in (answer.structured or {}).get("kernels", [])]
+        """List the kernels, oldest first."""
+        result = await _call(self._attachment(), ListKernels())
+        return [KernelInfo(**found) for found in (result.structured or {}).get("kernels", [])]
 
-    def _made(self, info: KernelInfo) -> KernelAsync:
+    def _kernel(self, info: KernelInfo) -> KernelAsync:
         return KernelAsync(self._attachment, self._timeout, info)
 
 
-async def _ask(attachment: Attachment, declared: Tool) -> ToolResult:
-    answer = await run_call(attachment.usable().mux, attachment.order(declared, MAKE_SECONDS))
-    if answer.is_error:
-        raise WrongState(str(answer["meta"]["message"]), {"state": "REFUSED"})
-    return answer
+async def _call(attachment: Attachment, declared: Tool) -> ToolResult:
+    result = await run_call(attachment.usable().mux, attachment.order(declared, CREATE_SECONDS))
+    if result.is_error:
+        raise WrongState(str(result["meta"]["message"]), {"state": "REFUSED"})
+    return result
 
 
-class _Asked(Collector):
-    """Collects a call whose code asks for input."""
+class _InputCollector(Collector):
+    """Collects a call's events and replies to its requests for input."""
 
-    def __init__(self, mux: CallMux, answer: Answer) -> None:
+    def __init__(self, mux: CallMux, handler: InputHandler) -> None:
         super().__init__(mux)
-        self._answer = answer
-        self._answering: set[asyncio.Task[None]] = set()
+        self._handler = handler
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
-        """Answer what is asked for, and collect the rest."""
+        """Reply to requests for input, and collect the other events."""
         for event in events:
             if event.HasField("input_requested"):
-                asked = InputRequested(event.input_requested.prompt, event.input_requested.password)
-                task = asyncio.create_task(self._give(call, asked))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
+                request = InputRequested(event.input_requested.prompt, event.input_requested.password)
+                task = asyncio.create_task(self._reply(call, request))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
         super().on_events(call, events, size)
 
-    async def _give(self, call: Call, asked: InputRequested) -> None:
+    async def _reply(self, call: Call, request: InputRequested) -> None:
         try:
-            line = await _called(self._answer, asked)
+            line = await _handled(self._handler, request)
         except Exception as error:
-            # It is the caller's own; the call ends with it.
+            # The handler is the caller's: the call ends with its exception.
             if not self.done.done():
                 self.done.set_exception(error)
             return
         self._mux.send_line(call, line)
 
 
-async def _called(answer: Answer, asked: InputRequested) -> str:
-    # One that is no coroutine function may well wait for a person.
-    given = answer(asked) if inspect.iscoroutinefunction(answer) else await asyncio.to_thread(answer, asked)
-    return given if isinstance(given, str) else await given
+async def _handled(handler: InputHandler, request: InputRequested) -> str:
+    # A plain function may well wait for a person.
+    is_async = inspect.iscoroutinefunction(handler)
+    line = handler(request) if is_async else await asyncio.to_thread(handler, request)
+    return line if isinstance(line, str) else await line

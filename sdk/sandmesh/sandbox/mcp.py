@@ -1,4 +1,4 @@
-"""MCP servers inside a sandbox: what is known of them, and how they are added, removed, listed and followed."""
+"""MCP servers inside a sandbox: adding, removing, listing and watching them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sandmesh._calls.runner import EventStream, run_call
 from sandmesh._tools import AddMcpServers, ListMcpServers, RemoveMcpServer, Tool, WatchTools, build
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.events import Output
 from sandmesh.results import ToolResult
-from sandmesh.sandbox.attachment import Attachment
+from sandmesh.sandbox.handle import SandboxHandle
 
 ServerState = Literal["IDLE", "STARTING", "READY", "FAILED"]
 
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """What is known of an MCP server.
+    """The status of an MCP server.
 
-    An IDLE one is not running and starts with the next call of a tool of its; so does one that FAILED. `error` says why
-    it failed or ended, `problems` what is wrong with one that works, `log` has the last lines of its standard error.
+    An IDLE or FAILED server is not running and starts with the next call of one of its tools. `error` says why it
+    failed or ended, `problems` what is wrong with one that works, `log` has the last lines of its standard error.
     """
 
     name: str
@@ -39,48 +39,15 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class ToolsChanged:
-    """A server's tools are these now; one that was `removed` has none."""
+    """A change of a server's tools: `tools` are the current ones, none for a server that was `removed`."""
 
     server: str
     tools: tuple[str, ...]
     removed: bool = False
 
 
-async def add_servers(
-    attachment: Attachment, config: Mapping[str, Any], overwrite: bool, timeout: float
-) -> list[McpServer]:
-    """Start servers and say what became of each."""
-    if not isinstance(config, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-        raise InvalidArgument(f'config is {{"mcpServers": {{...}}}}, not {config!r}', {"argument": "config"})
-    return _read(await _ask(attachment, build(AddMcpServers, dict(config), overwrite), timeout))
-
-
-async def remove_server(attachment: Attachment, name: str, timeout: float) -> None:
-    """End a server."""
-    await _ask(attachment, build(RemoveMcpServer, name), timeout)
-
-
-async def list_servers(attachment: Attachment, timeout: float) -> list[McpServer]:
-    """Describe the servers."""
-    return _read(await _ask(attachment, ListMcpServers(), timeout))
-
-
-async def _ask(attachment: Attachment, declared: Tool, timeout: float) -> ToolResult:
-    answer = await run_call(attachment.usable().mux, attachment.order(declared, timeout))
-    if answer.is_error:
-        raise WrongState(str(answer["meta"]["message"]), {"state": "REFUSED"})
-    return answer
-
-
-def _read(answer: ToolResult) -> list[McpServer]:
-    servers: list[dict[str, Any]] = (answer.structured or {}).get("servers", [])
-    for server in servers:
-        server.update({name: tuple(server[name]) for name in ("tools", "problems", "log")})
-    return [McpServer(**server) for server in servers]
-
-
 class ToolChanges(AsyncIterator[ToolsChanged]):
-    """The changes of a sandbox's tools, from when the first is asked for until it is closed."""
+    """The changes of a sandbox's tools, from the first `anext` until it is closed."""
 
     def __init__(self, events: EventStream) -> None:
         self._events = events
@@ -96,7 +63,7 @@ class ToolChanges(AsyncIterator[ToolsChanged]):
         return self._ready.popleft()
 
     async def take(self) -> list[ToolsChanged]:
-        """Wait for changes and give those there are; an empty list is the end."""
+        """Wait for changes and return all that have arrived; an empty list is the end."""
         changes: list[ToolsChanged] = []
         while not changes:
             events = await self._events.take()
@@ -109,23 +76,87 @@ class ToolChanges(AsyncIterator[ToolsChanged]):
         return changes
 
     async def aclose(self) -> None:
-        """Follow them no longer."""
+        """Stop watching."""
         await self._events.aclose()
 
     async def __aenter__(self) -> ToolChanges:
-        """Give itself."""
+        """Return the iterator itself."""
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        """Follow them no longer."""
+        """Stop watching."""
         await self.aclose()
 
 
+class McpServersAsync(SandboxHandle):
+    """The methods of a box that are about MCP servers inside its sandbox."""
+
+    async def add_mcp_servers(
+        self,
+        config: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        *,
+        server_configs: Mapping[str, Any] | None = None,
+    ) -> list[McpServer]:
+        """Start MCP servers inside the sandbox: `{"mcpServers": {name: {"command": ...} or {"url": ...}}}`.
+
+        Their tools become the sandbox's: `list_tools` has them under the server's name. A server that fails to start is
+        returned with the reason and its last output, and does not affect the others. `server_configs` is another name
+        of `config`.
+
+        Raises:
+            InvalidArgument: The config does not fit, or a server of that name exists and `overwrite` is not set;
+                nothing was changed.
+            CapabilityMissing: Sandboxes of this driver cannot run MCP servers.
+        """
+        servers = _one_config(config, server_configs)
+        return _read(await self._call_mcp(build(AddMcpServers, servers, overwrite)))
+
+    async def remove_mcp_server(self, name: str) -> None:
+        """Stop an MCP server and remove its tools.
+
+        Raises:
+            InvalidArgument: There is no server of that name.
+        """
+        await self._call_mcp(build(RemoveMcpServer, name))
+
+    async def list_mcp_servers(self) -> list[McpServer]:
+        """List the sandbox's MCP servers by name, each with its state, tools and last output."""
+        return _read(await self._call_mcp(ListMcpServers()))
+
+    def watch_tools(self) -> ToolChanges:
+        """Watch the changes of the sandbox's tools: `async for changed in box.watch_tools(): ...`.
+
+        The first changes are one for each existing MCP server; then comes one for each server that is added, removed or
+        announces that its tools changed.
+        """
+        attachment = self._attached()
+        return ToolChanges(EventStream(lambda: attachment.usable().mux, attachment.order(WatchTools(), 0.0)))
+
+    async def _call_mcp(self, declared: Tool) -> ToolResult:
+        attachment = self._attached()
+        result = await run_call(attachment.usable().mux, attachment.order(declared, self._config.timeout))
+        if result.is_error:
+            raise WrongState(str(result["meta"]["message"]), {"state": "REFUSED"})
+        return result
+
+
+def _one_config(config: object, server_configs: object) -> dict[str, Any]:
+    if config is not None and server_configs is not None:
+        raise InvalidArgument("config and server_configs are the same argument: pass one", {"argument": "config"})
+    servers = server_configs if config is None else config
+    if not isinstance(servers, Mapping):
+        raise InvalidArgument(f'config must be {{"mcpServers": {{...}}}}, not {servers!r}', {"argument": "config"})
+    return dict(cast("Mapping[str, Any]", servers))
+
+
+def _read(result: ToolResult) -> list[McpServer]:
+    servers: list[dict[str, Any]] = (result.structured or {}).get("servers", [])
+    for server in servers:
+        server.update({name: tuple(server[name]) for name in ("tools", "problems", "log")})
+    return [McpServer(**server) for server in servers]
+
+
 def _read_change(line: bytes) -> ToolsChanged:
-    told = json.loads(line)
-    return ToolsChanged(told["server"], tuple(told["tools"]), told["removed"])
-
-
-def follow_tools(attachment: Attachment) -> ToolChanges:
-    """Follow the changes of a sandbox's tools."""
-    return ToolChanges(EventStream(lambda: attachment.usable().mux, attachment.order(WatchTools(), 0.0)))
+    change = json.loads(line)
+    return ToolsChanged(change["server"], tuple(change["tools"]), change["removed"])

@@ -1,4 +1,4 @@
-"""URLs of ports in a sandbox."""
+"""Exposed ports of a sandbox."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sandmesh.api.port.v1 import port_pb2 as pb
+from sandmesh.sandbox.handle import SandboxHandle
 
 if TYPE_CHECKING:
     from sandmesh._client.connection import Connection
 
 
 @dataclass(frozen=True)
-class Where:
-    """The sandbox that ports are of."""
+class PortTarget:
+    """The sandbox whose ports are exposed, and how its mesh is reached."""
 
     sandbox_id: str
     fencing_token: int
@@ -29,32 +30,47 @@ class ExposedPortAsync:
     `connections` is how many were open when this was made.
     """
 
-    def __init__(self, where: Where, told: pb.ExposedPort) -> None:
-        self._where = where
-        self.exposure_id = told.exposure_id
-        self.port = told.port
-        self.url = told.url
-        self.expires: datetime = told.expire_time.ToDatetime(UTC)
-        self.connections = told.connections
+    def __init__(self, target: PortTarget, port: pb.ExposedPort) -> None:
+        self._target = target
+        self.exposure_id = port.exposure_id
+        self.port = port.port
+        self.url = port.url
+        self.expires: datetime = port.expire_time.ToDatetime(UTC)
+        self.connections = port.connections
 
     async def revoke(self) -> None:
-        """End the URL and close the connections through it; one that has ended stays so."""
-        where = self._where
-        request = pb.RevokePortRequest(sandbox_id=where.sandbox_id, exposure_id=self.exposure_id)
-        request.fencing_token = where.fencing_token
-        await where.connect().ask(lambda stubs: stubs.ports.RevokePort, request, where.timeout)
+        """Revoke the URL and close the connections through it; a second revocation changes nothing."""
+        target = self._target
+        request = pb.RevokePortRequest(sandbox_id=target.sandbox_id, exposure_id=self.exposure_id)
+        request.fencing_token = target.fencing_token
+        await target.connect().ask(lambda stubs: stubs.ports.RevokePort, request, target.timeout)
 
 
-async def expose(where: Where, port: int, ttl: float) -> ExposedPortAsync:
-    """Make a URL of a port."""
-    request = pb.ExposePortRequest(sandbox_id=where.sandbox_id, port=port, fencing_token=where.fencing_token)
-    request.ttl.FromNanoseconds(int(ttl * 1e9))
-    answer = await where.connect().ask(lambda stubs: stubs.ports.ExposePort, request, where.timeout)
-    return ExposedPortAsync(where, answer.port)
+class PortsAsync(SandboxHandle):
+    """The methods of a box that are about exposed ports."""
 
+    async def expose(self, port: int, *, ttl: float = 3600.0) -> ExposedPortAsync:
+        """Expose a port of the sandbox by a URL that carries HTTP and WebSocket, for `ttl` seconds (1 to 30 days).
 
-async def list_exposed(where: Where) -> list[ExposedPortAsync]:
-    """Give the URLs that are good now."""
-    request = pb.ListExposedPortsRequest(sandbox_id=where.sandbox_id, fencing_token=where.fencing_token)
-    answer = await where.connect().ask(lambda stubs: stubs.ports.ListExposedPorts, request, where.timeout)
-    return [ExposedPortAsync(where, told) for told in answer.ports]
+        Nothing needs to listen there yet. Whoever has the URL may use it until it is revoked.
+
+        Raises:
+            CapabilityMissing: The mesh serves no HTTP.
+        """
+        target = self._port_target()
+        request = pb.ExposePortRequest(sandbox_id=target.sandbox_id, port=port, fencing_token=target.fencing_token)
+        request.ttl.FromNanoseconds(int(ttl * 1e9))
+        response = await target.connect().ask(lambda stubs: stubs.ports.ExposePort, request, target.timeout)
+        return ExposedPortAsync(target, response.port)
+
+    async def list_exposed(self) -> list[ExposedPortAsync]:
+        """List the exposed ports of the sandbox."""
+        target = self._port_target()
+        request = pb.ListExposedPortsRequest(sandbox_id=target.sandbox_id, fencing_token=target.fencing_token)
+        response = await target.connect().ask(lambda stubs: stubs.ports.ListExposedPorts, request, target.timeout)
+        return [ExposedPortAsync(target, port) for port in response.ports]
+
+    def _port_target(self) -> PortTarget:
+        record = self._attached().record
+        token, timeout = record.lease.fencing_token, self._config.timeout
+        return PortTarget(record.sandbox_id, token, timeout, lambda: self._attached().usable())

@@ -1,9 +1,8 @@
-"""Processes of a sandbox: started, followed, spoken to, let go of and found again."""
+"""Processes of a sandbox: start, output, input, signals, detach and attach."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,51 +11,48 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 from sandmesh._calls.call import Order
 from sandmesh._calls.feed import Feed, OutputEvent
 from sandmesh._calls.runner import run_call
-from sandmesh._client.messages import read_name, read_seconds
-from sandmesh._tools import ListProcesses, StartProcess, WaitForPort, build
+from sandmesh._client.messages import read_name
+from sandmesh._tools import ListProcesses, StartProcess, build
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, DeadlineExceeded, InvalidArgument, WrongState
-from sandmesh.events import Result
 from sandmesh.sandbox.attachment import Attachment
-from sandmesh.sandbox.line_search import Search, compile_pattern
+from sandmesh.sandbox.process_waits import DEADLINE_MARGIN_SECONDS, WaitableProcess
 
-# How long the sandbox may take to say that it has a process; it is a fork.
+# The most that the confirmation of a process may take; starting one is a fork.
 START_SECONDS = 60.0
-# By what the sandbox's own deadline is later than the caller's, who then knows why.
-WITHIN_SECONDS = 5.0
 
 
 class ProcessOptions(TypedDict, total=False):
-    """What `start` takes by keyword."""
+    """Keyword arguments of `start`."""
 
     cwd: str | None
-    """Where it runs, relative to the workspace, which is the default."""
+    """The working directory, relative to the workspace, which is the default."""
 
     env: Mapping[str, str] | None
     """Variables on top of the sandbox's environment."""
 
     timeout: float | None
-    """Seconds after which it is killed; None: it may run for as long as the sandbox."""
+    """Seconds after which it is killed; None: it may run as long as the sandbox."""
 
     pty: tuple[int, int] | None
     """Rows and columns of a terminal of its own; None: pipes."""
 
     user: str | None
-    """Who it runs as: the sandbox's own user, the only one there is."""
+    """The user that it runs as: the sandbox's own, which is the only one."""
 
     overflow: Literal["block", "drop_oldest"]
-    """What happens when output is not taken: the process waits, or its oldest output goes and is marked."""
+    """What happens when output is not read: the process blocks, or its oldest output is dropped and marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessInfo:
-    """What is known of a process; one that has ended is known for ten minutes."""
+    """The status of a process; one that has ended is listed for ten minutes."""
 
     process_id: str
     command: str
     pid: int
     started: float
-    """When, in seconds since 1970."""
+    """The start time, in seconds since 1970."""
     running: bool
     terminal: bool
     exit_code: int | None = None
@@ -65,7 +61,7 @@ class ProcessInfo:
 
 
 class OutputReader(AsyncIterator[OutputEvent]):
-    """The output of a process as it comes: Output events, and Dropped where some is missing."""
+    """The output of a process as it arrives: Output events, and Dropped where some is missing."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -83,68 +79,57 @@ class OutputReader(AsyncIterator[OutputEvent]):
         return taken[0]
 
     async def take(self) -> list[OutputEvent]:
-        """Wait for events and give those there are; an empty list is the end."""
+        """Wait for events and return all that have arrived; an empty list is the end."""
         return await self._feed.take()
 
     async def aclose(self) -> None:
-        """Read no more; the process goes on."""
+        """Stop reading; the process goes on."""
         self._feed.readers.discard(self)
 
 
-class ProcessAsync:
+class ProcessAsync(WaitableProcess):
     """A process of a sandbox, like subprocess.Popen.
 
-    `async for event in process` gives its output. Who reads slowly slows it: output that was not taken holds it up once
-    a window (1 MiB) is full. While nobody reads, the `wait` methods let the oldest output go and leave a Dropped.
+    `async for event in process` yields its output. A slow reader slows the process: it blocks once a window (1 MiB) of
+    output is unread. While nobody reads, the `wait` methods drop the oldest output and leave a Dropped.
     """
 
     def __init__(self, attachment: Callable[[], Attachment], feed: Feed, command: str, *, pty: bool | None) -> None:
-        self._attachment = attachment
-        self._feed = feed
+        super().__init__(attachment, feed)
         self._pty = pty
         self._ends_input = False
         self.command = command
-        """What it runs."""
-
-    @property
-    def id(self) -> str:
-        """Its id, by which `box.processes.attach` finds it again."""
-        return self._feed.call_id
+        """The command line."""
 
     @property
     def pid(self) -> int | None:
-        """Its process id as the sandbox's processes see it; None where it was attached to after that was told."""
+        """The process id inside the sandbox; None if it was attached to after its Started event was discarded."""
         return self._feed.pid
-
-    @property
-    def result(self) -> Result | None:
-        """How it ended; None while it runs."""
-        return self._feed.result
 
     def __aiter__(self) -> OutputReader:
         """Read its output."""
         return OutputReader(self._feed)
 
     async def write(self, data: bytes | str) -> None:
-        """Write to its standard input, or type into its terminal; waits while much is not taken yet.
+        """Write to its standard input or its terminal; wait while the buffer is full.
 
         Raises:
             CallFinished: It has ended.
-            InvalidArgument: Its input was closed before.
+            InvalidArgument: Its input is closed.
         """
         if self._ends_input:
-            raise InvalidArgument(f"the input of process {self.id} was closed before")
+            raise InvalidArgument(f"the input of process {self.id} is closed")
         await self._feed.write(data.encode() if isinstance(data, str) else data)
 
     async def close_stdin(self) -> None:
-        """End its standard input; closing twice, or when it has ended, changes nothing. A terminal gets a Ctrl-D."""
+        """Close its standard input; closing twice, or when it has ended, changes nothing. A terminal gets a Ctrl-D."""
         if not self._ends_input:
             self._ends_input = True
             with suppress(CallFinished):
                 await self._feed.write(b"", end=True)
 
     async def resize(self, rows: int, columns: int) -> None:
-        """Change the size of its terminal; what runs there gets a SIGWINCH.
+        """Resize its terminal; its foreground processes get a SIGWINCH.
 
         Raises:
             InvalidArgument: It has no terminal.
@@ -161,83 +146,26 @@ class ProcessAsync:
 
         Raises:
             CallFinished: It has ended.
-            InvalidArgument: There is no such signal.
+            InvalidArgument: The signal does not exist.
         """
         request = pb.SignalCallRequest(signal=pb.Signal(number=_natural("a signal", number)), **self._named())
         await self._running().usable().ask(lambda stubs: stubs.calls.SignalCall, request, START_SECONDS)
 
     async def kill(self) -> None:
-        """End it and its process group now; one that has ended stays as it is."""
+        """Kill it and its process group; one that has ended is left unchanged."""
         if not self._feed.ended:
             try:
                 await self.send_signal(9)
             except CallFinished:
                 return
 
-    async def wait(self, timeout: float | None = None) -> Result:
-        """Wait for its end: `exit_code`, or the `signal` that ended it; neither is ever invented.
-
-        Raises:
-            DeadlineExceeded: It still runs after so many seconds.
-            SandboxLost: Its sandbox ended under it; the message says how.
-        """
-        await self._within(timeout, lambda: self._feed.ended, "did not end")
-        self._feed.check()
-        result = self._feed.result
-        if result is None:
-            raise WrongState(f"process {self.id} was let go of", {"state": "DETACHED"})
-        return result
-
-    async def wait_for_exit(self, timeout: float | None = None) -> Result:
-        """Do what `wait` does."""
-        return await self.wait(timeout)
-
-    async def wait_for_log(self, pattern: str | re.Pattern[str], timeout: float | None = None) -> re.Match[str]:
-        """Wait until a line of output, which may still be growing, matches; nothing of the output is taken away.
-
-        Raises:
-            InvalidArgument: The pattern does not compile.
-            WrongState: It ended without such a line; the message has the last of its output.
-            DeadlineExceeded: There was none in time; so has this one.
-        """
-        search = Search(compile_pattern(pattern), self._feed)
-        what = f"wrote nothing that matches {search.pattern!r}"
-        await self._within(timeout, lambda: search.found() or self._feed.ended, what)
-        match = search.found()
-        if match is None:
-            raise self._ended_early(what)
-        return match
-
-    async def wait_for_port(self, port: int, path: str | None = None, timeout: float | None = None) -> None:
-        """Wait until something listens at a port of the sandbox, or answers a GET of `path` there below 500.
-
-        Raises:
-            WrongState: The process ended before; the message has the last of its output.
-            DeadlineExceeded: Nothing answered in time; so has this one.
-        """
-        declared = build(WaitForPort, port, path, None if timeout is None else read_seconds("timeout", timeout))
-        attachment = self._attachment()
-        order = attachment.order(declared, 0 if timeout is None else timeout + WITHIN_SECONDS)
-        asking = asyncio.ensure_future(run_call(attachment.usable().mux, order))
-        asking.add_done_callback(lambda _: self._feed.tell())
-        try:
-            await self._feed.wait_reading(lambda: asking.done() or self._feed.ended)
-            if not asking.done():
-                raise self._ended_early(f"nothing answered at port {port}")
-            answer = asking.result()
-        finally:
-            asking.cancel()
-            await asyncio.wait([asking])
-        if answer.is_error:
-            raise DeadlineExceeded(f"process {self.id}: {answer['meta']['message']}{self._tail()}")
-
     async def detach(self) -> None:
-        """Let go of it: it goes on, and its output waits for `attach` for 30 s; after that its oldest goes."""
+        """Detach from it: it goes on, and its output is kept for `attach` for 30 s; then the oldest is dropped."""
         self._feed.detach()
-        self._feed.on_error(WrongState(f"process {self.id} was let go of: attach to it", {"state": "DETACHED"}))
+        self._feed.on_error(WrongState(f"process {self.id} was detached: attach to it", {"state": "DETACHED"}))
 
     async def __aenter__(self) -> Self:
-        """Give itself; the end of the block ends the process."""
+        """Return the process; the end of the block ends it."""
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -256,24 +184,6 @@ class ProcessAsync:
         self._feed.check()
         return self._attachment()
 
-    async def _within(self, seconds: float | None, done: Callable[[], object], what: str) -> None:
-        try:
-            async with asyncio.timeout(None if seconds is None else read_seconds("timeout", seconds)):
-                await self._feed.wait_reading(done)
-        except TimeoutError:
-            raise DeadlineExceeded(f"process {self.id} {what} within {seconds:g} s{self._tail()}") from None
-
-    def _ended_early(self, what: str) -> WrongState:
-        self._feed.check()
-        ended = self._feed.result
-        how = "ended" if ended is None else ended.message or f"ended with exit code {ended.exit_code}"
-        message = f"process {self.id}: {how} Before that, {what}.{self._tail()}"
-        return WrongState(message, {"state": "EXITED", "call_id": self.id})
-
-    def _tail(self) -> str:
-        tail = self._feed.tail.decode(errors="backslashreplace")
-        return f" Its last output: {tail}" if tail else " It has written nothing."
-
 
 class ProcessesAsync:
     """The processes of a sandbox: `box.processes`."""
@@ -283,31 +193,31 @@ class ProcessesAsync:
         self._timeout = timeout
 
     async def start(self, command: str | Sequence[str], **options: Unpack[ProcessOptions]) -> ProcessAsync:
-        """Start a command line for the sandbox's shell (a text), or a program with its arguments (a list).
+        """Start a command line in the sandbox's shell (a string), or a program with its arguments (a list).
 
-        `cwd` is where it runs, `env` what its environment has beside the sandbox's, `timeout` the seconds after which
-        it is killed, `pty` the rows and columns of a terminal, `user` the sandbox's own. `overflow` "drop_oldest" lets
-        the oldest output go, with a mark, where "block" has the process wait for its reader.
+        `cwd` is its working directory, `env` is added to the sandbox's environment, it is killed after `timeout`
+        seconds, `pty` is the rows and columns of its terminal, `user` must be the sandbox's own. With `overflow`
+        "block" the process waits for its reader, with "drop_oldest" its oldest output is dropped and marked.
 
         Raises:
             InvalidArgument: An option does not fit.
-            CapabilityMissing: The user is another one than the sandbox's.
+            CapabilityMissing: The user is not the sandbox's own.
         """
         declared = _declare(command, options)
         attachment = self._attachment()
-        order = attachment.order(declared, declared.timeout + WITHIN_SECONDS if declared.timeout else 0)
+        order = attachment.order(declared, declared.timeout + DEADLINE_MARGIN_SECONDS if declared.timeout else 0)
         order.takes_input = True
         order.drops_oldest = _drops(options)
-        said = declared.command if isinstance(declared.command, str) else " ".join(declared.command)
-        return await self._follow(attachment, order, said, pty=declared.terminal is not None)
+        shown = declared.command if isinstance(declared.command, str) else " ".join(declared.command)
+        return await self._follow(attachment, order, shown, pty=declared.terminal is not None)
 
     async def attach(self, process_id: str) -> ProcessAsync:
-        """Follow a process that was started before, by this program or another, from its first output that is kept.
+        """Attach to a process that this or another program started, from its first output that is kept.
 
-        Whoever followed it until now is told so and gets no more.
+        The program that was attached until now is detached.
 
         Raises:
-            CallNotFound: There is no such process.
+            CallNotFound: The process does not exist.
             CallExpired: It ended, and its output is no longer kept.
         """
         attachment = self._attachment()
@@ -316,10 +226,10 @@ class ProcessesAsync:
         return await self._follow(attachment, order, "", pty=None)
 
     async def list(self) -> list[ProcessInfo]:
-        """Give the processes that run, and those that ended in the last ten minutes, the oldest first."""
+        """List the running processes and those that ended in the last ten minutes, oldest first."""
         attachment = self._attachment()
-        answer = await run_call(attachment.usable().mux, attachment.order(ListProcesses(), self._timeout))
-        return [ProcessInfo(**found) for found in (answer.structured or {}).get("processes", [])]
+        result = await run_call(attachment.usable().mux, attachment.order(ListProcesses(), self._timeout))
+        return [ProcessInfo(**found) for found in (result.structured or {}).get("processes", [])]
 
     async def _follow(self, attachment: Attachment, order: Order, command: str, *, pty: bool | None) -> ProcessAsync:
         feed = Feed(attachment.usable().mux, order)
@@ -329,7 +239,7 @@ class ProcessesAsync:
             feed.check()
         except TimeoutError:
             feed.cancel()
-            message = "the sandbox did not say that it has the process; it was told to end it"
+            message = "the sandbox did not confirm the process, and was told to end it"
             raise DeadlineExceeded(message, changed=True) from None
         except BaseException:
             feed.cancel()
@@ -341,10 +251,10 @@ def _declare(command: str | Sequence[str], options: ProcessOptions) -> StartProc
     for name in options:
         if name not in ProcessOptions.__annotations__:
             known = ", ".join(ProcessOptions.__annotations__)
-            raise TypeError(f"unexpected keyword argument {name!r}: there are {known}")
+            raise TypeError(f"unexpected keyword argument {name!r}: choose from {known}")
     size = options.get("pty")
     if size is not None and (not isinstance(size, tuple) or len(size) != 2):  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]  # callers need not be typed
-        raise InvalidArgument(f"pty is rows and columns, like (24, 80), not {size!r}", {"argument": "pty"})
+        raise InvalidArgument(f"pty must be rows and columns, like (24, 80), not {size!r}", {"argument": "pty"})
     env = options.get("env")
     return build(
         StartProcess,
@@ -360,11 +270,11 @@ def _declare(command: str | Sequence[str], options: ProcessOptions) -> StartProc
 def _drops(options: ProcessOptions) -> bool:
     overflow = options.get("overflow", "block")
     if overflow not in ("block", "drop_oldest"):
-        raise InvalidArgument(f'overflow is "block" or "drop_oldest", not {overflow!r}', {"argument": "overflow"})
+        raise InvalidArgument(f'overflow must be "block" or "drop_oldest", not {overflow!r}', {"argument": "overflow"})
     return overflow == "drop_oldest"
 
 
 def _natural(what: str, number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 < number < 1 << 16:  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-        raise InvalidArgument(f"{what} is a whole number above 0, not {number!r}")
+        raise InvalidArgument(f"{what} must be a positive integer, not {number!r}")
     return number

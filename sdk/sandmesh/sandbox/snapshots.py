@@ -1,36 +1,29 @@
-"""Taking, listing and deleting snapshots: a part of every async box."""
+"""Creation, listing and deletion of snapshots: a part of every async box."""
 
 from __future__ import annotations
 
 import base64
 import secrets
-from abc import abstractmethod
 from datetime import UTC
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.inputs import Snapshot
-from sandmesh.sandbox.attachment import Attachment, Wanted
+from sandmesh.sandbox.handle import SandboxHandle
 
 
-class SnapshotsAsync:
+class SnapshotsAsync(SandboxHandle):
     """The methods of a box that are about snapshots."""
 
-    _wanted: Wanted
-
-    @abstractmethod
-    def _attached(self) -> Attachment:
-        """Give the box's tie to its sandbox."""
-
     async def snapshot(self) -> Snapshot:
-        """Save the sandbox's workspace and home; no process in it runs meanwhile, and memory is not saved.
+        """Save the sandbox's workspace and home; its processes are paused meanwhile, and memory is not saved.
 
-        The snapshot outlives the sandbox, until it is deleted; `BaseSandbox(snapshot=...)` begins with it. Those of a
-        private mesh end with it, and so with this program.
+        The snapshot outlives the sandbox until it is deleted; `BaseSandbox(snapshot=...)` starts from it. Snapshots of
+        a private mesh end with that mesh, and so with this program.
 
         Raises:
-            CapabilityMissing: Its driver takes none.
-            TooLarge: It holds more than a snapshot may have.
-            WrongState: It is paused.
+            CapabilityMissing: Its driver does not support snapshots.
+            TooLarge: The sandbox holds more than a snapshot may have.
+            WrongState: The sandbox is paused.
         """
         attachment = self._attached()
         record = attachment.record
@@ -39,30 +32,31 @@ class SnapshotsAsync:
             fencing_token=record.lease.fencing_token,
             snapshot_id="snap_" + base64.b32encode(secrets.token_bytes(17)).decode().lower()[:26],
         )
-        asked = attachment.usable().ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, self._wanted.timeout)
-        return read_snapshot((await asked).snapshot)
+        connection, timeout = attachment.usable(), self._config.timeout
+        response = await connection.ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, timeout)
+        return read_snapshot(response.snapshot)
 
     async def list_snapshots(self) -> list[Snapshot]:
-        """Give this user's snapshots on the box's mesh, also those of other sandboxes; the oldest first."""
+        """List this user's snapshots on the box's mesh, those of other sandboxes included, oldest first."""
         request = sandbox_pb2.ListSnapshotsRequest()
         usable = self._attached().usable()
-        answer = await usable.ask(lambda stubs: stubs.sandboxes.ListSnapshots, request, self._wanted.timeout)
-        return [read_snapshot(snapshot) for snapshot in answer.snapshots]
+        response = await usable.ask(lambda stubs: stubs.sandboxes.ListSnapshots, request, self._config.timeout)
+        return [read_snapshot(snapshot) for snapshot in response.snapshots]
 
     async def delete_snapshot(self, snapshot: Snapshot | str) -> None:
-        """Delete a snapshot; sandboxes that began with it go on.
+        """Delete a snapshot; sandboxes that started from it go on.
 
         Raises:
-            SnapshotNotFound: There is none, or it is another's.
+            SnapshotNotFound: It does not exist, or belongs to another user.
         """
         name = snapshot.snapshot_id if isinstance(snapshot, Snapshot) else snapshot
         request = sandbox_pb2.DeleteSnapshotRequest(snapshot_id=name)
         usable = self._attached().usable()
-        await usable.ask(lambda stubs: stubs.sandboxes.DeleteSnapshot, request, self._wanted.timeout)
+        await usable.ask(lambda stubs: stubs.sandboxes.DeleteSnapshot, request, self._config.timeout)
 
 
 def read_snapshot(snapshot: sandbox_pb2.Snapshot) -> Snapshot:
-    """Read what the mesh says of a snapshot."""
+    """Convert a snapshot message."""
     return Snapshot(
         snapshot_id=snapshot.snapshot_id,
         sandbox_id=snapshot.sandbox_id,

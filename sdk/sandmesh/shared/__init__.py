@@ -1,1 +1,1 @@
-"""What the SDK shares with the services and the agent: frames, errors on the wire, tar streams, hosts and paths."""
+"""Code that the SDK shares with the services and the agent: frames, wire errors, tar streams, hosts, paths, types."""

@@ -1,4 +1,4 @@
-"""Pauses between attempts."""
+"""Exponential backoff."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 
 def back_off() -> Iterator[float]:
-    """Give the seconds to wait before each further attempt: doubling from 50 ms to 2 s, spread by a half."""
-    # Of its own: the numbers that a program draws after random.seed() stay the same.
-    chance, delay = random.Random(), 0.05  # noqa: S311 - spreads clients, hides nothing
+    """Yield the seconds to wait before each retry: doubling from 50 ms to 2 s, with a jitter of one half."""
+    # A generator of its own: what a program draws after random.seed() stays the same.
+    generator, delay = random.Random(), 0.05  # noqa: S311 - jitter, not cryptography
     while True:
-        yield delay * chance.uniform(0.5, 1.0)
+        yield delay * generator.uniform(0.5, 1.0)
         delay = min(delay * 2, 2.0)

@@ -1,4 +1,4 @@
-"""A call's input on the wire, tag by tag: its data is copied once, where protobuf's messages copy it at every level.
+"""Direct encoding of a call's input: its data is copied once, where protobuf's messages copy it at every level.
 
 https://protobuf.dev/programming-guides/encoding/
 """
@@ -12,11 +12,11 @@ from google.protobuf.descriptor import Descriptor
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 LEAST = 16 * 1024
-"""Messages of fewer bytes are not worth it."""
+"""The fewest bytes of data for which direct encoding pays."""
 
 
 def tag(message: Descriptor, field: str) -> bytes:
-    """Give the tag of a field that has a length."""
+    """Return the tag of a length-delimited field."""
     return varint(message.fields_by_name[field].number << 3 | 2)
 
 
@@ -31,7 +31,7 @@ def varint(number: int) -> bytes:
 
 
 def field(tag: bytes, parts: Sequence[bytes]) -> list[bytes]:
-    """Give a field that holds parts, in parts."""
+    """Encode a field whose content is the concatenated parts."""
     return [tag + varint(sum(map(len, parts))), *parts]
 
 
@@ -42,14 +42,14 @@ _DATA = tag(pb.Input.DESCRIPTOR, "data")
 
 
 def write_input(call_id: str, item: pb.Input) -> bytes:
-    """Give a MultiplexRequest of one frame with input."""
+    """Encode a MultiplexRequest with one frame of input."""
     rest = pb.Input(sequence=item.sequence, end=item.end).SerializeToString()
     inside = field(_INPUT, [rest, *field(_DATA, [item.data])])
     return b"".join(field(_FRAME, [*field(_CALL_ID, [call_id.encode()]), *inside]))
 
 
 def read_input(request: bytes) -> tuple[str, bytes] | None:
-    """Give the call and the CallFrame of what `write_input` wrote; None for any other message."""
+    """Return the call id and the CallFrame of a message of `write_input`, None for any other message."""
     start = _enter(request, 0, _FRAME)
     if start < 0 or request[start : start + 1] != _CALL_ID:
         return None
@@ -60,7 +60,7 @@ def read_input(request: bytes) -> tuple[str, bytes] | None:
 
 
 def _enter(message: bytes, at: int, tag: bytes) -> int:
-    """Give where the content of a field begins that is there and goes to the message's end; -1 where none does."""
+    """Return the offset of the content of a field at `at` that extends to the message's end, else -1."""
     if message[at : at + 1] != tag:
         return -1
     length, shift = 0, 0

@@ -1,4 +1,4 @@
-"""The hosts of a network grant as they are written: `example.org`, `*.example.org:8443`, `10.0.0.5`, `[::1]:*`."""
+"""The hosts of a network grant: `example.org`, `*.example.org:8443`, `10.0.0.5`, `[::1]:*`."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from ipaddress import IPv4Address, ip_address
 from sandmesh.errors import InvalidArgument
 
 PACKAGES = "packages"
-"""The preset: the package indexes that the node of the driver is configured with."""
+"""The preset: the package indexes that the driver's node is configured with."""
 
 WEB_PORTS = frozenset({80, 443})
 ANY_PORT = 0
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_FORMS = "a host, an address, *.domain or packages, and with it perhaps a port, as in example.org:8443"
+_FORMS = "a host, an address, *.domain or packages, optionally with a port, as in example.org:8443"
 
 
 @dataclass(frozen=True)
 class NamedHost:
-    """One host of a grant; `port` is None for the web's ports and 0 for all."""
+    """One host of a grant; `port` is None for the web ports and 0 for all ports."""
 
     host: str
     port: int | None
     below: bool = False
-    """It means every name below the host, and not the host itself."""
+    """Whether it matches every name below the host, and not the host itself."""
 
     def __str__(self) -> str:
-        """Write it in the one form that all with the same meaning have."""
+        """Return the canonical form."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port is None else ":*" if self.port == ANY_PORT else f":{self.port}"
         return f"{'*.' if self.below else ''}{shown}{port}"
 
     def covers(self, host: str) -> bool:
-        """Say whether it means a host that is in its plain form, whatever the port."""
+        """Return whether it matches a host in plain form, on any port."""
         return host.endswith("." + self.host) if self.below else host == self.host
 
     def allows(self, port: int) -> bool:
-        """Say whether it means a port."""
+        """Return whether it matches a port."""
         return port in WEB_PORTS if self.port is None else self.port in {ANY_PORT, port}
 
 
 def read_host(text: str) -> NamedHost:
-    """Read one host of a grant.
+    """Parse one host of a grant.
 
     Raises:
-        InvalidArgument: It is none; the message says what would be.
+        InvalidArgument: It is not a host; the message has the accepted forms.
     """
     name, port = _split(text)
     below = name.startswith("*.")
@@ -58,18 +58,18 @@ def read_host(text: str) -> NamedHost:
 
 
 def normal_host(text: str) -> str:
-    """Give a host of a grant, or the preset, in its one form.
+    """Return the canonical form of a host of a grant, or of the preset.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: It is not a host.
     """
     return PACKAGES if text == PACKAGES else str(read_host(text))
 
 
 def plain_host(text: str) -> str | None:
-    """Give a name or address in its one form: lower case, no last dot, no brackets; None for what is neither.
+    """Return the plain form of a name or address: lower case, no trailing dot, no brackets; None for what is neither.
 
-    Numbers that are no IPv4 address in its usual form are neither: they mean something else to every program.
+    Numbers that are not a dotted-quad IPv4 address are neither: programs disagree on what they mean.
     """
     if text.startswith("[") or ":" in text:
         return _address(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
@@ -84,7 +84,7 @@ def plain_host(text: str) -> str | None:
 
 
 def is_address(host: str) -> bool:
-    """Say whether a host in its plain form is an address."""
+    """Return whether a host in plain form is an address."""
     return ":" in host or _NUMERIC.fullmatch(host.rpartition(".")[2]) is not None
 
 
@@ -99,8 +99,8 @@ def _address(text: str) -> str | None:
 def _split(text: str) -> tuple[str, int | None]:
     if text.count(":") > 1 and not text.startswith("["):
         return text, None
-    name, found, port = text.rpartition(":")
-    if not found or text.endswith("]"):
+    name, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
         return text, None
     if port == "*":
         return name, ANY_PORT
@@ -111,4 +111,4 @@ def _split(text: str) -> tuple[str, int | None]:
 
 def _refused(text: str) -> InvalidArgument:
     hint = "give its host alone; " if "/" in text else 'write "public" for all public hosts; ' if text == "*" else ""
-    return InvalidArgument(f"network: {text!r} is no host: {hint}it is {_FORMS}", {"argument": "network"})
+    return InvalidArgument(f"network: {text!r} is not a host: {hint}it must be {_FORMS}", {"argument": "network"})

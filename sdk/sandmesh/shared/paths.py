@@ -1,4 +1,4 @@
-"""Where a mesh of this user is found: the one computation that the mesh and its clients share."""
+"""The paths at which a user's mesh and its clients meet."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LOCAL_MESH_ID = "local"
 
 
 def default_state_directory() -> Path:
-    """Give the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME.
+    """Return the state directory of this user: /var/lib/sandmesh for root, else below XDG_STATE_HOME.
 
     Raises:
-        InvalidArgument: Nothing says where this user's home is.
+        InvalidArgument: The user has no home directory.
     """
     if os.geteuid() == 0:
         return Path("/var/lib/sandmesh")
@@ -28,11 +28,11 @@ def _home() -> Path:
         return Path.home()
     except RuntimeError:
         fix = "set HOME or SANDMESH_STATE_DIRECTORY"
-        raise InvalidArgument(f"this machine knows no home of the user {os.getuid()}: {fix}", {"fix": fix}) from None
+        raise InvalidArgument(f"the user {os.getuid()} has no home directory: {fix}", {"fix": fix}) from None
 
 
 def default_runtime_directory() -> Path:
-    """Give the directory of sockets of this user: short, because a unix socket's path holds 107 bytes at most."""
+    """Return the directory of this user's sockets: short, because a unix socket's path has at most 107 bytes."""
     if os.geteuid() == 0:
         return Path("/run/sandmesh")
     base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"))
@@ -41,17 +41,17 @@ def default_runtime_directory() -> Path:
 
 
 def mesh_runtime(runtime_root: Path, mesh_id: str) -> Path:
-    """Give the directory of one mesh's sockets: a hash, because a mesh_id may be longer than a path has room."""
+    """Return the directory of one mesh's sockets: a hash, because a mesh_id may be too long for a socket's path."""
     return runtime_root / hashlib.sha256(mesh_id.encode()).hexdigest()[:10]
 
 
 def gateway_socket(runtime_root: Path, mesh_id: str) -> Path:
-    """Give the socket at which a mesh's programs find it."""
+    """Return the gateway's socket of a mesh."""
     return mesh_runtime(runtime_root, mesh_id) / "s" / "g"
 
 
 def local_gateway() -> Path:
-    """Give the socket of this user's local mesh, which is where the environment says or at the usual place."""
-    stated = os.environ.get("SANDMESH_RUNTIME_DIRECTORY")
-    directory = Path(stated) if stated else default_runtime_directory()
+    """Return the gateway's socket of this user's local mesh, from the environment or the default directory."""
+    configured = os.environ.get("SANDMESH_RUNTIME_DIRECTORY")
+    directory = Path(configured) if configured else default_runtime_directory()
     return gateway_socket(directory, os.environ.get("SANDMESH_MESH_ID") or LOCAL_MESH_ID)

@@ -1,7 +1,7 @@
-"""Directories as tar streams, both ways, in the SDK and in the agent: what comes is never trusted.
+"""Directories as tar streams, packed and unpacked, in the SDK and in the agent: received streams are untrusted.
 
-Everything is done from descriptor to descriptor and never through a symbolic link, whoever swaps names meanwhile.
-The format is that of pax, https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html
+All operations are relative to descriptors and never follow a symbolic link, even if names are swapped concurrently.
+The format is pax, https://pubs.opengroup.org/onlinepubs/9799919799/utilities/pax.html
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 def pack(fd: int, *, any_modes: bool = False) -> Iterator[bytes]:
-    """Give all below a directory as a tar stream, in pieces of about PIECE bytes.
+    """Pack a directory's content as a tar stream, in pieces of about PIECE bytes.
 
-    Files, directories and links are in it; sockets, FIFOs and devices are not. With `any_modes` also what its owner may
-    not read; modes are changed for the moment of it.
+    Files, directories and links are included; sockets, FIFOs and devices are not. With `any_modes` also what its owner
+    may not read is included; its mode is changed while it is read.
     """
-    yield from _gathered(_Packing(any_modes).members(fd, "", DEEPEST))
+    yield from _gathered(_Packer(any_modes).members(fd, "", DEEPEST))
 
 
 def pack_several(roots: Mapping[str, int]) -> Iterator[bytes]:
-    """Give several directories as one tar stream, each below its name, with what its owner may not read."""
+    """Pack several directories as one tar stream, each below its name, including what its owner may not read."""
     yield from _gathered(_of_several(roots))
 
 
 def _of_several(roots: Mapping[str, int]) -> Iterator[bytes]:
     for name, fd in roots.items():
         yield _header(name, os.fstat(fd), tarfile.DIRTYPE)
-        yield from _Packing(any_modes=True).members(fd, f"{name}/", DEEPEST)
+        yield from _Packer(any_modes=True).members(fd, f"{name}/", DEEPEST)
 
 
 def _gathered(members: Iterator[bytes]) -> Iterator[bytes]:
@@ -54,18 +54,18 @@ def _gathered(members: Iterator[bytes]) -> Iterator[bytes]:
     yield bytes(gathered) + bytes(2 * _BLOCK)
 
 
-class _Packing:
-    """Members on their way out of a directory."""
+class _Packer:
+    """Packs the members of a directory."""
 
     def __init__(self, any_modes: bool) -> None:
         self._any_modes = any_modes
 
     def members(self, fd: int, prefix: str, levels: int) -> Iterator[bytes]:
-        """Give what is in a directory."""
+        """Yield the members of a directory."""
         with os.scandir(fd) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:
-            with suppress(FileNotFoundError):  # it went meanwhile
+            with suppress(FileNotFoundError):  # it was removed meanwhile
                 yield from self._member(fd, name, prefix + name, levels)
 
     def _member(self, fd: int, name: str, path: str, levels: int) -> Iterator[bytes]:
@@ -79,7 +79,7 @@ class _Packing:
         elif stat.S_ISDIR(found.st_mode):
             yield _header(path, found, tarfile.DIRTYPE)
             if levels <= 0:
-                raise OSError(errno.ENAMETOOLONG, f"there are more than {DEEPEST} levels below it", path)
+                raise OSError(errno.ENAMETOOLONG, f"the tree is deeper than {DEEPEST} levels", path)
             with self._readable(fd, name, found, 0o500):
                 inner = os.open(name, _DIRECTORY, dir_fd=fd)
                 try:
@@ -111,7 +111,7 @@ def _file(file: int, path: str) -> Iterator[bytes]:
         while left:
             piece = os.read(file, min(PIECE, left))
             if not piece:
-                raise OSError(errno.ESTALE, "it became shorter while it was read", path)
+                raise OSError(errno.ESTALE, "it was truncated while it was read", path)
             left -= len(piece)
             yield piece
         yield bytes(-found.st_size % _BLOCK)
@@ -128,12 +128,12 @@ def _header(path: str, found: os.stat_result, kind: bytes, target: str = "") -> 
 
 
 def refuse(path: str, why: str) -> OSError:
-    """Give the error of a member that is not taken."""
+    """Return the error of a member that is refused."""
     return OSError(errno.EBADMSG, f"the archive's member {path!r} {why}; nothing of it is kept")
 
 
-class _Unpacking:
-    """Members on their way into a directory."""
+class _Unpacker:
+    """Unpacks members into a directory."""
 
     def __init__(self, root: int, any_links: bool) -> None:
         self._root = root
@@ -141,10 +141,10 @@ class _Unpacking:
         self._modes: list[tuple[tuple[str, ...], int]] = []
 
     def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        """Make a member.
+        """Create a member.
 
         Raises:
-            OSError: It leads out, is no file, directory or link, or cannot be made.
+            OSError: It leads outside, is not a file, directory or link, or cannot be created.
         """
         names = _names(member.name)
         if not names:
@@ -165,7 +165,7 @@ class _Unpacking:
                 raise refuse(member.name, "is a device or FIFO")
 
     def finish(self) -> None:
-        """Give directories their modes, the deepest first: one may be read-only."""
+        """Set the modes of directories, the deepest first: one may be read-only."""
         for names, mode in reversed(self._modes):
             with self._parent(names, "/".join(names)) as fd:
                 os.fchmod(fd, mode)
@@ -196,7 +196,7 @@ class _Unpacking:
             raise refuse(member.name, "is a link to nothing")
         with self._parent(names[:-1], member.name) as fd:
             if not stat.S_ISREG(os.stat(names[-1], dir_fd=fd, follow_symlinks=False).st_mode):
-                raise refuse(member.name, "is a link to what is no file of the archive")
+                raise refuse(member.name, "is a link to what is not a file of the archive")
             _clear(parent, name)
             os.link(names[-1], name, src_dir_fd=fd, dst_dir_fd=parent, follow_symlinks=False)
 
@@ -206,25 +206,25 @@ def _names(path: str) -> tuple[str, ...]:
     if path.startswith("/"):
         raise refuse(path, "has an absolute path")
     if ".." in names or "\0" in path:
-        raise refuse(path, "leads out")
+        raise refuse(path, "leads outside")
     return names
 
 
 def _check_link(names: tuple[str, ...], member: tarfile.TarInfo) -> None:
-    """Let through links that go up first, not beyond the root, and then down: such never lead out, even in chains."""
+    """Accept only links that go up, not beyond the root, and then down: even chained, these never lead outside."""
     steps = [step for step in member.linkname.split("/") if step not in {"", "."}]
     up = 0
     while up < len(steps) and steps[up] == "..":
         up += 1
     if member.linkname.startswith("/") or ".." in steps[up:] or up > len(names) - 1:
-        raise refuse(member.name, f"is a link that leads out, to {member.linkname!r}")
+        raise refuse(member.name, f"is a link that leads outside, to {member.linkname!r}")
 
 
 def _open_directory(fd: int, name: str, path: str) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=fd)
     except NotADirectoryError:
-        raise refuse(path, "goes through what is no directory") from None
+        raise refuse(path, "goes through what is not a directory") from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise refuse(path, "goes through a link") from None
@@ -241,42 +241,42 @@ def _write(parent: int, name: str, archive: tarfile.TarFile, member: tarfile.Tar
 
 
 def _clear(parent: int, name: str) -> None:
-    """Take away what a member of the same name was before."""
+    """Remove an earlier member of the same name."""
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=parent)
 
 
 def unpack(source: IO[bytes], root: int, *, any_links: bool = False) -> None:
-    """Make what a tar stream holds below an empty directory, and read the stream to its end.
+    """Unpack a tar stream into an empty directory, and read the stream to its end.
 
-    With `any_links` symbolic links may lead anywhere; none is ever followed.
+    With `any_links` symbolic links may point anywhere; none is ever followed.
 
     Raises:
-        OSError: EBADMSG for what is no tar stream or holds what leads out, else what the system says.
+        OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
     """
-    work = _Unpacking(root, any_links)
-    _take_each(source, work.take)
-    work.finish()
+    unpacker = _Unpacker(root, any_links)
+    _take_each(source, unpacker.take)
+    unpacker.finish()
 
 
 def unpack_several(source: IO[bytes], roots: Mapping[str, int]) -> None:
-    """Make what `pack_several` gave below empty directories, and read the stream to its end; links may lead anywhere.
+    """Unpack a stream of `pack_several` into empty directories, and read it to its end; links may point anywhere.
 
     Raises:
-        OSError: EBADMSG for what is no such stream, else what the system says.
+        OSError: EBADMSG for what is not such a stream, else the system's error.
     """
-    works = {name: _Unpacking(fd, any_links=True) for name, fd in roots.items()}
+    unpackers = {name: _Unpacker(fd, any_links=True) for name, fd in roots.items()}
 
     def take(archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         root, _, rest = member.name.partition("/")
-        if root not in works:
+        if root not in unpackers:
             raise refuse(member.name, "is below none of its directories")
         member.name = rest
-        works[root].take(archive, member)
+        unpackers[root].take(archive, member)
 
     _take_each(source, take)
-    for work in works.values():
-        work.finish()
+    for unpacker in unpackers.values():
+        unpacker.finish()
 
 
 def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarInfo], None]) -> None:
@@ -284,21 +284,21 @@ def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarIn
         with tarfile.open(fileobj=source, mode="r|", encoding="utf-8", errors="surrogateescape") as archive:
             for member in archive:
                 take(archive, member)
-                # It keeps every member otherwise, and a stream may have millions.
-                archive.members = []  # type: ignore[attr-defined]  # typeshed does not know it
+                # It would keep every member, and a stream may have millions.
+                archive.members = []  # type: ignore[attr-defined]  # missing from typeshed
     except tarfile.TarError as error:
-        raise OSError(errno.EBADMSG, f"it is no whole tar stream: {error}; nothing of it is kept") from None
+        raise OSError(errno.EBADMSG, f"it is not a complete tar stream: {error}; nothing of it is kept") from None
     while source.read(PIECE):
         pass
 
 
-def take_whole(parent: int, name: str, fill: Callable[[int], None]) -> None:
-    """Have a directory filled beside its place, then put it there: it appears whole or not at all.
+def fill_atomically(parent: int, name: str, fill: Callable[[int], None]) -> None:
+    """Fill a staging directory, then rename it to `name`: it appears complete or not at all.
 
-    Where there is a directory of that name, or `name` is ".", the entries of the new one go into it, each whole.
+    If a directory of that name exists, or `name` is ".", the entries of the new one are moved into it one by one.
 
     Raises:
-        OSError: What `fill` raises, or the system; nothing is left.
+        OSError: `fill` or the system failed; nothing is left behind.
     """
     try:
         place = os.open(name, _DIRECTORY, dir_fd=parent)
@@ -356,14 +356,14 @@ def _merge(source: int, place: int) -> None:
 
 
 def _move(name: str, mode: int, source: int, place: int) -> None:
-    # A directory that may not be written cannot be moved: it holds the name of the one above it.
+    # A directory without write permission cannot be moved: its ".." entry changes.
     locked = stat.S_ISDIR(mode) and not mode & stat.S_IWUSR
     if locked:
         os.chmod(name, stat.S_IMODE(mode) | stat.S_IWUSR, dir_fd=source)
     try:
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=place)
     except OSError as error:
-        # What is mounted there is the sandbox's own, and stays.
+        # A mount point belongs to the sandbox, and stays.
         if error.errno != errno.EBUSY:
             raise
         return

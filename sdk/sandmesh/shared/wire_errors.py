@@ -1,6 +1,6 @@
-"""Errors over gRPC, both ways: a status with a google.rpc.ErrorInfo in `grpc-status-details-bin`.
+"""Errors over gRPC, encoded and decoded: a status with a google.rpc.ErrorInfo in `grpc-status-details-bin`.
 
-The form is that of https://google.aip.dev/193: reason, domain "sandmesh", metadata; a RetryInfo where there is a delay.
+The format is that of https://google.aip.dev/193: reason, domain "sandmesh", metadata; a RetryInfo if there is a delay.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ _REFUSALS = frozenset(
         grpc.StatusCode.INVALID_ARGUMENT,
     }
 )
-"""What is told before anything is done; of what was too large it may have been the answer."""
+"""The codes of requests that were refused before anything was done; RESOURCE_EXHAUSTED may concern the response."""
 _NEVER_CONNECTED = ("failed to connect to all addresses", "errors resolving", "DNS resolution failed")
-"""How gRPC begins what it says where no connection came about; what else is UNAVAILABLE may have been sent."""
+"""How gRPC's messages begin if no connection was established; any other UNAVAILABLE request may have been sent."""
 
 
 def code_of(error: errors.SandmeshError) -> grpc.StatusCode:
-    """Give the gRPC code of an exception."""
+    """Return the gRPC code of an exception."""
     for cls, code in _CODES.items():
         if isinstance(error, cls):
             return code
@@ -67,7 +67,7 @@ def code_of(error: errors.SandmeshError) -> grpc.StatusCode:
 
 
 def to_trailers(error: errors.SandmeshError) -> tuple[tuple[str, str | bytes], ...]:
-    """Write an exception as the trailing metadata that goes with its code and message."""
+    """Encode an exception as the trailing metadata that accompanies its code and message."""
     facts = {**error.facts, "changed": str(error.changed).lower()}
     details = [_any(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts))]
     if error.retry_after is not None:
@@ -86,7 +86,7 @@ def _any(message: error_details_pb2.ErrorInfo | error_details_pb2.RetryInfo) -> 
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> errors.SandmeshError:
-    """Read the exception that a failed RPC carries; one that no service of ours sent is told by its code."""
+    """Decode the exception of a failed RPC; one that no service of ours sent is derived from its code."""
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS and isinstance(value, bytes):
             found = _from_status(status_pb2.Status.FromString(value))
@@ -98,7 +98,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> errors.SandmeshError:
 
 
 def _may_have_changed(code: grpc.StatusCode, message: str) -> bool:
-    """Say whether an RPC that no service answered may have been carried out all the same."""
+    """Return whether an RPC that failed without a response of a service may have been executed."""
     if code == grpc.StatusCode.UNAVAILABLE:
         return not message.startswith(_NEVER_CONNECTED)
     return code not in _REFUSALS
@@ -119,7 +119,7 @@ def _from_status(status: status_pb2.Status) -> errors.SandmeshError | None:
 
 @contextmanager
 def translated() -> Generator[None]:
-    """Raise the exception that a failed RPC inside carries instead of grpc's own."""
+    """Raise the decoded exception of an RPC that fails inside the block, instead of grpc's own."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

@@ -1,4 +1,4 @@
-"""Writes definitions of templates: what is registered in Python, and what files state."""
+"""Template definitions, from classes registered in Python and from files."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SHORT_SIZE = re.compile(r"\s*([0-9.]+)\s*([kmgtKMGT])i?\s*")
 _SAME = {"cpu": "cpus", "memory": "memory", "mem_limit": "memory", "pids_limit": "pids"}
 
 
-class Stated(TypedDict, total=False):
-    """What a template may state; each is enforced, or its sandboxes are refused."""
+class DefinitionFields(TypedDict, total=False):
+    """The fields of a template definition; each is enforced, or its sandboxes are refused."""
 
     name: Required[str]
     description: str
@@ -36,48 +36,48 @@ class Stated(TypedDict, total=False):
     mcp_config: Mapping[str, Any] | None
 
 
-def write_definition(stated: Stated, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
-    """Write a definition.
+def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
+    """Build a definition.
 
     Raises:
         InvalidArgument: A value does not fit; the message names it.
     """
-    name = check_type(stated.get("name"))
-    limits, rest = _split(stated.get("limits"), stated.get("runtime_config"))
+    name = check_type(fields.get("name"))
+    limits, rest = _split(fields.get("limits"), fields.get("runtime_config"))
     spec = write_spec(
-        name, {"limits": limits or None, "network": stated.get("network"), "env": stated.get("environment")}
+        name, {"limits": limits or None, "network": fields.get("network"), "env": fields.get("environment")}
     )
     return pb.TemplateDefinition(
         name=name,
-        description=_text("description", stated.get("description", "")),
-        extends=_text("extends", stated.get("extends", "")),
-        image=_text("image", stated.get("image", "")),
+        description=_text("description", fields.get("description", "")),
+        extends=_text("extends", fields.get("extends", "")),
+        image=_text("image", fields.get("image", "")),
         limits=spec.limits if limits else None,
-        security_level=_level(stated.get("security_level", "medium")),
-        call_timeout=write_ttl(stated.get("timeout"), "timeout"),
+        security_level=_level(fields.get("security_level", "medium")),
+        call_timeout=write_ttl(fields.get("timeout"), "timeout"),
         environment=spec.environment,
         network=spec.network if spec.HasField("network") else None,
         runtime_config=rest,
         tools=tools,
-        mcp_config_json=_servers(stated.get("mcp_config")),
+        mcp_config_json=_servers(fields.get("mcp_config")),
     )
 
 
 def check_type(name: object) -> str:
-    """Check the name of a type of sandboxes.
+    """Check the name of a sandbox type.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: It is not one.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         rule = "a letter, then letters in lower case, digits, _ and -, at most 63 in all"
-        raise InvalidArgument(f"a sandbox's type is {rule}, not {name!r}", {"argument": "sandbox_type"})
+        raise InvalidArgument(f"a sandbox's type must be {rule}, not {name!r}", {"argument": "sandbox_type"})
     return str(name)
 
 
 def _level(level: object) -> str:
     if level not in LEVELS:
-        message = f"security_level is one of {', '.join(LEVELS)}, not {level!r}"
+        message = f"security_level must be one of {', '.join(LEVELS)}, not {level!r}"
         raise InvalidArgument(message, {"argument": "security_level"})
     return str(level)
 
@@ -87,7 +87,7 @@ def _text(what: str, value: object) -> str:
 
 
 def _split(limits: object, runtime_config: object) -> tuple[dict[str, Any], dict[str, str]]:
-    """Give all limits under their own names, and what one runtime alone understands as JSON."""
+    """Return all limits under their canonical names, and the settings of single runtimes as JSON."""
     found: dict[str, Any] = {}
     rest: dict[str, str] = {}
     for name, value in _mapping("resource_limits", limits).items():
@@ -102,12 +102,12 @@ def _split(limits: object, runtime_config: object) -> tuple[dict[str, Any], dict
     return {name: value for name, value in found.items() if value is not None}, rest
 
 
-def _mapping(what: str, given: object) -> dict[str, Any]:
-    if given is None:
+def _mapping(what: str, value: object) -> dict[str, Any]:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"{what} is a mapping of names to values, not {given!r}", {"argument": what})
-    return dict(cast("Mapping[str, Any]", given))
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{what} must be a mapping of names to values, not {value!r}", {"argument": what})
+    return dict(cast("Mapping[str, Any]", value))
 
 
 def _amount(name: str, value: object) -> object:
@@ -115,7 +115,7 @@ def _amount(name: str, value: object) -> object:
         try:
             return float(value)
         except ValueError:
-            raise InvalidArgument(f"{name} is a number of cores, not {value!r}", {"argument": name}) from None
+            raise InvalidArgument(f"{name} must be a number of cores, not {value!r}", {"argument": name}) from None
     short = _SHORT_SIZE.fullmatch(value) if isinstance(value, str) else None
     return f"{short[1]}{short[2].upper()}iB" if short else value
 
@@ -128,4 +128,4 @@ def _json(what: str, value: object) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{what} cannot be JSON: {error}") from None
+        raise InvalidArgument(f"{what} cannot be encoded as JSON: {error}") from None

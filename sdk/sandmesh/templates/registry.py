@@ -1,4 +1,4 @@
-"""Classes of sandboxes of a user's own: what a class is registered with makes the template of its sandboxes."""
+"""Registration of a user's own sandbox classes: a class's configuration becomes the template of its sandboxes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, TypedDict, TypeVar, Unpack
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
-from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
-from sandmesh.sandbox.dummy import DummySandbox
-from sandmesh.sandbox.registered_classes import SandboxConfig, registered
-from sandmesh.sandbox.sync import BaseSandbox, FilesystemSandbox, Sandbox
+from sandmesh.sandbox.boxes import SandboxAsync
+from sandmesh.sandbox.builtin import builtin_classes
+from sandmesh.sandbox.class_registry import SandboxConfig, class_registry
+from sandmesh.sandbox.sync import Sandbox
+from sandmesh.shared.sandbox_types import DEFAULT_TYPE, SANDBOX_TYPES
 from sandmesh.templates.definitions import check_type, write_definition
 from sandmesh.templates.sandbox_tools import InsideTool
 
@@ -28,71 +29,73 @@ def build_image_uri(
     namespace: str | None = None,
     arm64_compatible: bool = True,
 ) -> str:
-    """Give an image's whole name: `registry/namespace/name:tag`.
+    """Return an image's full name: `registry/namespace/name:tag`.
 
-    What is not stated comes from SANDMESH_IMAGE_REGISTRY, SANDMESH_IMAGE_NAMESPACE and SANDMESH_IMAGE_TAG, else it is
-    no registry, "sandmesh" and "latest". An image that is not `arm64_compatible` has a tag of its own on such machines.
+    The defaults are SANDMESH_IMAGE_REGISTRY, SANDMESH_IMAGE_NAMESPACE and SANDMESH_IMAGE_TAG, else no registry,
+    "sandmesh" and "latest". An image that is not `arm64_compatible` has another tag on such machines.
 
     Raises:
-        InvalidArgument: There is no name.
+        InvalidArgument: The name is empty.
     """
     if not image_name.strip():
-        raise InvalidArgument("an image has a name", {"argument": "image_name"})
-    stated = [os.environ.get(variable, "") for variable in IMAGE_VARIABLES]
-    where = (stated[0] if registry is None else registry).strip().strip("/")
-    space = (stated[1] or "sandmesh") if namespace is None else namespace
-    chosen = tag or stated[2] or "latest"
+        raise InvalidArgument("an image must have a name", {"argument": "image_name"})
+    defaults = [os.environ.get(variable, "") for variable in IMAGE_VARIABLES]
+    host = (defaults[0] if registry is None else registry).strip().strip("/")
+    space = (defaults[1] or "sandmesh") if namespace is None else namespace
+    version = tag or defaults[2] or "latest"
     if not arm64_compatible and platform.machine().lower() in ("aarch64", "arm64"):
-        chosen += "-arm64"
-    return "/".join(part for part in (where, space.strip("/"), f"{image_name}:{chosen}") if part)
+        version += "-arm64"
+    return "/".join(part for part in (host, space.strip("/"), f"{image_name}:{version}") if part)
 
 
 class Registration(TypedDict, total=False):
-    """What a class is registered with beside its image and type; each is enforced, or its sandboxes are refused."""
+    """The optional configuration of a class; each field is enforced, or its sandboxes are refused."""
 
     resource_limits: Mapping[str, Any] | None
-    """As a sandbox's limits ("memory", "cpu", "pids", "file_size", "disk"): the most that one may have."""
+    """The largest limits of its sandboxes: "memory", "cpu", "pids", "file_size", "disk"."""
 
     security_level: str
-    """"low", "medium" (the default) or "high": no network but what its template names."""
+    """"low", "medium" (the default) or "high": no network except what its template names."""
 
     timeout: float | None
-    """Seconds that a call of a tool may run, 60 by default; None: no bound."""
+    """The most seconds that a tool call may run, 60 by default; None: no limit."""
 
     description: str
-    """What its sandboxes are good for."""
+    """What its sandboxes are for."""
 
     environment: Mapping[str, str] | None
     """Environment variables of user code."""
 
     runtime_config: Mapping[str, Any] | None
-    """Settings of one runtime alone, by its own names."""
+    """Settings of a single runtime, by its own names."""
 
     mcp_config: Mapping[str, Any] | None
-    """MCP servers that its sandboxes have from the start, as `add_mcp_servers` takes them; they start when needed."""
+    """MCP servers of its sandboxes, as `add_mcp_servers` takes them; they start when they are needed."""
 
 
 class SandboxRegistry:
-    """The classes of sandboxes of this program, by type.
+    """The sandbox classes of this program, by type.
 
         @SandboxRegistry.register("runtime-sandbox-base", sandbox_type="reports", resource_limits={"memory": "1g"})
         class ReportSandbox(BaseSandbox): ...
 
-    A private mesh, and any mesh of which this program is an administrator, is told of a class before its first
-    sandbox is made; other meshes are started with it (`sandmesh up --extension FILE`).
+    The class is registered on a private mesh, and on any mesh that this program administers, before its first sandbox
+    is created; other meshes must be started with it (`sandmesh up --extension FILE`).
     """
 
     @staticmethod
     def register(image_name: str, sandbox_type: str | SandboxType, **options: Unpack[Registration]) -> Callable[[C], C]:
-        """Register the class that follows. The image need not exist yet.
+        """Register the decorated class. The image need not exist yet.
 
         Raises:
-            InvalidArgument: A value does not fit, or the class is none of a sandbox.
-            AlreadyExists: The type is another class's.
+            InvalidArgument: A value does not fit, or the class is not a sandbox class.
+            AlreadyExists: The type belongs to another class.
         """
         for name in options:
             if name not in Registration.__annotations__:
-                raise TypeError(f"register() has no {name!r}, but {', '.join(Registration.__annotations__)}")
+                raise TypeError(
+                    f"register() has no argument {name!r}: choose from {', '.join(Registration.__annotations__)}"
+                )
         kind = check_type(str(sandbox_type) if isinstance(sandbox_type, SandboxType) else sandbox_type)
         config = SandboxConfig(
             image_name=image_name,
@@ -109,35 +112,35 @@ class SandboxRegistry:
 
     @staticmethod
     def get_config(target_class: type) -> SandboxConfig | None:
-        """Give what a class was registered with, None where it was not."""
-        return registered().configs.get(target_class)
+        """Return the configuration of a class, None if it is not registered."""
+        return class_registry().configs.get(target_class)
 
     @staticmethod
     def get_image(target_class: type) -> str | None:
-        """Give the image that a class was registered with."""
-        config = registered().configs.get(target_class)
+        """Return the image of a class, None if it is not registered."""
+        config = class_registry().configs.get(target_class)
         return None if config is None else config.image_name
 
     @staticmethod
     def get_classes_by_type(sandbox_type: str | SandboxType) -> type | None:
-        """Give the class of a type: the one that blocks, else the async one."""
+        """Return the class of a type: the sync one, else the async one."""
         name = str(sandbox_type)
-        return registered().class_of(name) or registered().class_of(name, is_async=True)
+        return class_registry().class_of(name) or class_registry().class_of(name, is_async=True)
 
     @staticmethod
     def list_all_sandboxes() -> dict[type, SandboxConfig]:
-        """Give every class with what it was registered with, the shipped ones too."""
-        return dict(registered().configs)
+        """Return every class with its configuration, the built-in ones included."""
+        return dict(class_registry().configs)
 
     @staticmethod
     def get_config_by_type(sandbox_type: str | SandboxType) -> SandboxConfig | None:
-        """Give what the class of a type was registered with."""
+        """Return the configuration of a type's class, None if it is not registered."""
         found = SandboxRegistry.get_classes_by_type(sandbox_type)
-        return None if found is None else registered().configs.get(found)
+        return None if found is None else class_registry().configs.get(found)
 
     @staticmethod
     def get_image_by_type(sandbox_type: str | SandboxType) -> str | None:
-        """Give the image that the class of a type was registered with."""
+        """Return the image of a type's class, None if it is not registered."""
         config = SandboxRegistry.get_config_by_type(sandbox_type)
         return None if config is None else config.image_name
 
@@ -149,13 +152,13 @@ def _member(kind: str) -> SandboxType:
 
 def _register(made: C, config: SandboxConfig) -> C:
     if not isinstance(made, type) or not issubclass(made, Sandbox | SandboxAsync):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-        raise InvalidArgument(f"what is registered is a class derived from Sandbox, not {made!r}")
+        raise InvalidArgument(f"a registered class must derive from Sandbox or SandboxAsync, not {made!r}")
     tools = [found for found in _attributes(made).values() if isinstance(found, InsideTool)]
     definition = write_definition(
         {
             "name": str(config.sandbox_type),
             "description": config.description,
-            "extends": _shipped_above(made),
+            "extends": _builtin_base(made),
             "image": config.image_name,
             "limits": config.resource_limits,
             "security_level": config.security_level,
@@ -166,7 +169,7 @@ def _register(made: C, config: SandboxConfig) -> C:
         },
         [tool.definition() for tool in tools],
     )
-    registered().add(made, config, definition)
+    class_registry().add(made, config, definition)
     return made
 
 
@@ -177,20 +180,18 @@ def _attributes(made: type) -> dict[str, object]:
     return found
 
 
-def _shipped_above(made: type) -> str:
-    return "filesystem" if issubclass(made, FilesystemSandbox | FilesystemSandboxAsync) else ""
+def _builtin_base(made: type) -> str:
+    """Return the type of the nearest built-in class above; empty for the default type."""
+    types = {cls: name for name in SANDBOX_TYPES for cls in builtin_classes(name)}
+    name = next((types[one] for one in made.__mro__ if one in types), DEFAULT_TYPE)
+    return name if SANDBOX_TYPES[name] and name != DEFAULT_TYPE else ""
 
 
-def _register_shipped() -> None:
-    shipped: dict[str, tuple[type, ...]] = {
-        "base": (BaseSandbox, BaseSandboxAsync),
-        "filesystem": (FilesystemSandbox, FilesystemSandboxAsync),
-        "dummy": (DummySandbox,),
-    }
-    for kind, classes in shipped.items():
-        image = "" if kind == "dummy" else build_image_uri(f"runtime-sandbox-{kind}")
-        for made in classes:
-            registered().add(made, SandboxConfig(image, SandboxType(kind), timeout=None), None)
+def _register_builtin() -> None:
+    for name in SANDBOX_TYPES:
+        image = build_image_uri(f"runtime-sandbox-{name}") if SANDBOX_TYPES[name] else ""
+        for made in builtin_classes(name):
+            class_registry().add(made, SandboxConfig(image, SandboxType(name), timeout=None), None)
 
 
-_register_shipped()
+_register_builtin()

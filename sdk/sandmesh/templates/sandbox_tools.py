@@ -1,7 +1,6 @@
-"""Tools of a class's own: Python functions that run inside its sandboxes.
+"""A class's own tools: Python functions that run inside its sandboxes.
 
-What is shipped is the function's source and nothing else: no closure, no name of its module, no decorator and no
-annotation.
+Only the function's source is shipped: no closure, no name of its module, no decorator and no annotation.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from sandmesh._tools.forms import ToolSchema
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.sandbox.registered_classes import registered
+from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.sync import Sandbox
 from sandmesh.toolkits.functions import SandboxTool
 from sandmesh.toolkits.local_functions import arguments_model, arguments_schema, check_arguments
@@ -30,10 +29,10 @@ LONGEST = 256 * 1024
 
 
 class InsideTool(SandboxTool):
-    """A function of a class of sandboxes that runs inside them; its parameters' types make its schema."""
+    """A function of a sandbox class that runs inside its sandboxes; its parameters' types make its schema."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
-        """Make it of a function.
+        """Build it of a function.
 
         Raises:
             InvalidArgument: It cannot be shipped; the message says why and what to do.
@@ -43,25 +42,25 @@ class InsideTool(SandboxTool):
         self._arguments = arguments_model(self._function)
         name = self._function.__name__
         if name in TOOLS:
-            raise InvalidArgument(f"every sandbox has a tool {name!r}: call yours otherwise", {"tool": name})
-        said = inspect.cleandoc(self._function.__doc__ or f"Call {name}.")
-        schema = ToolSchema(name, said, arguments_schema(self._arguments))
+            raise InvalidArgument(f"every sandbox has a tool {name!r}: choose another name", {"tool": name})
+        text = inspect.cleandoc(self._function.__doc__ or f"Call {name}.")
+        schema = ToolSchema(name, text, arguments_schema(self._arguments))
         super().__init__(schema, tool_type="own", sandbox_type="base")
 
     def __get__(self, box: object, owner: type | None = None) -> Self:
-        """Give the tool bound to a box, or of a class for its type."""
-        kind = registered().type_of(type(box) if owner is None else owner)
-        made = self._with(sandbox_type=kind or "base")
+        """Return the tool bound to the box, or on a class, made for the class's type."""
+        sandbox_type = class_registry().type_of(type(box) if owner is None else owner)
+        made = self._with(sandbox_type=sandbox_type or "base")
         return made if not isinstance(box, Sandbox | SandboxAsync) else made.bind(box)
 
     def __call__(self, *positional: Any, sandbox: Sandbox | None = None, **arguments: Any) -> Any:
-        """Run it and give its result; of an async box, what is awaited for it."""
+        """Run it and return its result; on an async box, return an awaitable."""
         if sandbox is None and isinstance(self.sandbox, SandboxAsync):
             return self.call_async(*positional, **arguments)
         return super().__call__(*positional, sandbox=sandbox, **arguments)
 
     def definition(self) -> pb.ToolDefinition:
-        """Write it for a template."""
+        """Return its definition for a template."""
         schema = json.dumps(self.schema_as("mcp")["inputSchema"]).encode()
         return pb.ToolDefinition(
             name=self.name, description=self.description, input_schema_json=schema, source=self._source
@@ -73,7 +72,7 @@ class InsideTool(SandboxTool):
 
 
 def sandbox_tool(func: Callable[..., Any]) -> InsideTool:
-    """Make a tool that runs inside of a function of a class of sandboxes; write it above `@staticmethod`.
+    """Make a function of a sandbox class a tool that runs inside the sandbox; write it above `@staticmethod`.
 
     Raises:
         InvalidArgument: It cannot be shipped; the message says why and what to do.
@@ -82,18 +81,18 @@ def sandbox_tool(func: Callable[..., Any]) -> InsideTool:
 
 
 def shipped_source(func: FunctionType) -> str:
-    """Give a function's source as it is shipped.
+    """Return a function's source as it is shipped.
 
     Raises:
-        InvalidArgument: It has none, or uses what is not in it.
+        InvalidArgument: It has none, or uses names from outside.
     """
     name = func.__name__
     if not name.isidentifier():
         raise InvalidArgument("a lambda cannot be shipped: write it with def", {"tool": name})
-    outside = sorted({*func.__code__.co_freevars, *_globals(func.__code__)} - {name})
-    if outside:
-        message = f"{name} runs inside a sandbox, where there is no {', '.join(outside)}: import or define it in {name}"
-        raise InvalidArgument(message, {"tool": name, "names": ", ".join(outside)})
+    free = sorted({*func.__code__.co_freevars, *_globals(func.__code__)} - {name})
+    if free:
+        message = f"{name} runs inside a sandbox, where there is no {', '.join(free)}: import or define it in {name}"
+        raise InvalidArgument(message, {"tool": name, "names": ", ".join(free)})
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(func)))
     except (OSError, TypeError, SyntaxError) as error:
@@ -133,5 +132,5 @@ def _bare(name: str, tree: ast.Module) -> ast.Module:
         try:
             ast.literal_eval(default)
         except ValueError:
-            raise InvalidArgument(f"{name}: a default is a plain value, not {ast.unparse(default)}") from None
+            raise InvalidArgument(f"{name}: a default must be a literal, not {ast.unparse(default)}") from None
     return ast.Module([function], [])

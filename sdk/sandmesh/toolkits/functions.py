@@ -1,6 +1,6 @@
-"""Tools as functions: `run_ipython_cell(code="1+1")`, with a sandbox that is bound, given or made for the call.
+"""Tools as functions: `run_ipython_cell(code="1+1")`, in a bound or passed sandbox, or one created for the call.
 
-They are reached as `sandmesh.tools.NAME`. `FunctionTool` makes the same of a function of this program.
+They are reached as `sandmesh.tools.NAME`. `FunctionTool` wraps a function of this program the same way.
 """
 
 from __future__ import annotations
@@ -11,99 +11,78 @@ from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
 from typing import Any, Self, cast
 
-from sandmesh._tools import (
-    CommitChanges,
-    CreateDirectory,
-    DirectoryTree,
-    EditFile,
-    GenerateDiff,
-    GetFileInfo,
-    GitLogs,
-    ListAllowedDirectories,
-    ListDirectory,
-    MoveFile,
-    ReadFile,
-    ReadMultipleFiles,
-    RunIpythonCell,
-    RunShellCommand,
-    SearchFiles,
-    Tool,
-    WriteFile,
-    build,
-    description,
-    dump,
-    input_schema,
-)
+from sandmesh._tools import TOOLS, Tool, build, description, dump, input_schema
 from sandmesh._tools.forms import ToolSchema
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import SandboxType
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.boxes import SandboxAsync
-from sandmesh.sandbox.registered_classes import registered
+from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.sync import Sandbox
+from sandmesh.shared.sandbox_types import SANDBOX_TYPES, first_type, offers
 
 _PYTHON = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
 
 class ToolFunction(ABC):
-    """A tool that is called as a function is: by keywords, and with a result that is plain JSON."""
+    """A tool that is called like a function, by keywords, and returns plain JSON."""
 
     def __init__(self, schema: ToolSchema, tool_type: str, sandbox_type: str) -> None:
         self._schema = schema
         self._tool_type = tool_type
         self._sandbox_type = sandbox_type
-        # What frameworks and help() look for in a function.
+        # Frameworks and help() look for these in a function.
         self.__name__ = schema.name
         self.__doc__ = schema.description
 
     @property
     def name(self) -> str:
-        """What it is called by."""
+        """The tool's name."""
         return self._schema.name
 
     @property
     def description(self) -> str:
-        """What it does, for a model."""
+        """The tool's description for a model."""
         return self._schema.description
 
     @property
     def tool_type(self) -> str:
-        """The group of tools that it is of: "generic", "filesystem", "function", ..."""
+        """The group of the tool: "generic", "filesystem", "function", ..."""
         return self._tool_type
 
     @property
     def sandbox_type(self) -> SandboxType | str:
-        """The type of the sandboxes that are made for it."""
+        """The type of the sandboxes that are created for it."""
         return SandboxType.known(self._sandbox_type)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool as OpenAI's function calling is told of it."""
+        """The tool in the format of OpenAI's function calling."""
         return self._schema.written("openai")
 
     def schema_as(self, form: str) -> dict[str, Any]:
-        """Give the tool in a form: "mcp", "openai" or "anthropic"."""
+        """Return the tool in a format: "mcp", "openai" or "anthropic"."""
         return self._schema.written(form)
 
     @property
     @abstractmethod
     def sandbox(self) -> Sandbox | SandboxAsync | None:
-        """The sandbox that it is bound to."""
+        """The sandbox that it is bound to, None if it is unbound."""
 
     @abstractmethod
     def bind(self, sandbox: Sandbox | SandboxAsync) -> Self:
-        """Give the same tool bound to a sandbox; this one stays as it is."""
+        """Return a copy of the tool that is bound to a sandbox."""
 
     @abstractmethod
     def __call__(self, *positional: Any, sandbox: Sandbox | None = None, **arguments: Any) -> ToolResult:
-        """Run it and give its result."""
+        """Run it and return its result."""
 
     @abstractmethod
     async def call_async(self, *positional: Any, sandbox: SandboxAsync | None = None, **arguments: Any) -> ToolResult:
-        """Run it in this event loop and give its result."""
+        """Run it in this event loop and return its result."""
 
     def make_function(self) -> Callable[..., ToolResult]:
-        """Give a plain function with named and typed parameters, for frameworks that look at those."""
+        """Return a plain function with named and typed parameters, for frameworks that inspect these."""
 
         def call(*positional: Any, **arguments: Any) -> ToolResult:
             return self(*positional, **arguments)
@@ -123,14 +102,14 @@ class ToolFunction(ABC):
             raise InvalidArgument(f"{self.name}: {error}", {"tool": self.name}) from None
 
     def __repr__(self) -> str:
-        """Name it, and what it is for."""
+        """Return its name and the type of its sandboxes."""
         return f"{type(self).__name__}(name={self.name!r}, sandbox_type={str(self.sandbox_type)!r})"
 
 
 def _signature(parameters: Mapping[str, Any]) -> Signature:
     required = parameters.get("required", ())
     properties = cast("dict[str, dict[str, Any]]", parameters.get("properties", {}))
-    # A default of None is "not given": what a tool takes for it is in its schema.
+    # A default of None means that the argument was omitted: the tool's own default is in its schema.
     made = [
         Parameter(
             name,
@@ -144,19 +123,19 @@ def _signature(parameters: Mapping[str, Any]) -> Signature:
 
 
 def new_box(sandbox_type: str) -> Sandbox:
-    """Give a box of a type, not started."""
-    made = registered().class_of(sandbox_type)
+    """Return a new box of a type, not started."""
+    made = class_registry().class_of(sandbox_type)
     return Sandbox(sandbox_type=sandbox_type) if made is None else cast("type[Sandbox]", made)()
 
 
 def new_box_async(sandbox_type: str) -> SandboxAsync:
-    """Give a box of a type for an event loop, not started."""
-    made = registered().class_of(sandbox_type, is_async=True)
+    """Return a new async box of a type, not started."""
+    made = class_registry().class_of(sandbox_type, is_async=True)
     return SandboxAsync(sandbox_type=sandbox_type) if made is None else cast("type[SandboxAsync]", made)()
 
 
 class SandboxTool(ToolFunction):
-    """A tool that runs in a sandbox: the one given with the call, else the bound one, else one made for the call."""
+    """A tool that runs in a sandbox: the one passed with the call, the bound one, or one made for the call."""
 
     def __init__(
         self,
@@ -166,65 +145,65 @@ class SandboxTool(ToolFunction):
         sandbox_type: str = "base",
         sandbox: Sandbox | SandboxAsync | None = None,
     ) -> None:
-        """Say what the tool is and, perhaps, where it runs."""
+        """Describe the tool and, optionally, bind it to a sandbox."""
         super().__init__(schema, tool_type, sandbox_type)
         self._sandbox = sandbox
 
     @classmethod
     def declared(cls, declaration: type[Tool], sandbox_type: str) -> DeclaredTool:
-        """Make one of a tool's declaration."""
+        """Build the tool of a declaration."""
         return DeclaredTool(declaration, sandbox_type)
 
     @property
     def sandbox(self) -> Sandbox | SandboxAsync | None:
-        """The sandbox that it is bound to."""
+        """The sandbox that it is bound to, None if it is unbound."""
         return self._sandbox
 
     def bind(self, sandbox: Sandbox | SandboxAsync) -> Self:
-        """Give the same tool bound to a sandbox; this one stays as it is.
+        """Return a copy of the tool that is bound to a sandbox.
 
         Raises:
-            InvalidArgument: It is no sandbox, or one of a type that does not have the tool.
+            InvalidArgument: It is not a sandbox, or one of a type that does not offer the tool.
         """
         self._check(sandbox)
         return self._with(sandbox=sandbox)
 
     def __call__(self, *positional: Any, sandbox: Sandbox | None = None, **arguments: Any) -> ToolResult:
-        """Run it and give its result.
+        """Run it and return its result.
 
         Raises:
-            InvalidArgument: The arguments do not fit, or the sandbox is an async one: await `call_async`.
-            SandmeshError: The mesh could not or may not do it.
+            InvalidArgument: The arguments do not fit, or the sandbox is async: await `call_async`.
+            SandmeshError: The mesh failed or refused.
         """
         named = self._checked(self._named(positional, arguments))
-        where = self._where(sandbox)
-        if isinstance(where, SandboxAsync):
+        target = self._target(sandbox)
+        if isinstance(target, SandboxAsync):
             message = f"{self.name} is bound to an async sandbox: await {self.name}.call_async(...)"
             raise InvalidArgument(message, {"tool": self.name})
-        if where is not None:
-            return self._run(where, named)
+        if target is not None:
+            return self._run(target, named)
         with new_box(self._sandbox_type) as box:
             self.prepare(box)
             return self._run(box, named)
 
     async def call_async(self, *positional: Any, sandbox: SandboxAsync | None = None, **arguments: Any) -> ToolResult:
-        """Run it in this event loop and give its result, as `__call__` does."""
+        """Run it in this event loop and return its result, as `__call__` does."""
         named = self._checked(self._named(positional, arguments))
-        where = self._where(sandbox)
-        if isinstance(where, Sandbox):
-            message = f"{self.name} is bound to a sandbox that blocks: call it, or give sandbox= an async one"
+        target = self._target(sandbox)
+        if isinstance(target, Sandbox):
+            message = f"{self.name} is bound to a sync sandbox: call it, or pass an async one as sandbox="
             raise InvalidArgument(message, {"tool": self.name})
-        if where is not None:
-            return await self._run_async(where, named)
+        if target is not None:
+            return await self._run_async(target, named)
         async with new_box_async(self._sandbox_type) as box:
             await self.prepare_async(box)
             return await self._run_async(box, named)
 
     def prepare(self, sandbox: Sandbox) -> None:
-        """Do nothing: tools that a new sandbox does not have by itself are given to it here."""
+        """Prepare a sandbox that was created for the call; subclasses install here what it lacks."""
 
     async def prepare_async(self, sandbox: SandboxAsync) -> None:
-        """Do what `prepare` does, in this event loop."""
+        """Prepare an async sandbox that was created for the call."""
 
     def _run(self, box: Sandbox, arguments: dict[str, Any]) -> ToolResult:
         return box.call_tool(self.name, arguments)
@@ -232,19 +211,19 @@ class SandboxTool(ToolFunction):
     async def _run_async(self, box: SandboxAsync, arguments: dict[str, Any]) -> ToolResult:
         return await box.call_tool(self.name, arguments)
 
-    def _where(self, given: object) -> Sandbox | SandboxAsync | None:
-        if given is None:
+    def _target(self, sandbox: object) -> Sandbox | SandboxAsync | None:
+        if sandbox is None:
             return self._sandbox
-        self._check(given)
-        return cast("Sandbox | SandboxAsync", given)
+        self._check(sandbox)
+        return cast("Sandbox | SandboxAsync", sandbox)
 
     def _check(self, sandbox: object) -> None:
         if not isinstance(sandbox, Sandbox | SandboxAsync):
             raise InvalidArgument(f"{self.name} runs in a sandbox, not in {sandbox!r}", {"tool": self.name})
-        has = str(sandbox.sandbox_type)
-        if (self._sandbox_type, has) == (SandboxType.FILESYSTEM, SandboxType.BASE):
-            message = f"{self.name} needs a sandbox of the type {self._sandbox_type}; this one is {has}"
-            raise InvalidArgument(message, {"tool": self.name, "sandbox_type": has})
+        actual = str(sandbox.sandbox_type)
+        if not offers(actual, self._sandbox_type):
+            message = f"{self.name} needs a sandbox of the type {self._sandbox_type}; this one is {actual}"
+            raise InvalidArgument(message, {"tool": self.name, "sandbox_type": actual})
 
     def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
@@ -257,10 +236,10 @@ class SandboxTool(ToolFunction):
 
 
 class DeclaredTool(SandboxTool):
-    """A tool that every sandbox of a type has: its arguments are checked before a sandbox is made."""
+    """A tool that every sandbox of a type has: its arguments are checked before a sandbox is created."""
 
     def __init__(self, declaration: type[Tool], sandbox_type: str) -> None:
-        """Make it of its declaration."""
+        """Build it of its declaration."""
         schema = ToolSchema(declaration.name, description(declaration), input_schema(declaration))
         super().__init__(schema, tool_type=declaration.group, sandbox_type=sandbox_type)
         self._declaration = declaration
@@ -269,19 +248,8 @@ class DeclaredTool(SandboxTool):
         return dump(build(self._declaration, **arguments))
 
 
-run_ipython_cell = SandboxTool.declared(RunIpythonCell, "base")
-run_shell_command = SandboxTool.declared(RunShellCommand, "base")
-commit_changes = SandboxTool.declared(CommitChanges, "base")
-generate_diff = SandboxTool.declared(GenerateDiff, "base")
-git_logs = SandboxTool.declared(GitLogs, "base")
-read_file = SandboxTool.declared(ReadFile, "filesystem")
-read_multiple_files = SandboxTool.declared(ReadMultipleFiles, "filesystem")
-write_file = SandboxTool.declared(WriteFile, "filesystem")
-edit_file = SandboxTool.declared(EditFile, "filesystem")
-create_directory = SandboxTool.declared(CreateDirectory, "filesystem")
-list_directory = SandboxTool.declared(ListDirectory, "filesystem")
-directory_tree = SandboxTool.declared(DirectoryTree, "filesystem")
-move_file = SandboxTool.declared(MoveFile, "filesystem")
-search_files = SandboxTool.declared(SearchFiles, "filesystem")
-get_file_info = SandboxTool.declared(GetFileInfo, "filesystem")
-list_allowed_directories = SandboxTool.declared(ListAllowedDirectories, "filesystem")
+def declared_functions() -> dict[str, DeclaredTool]:
+    """Make a function of each tool that a built-in type offers, for the first such type."""
+    offered = {group for groups in SANDBOX_TYPES.values() for group in groups}
+    declarations = [declaration for declaration in TOOLS.values() if declaration.group in offered]
+    return {one.name: DeclaredTool(one, first_type(one.group)) for one in declarations}

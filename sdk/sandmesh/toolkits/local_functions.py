@@ -1,4 +1,4 @@
-"""Functions of this program as tools: they run here, not in a sandbox, with whatever this program may do."""
+"""Functions of this program as tools: they run in this process, not in a sandbox, with its privileges."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from sandmesh.toolkits.functions import ToolFunction
 class FunctionTool(ToolFunction):
     """A function of this program as a tool: `FunctionTool(add)(a=1, b=2).text == "3"`.
 
-    Its parameters' types make the schema, and what is given is checked against them. What it raises is a result with
-    `is_error`, as a tool's own failures are.
+    The schema is derived from its parameters' types, and arguments are checked against them. An exception becomes a
+    result with `is_error`, as a tool's own failures do.
     """
 
     def __init__(
@@ -32,31 +32,31 @@ class FunctionTool(ToolFunction):
         tool_type: str = "function",
         description: str | None = None,
     ) -> None:
-        """Name and describe it, by default as the function is; `schema` replaces what its types say.
+        """Name and describe it, by default as the function is; `schema` replaces the one of its types.
 
         Raises:
-            InvalidArgument: It is no function, or has parameters without names.
+            InvalidArgument: It is not a function, or has parameters without names.
         """
         self._func = func
         self._arguments = arguments_model(func)
         named = name or function_name(func)
-        said = description or cleandoc(getdoc(_bare(func)) or f"Call {named}.")
-        stated = (schema or {}).get("parameters", schema)
-        super().__init__(ToolSchema(named, said, stated or arguments_schema(self._arguments)), tool_type, "dummy")
+        text = description or cleandoc(getdoc(_bare(func)) or f"Call {named}.")
+        parameters = (schema or {}).get("parameters", schema) or arguments_schema(self._arguments)
+        super().__init__(ToolSchema(named, text, parameters), tool_type, "dummy")
 
     @property
     def sandbox(self) -> None:
-        """None: it runs in none."""
+        """None: it runs in this process."""
         return
 
     def bind(self, sandbox: object = None, **parameters: Any) -> Self:
-        """Give the same tool with some of its parameters given; a sandbox says nothing to it."""
+        """Return a copy of the tool with some of its parameters bound; a sandbox is ignored."""
         del sandbox
         func = functools.partial(self._func, **parameters)
         return self.__class__(func, self.name, None, self.tool_type, self.description)
 
     def __call__(self, *positional: Any, sandbox: object = None, **arguments: Any) -> ToolResult:
-        """Run it here and give its result; `sandbox` says nothing to it.
+        """Run it in this process and return its result; `sandbox` is ignored.
 
         Raises:
             InvalidArgument: The arguments do not fit its parameters, or it is a coroutine function: await `call_async`.
@@ -64,34 +64,34 @@ class FunctionTool(ToolFunction):
         del sandbox
         if iscoroutinefunction(_bare(self._func)):
             raise InvalidArgument(f"{self.name} is a coroutine function: await call_async(...)", {"tool": self.name})
-        given = self._read(self._named(positional, arguments))
+        values = self._read(self._named(positional, arguments))
         try:
-            return _result(self._func(**given))
+            return _result(self._func(**values))
         except Exception:
             return _failure()
 
     async def call_async(self, *positional: Any, sandbox: object = None, **arguments: Any) -> ToolResult:
-        """Run it in this event loop; one that is no coroutine function runs in a thread."""
+        """Run it in this event loop; a plain function runs in a thread."""
         del sandbox
         if not iscoroutinefunction(_bare(self._func)):
             return await asyncio.to_thread(self, *positional, **arguments)
-        given = self._read(self._named(positional, arguments))
+        values = self._read(self._named(positional, arguments))
         try:
-            return _result(await self._func(**given))
+            return _result(await self._func(**values))
         except Exception:
             return _failure()
 
     def _read(self, arguments: dict[str, Any]) -> dict[str, Any]:
         read = check_arguments(self.name, self._arguments, arguments)
         fields = self._arguments.model_fields
-        given = {fields[name].alias or name: getattr(read, name) for name in read.model_fields_set if name in fields}
-        return {**given, **(read.model_extra or {})}
+        values = {fields[name].alias or name: getattr(read, name) for name in read.model_fields_set if name in fields}
+        return {**values, **(read.model_extra or {})}
 
 
 def function_tool(
     name: str | None = None, description: str | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], FunctionTool]:
-    """Make a tool of the function that follows, as `FunctionTool` does."""
+    """Make a tool of the decorated function, as `FunctionTool` does."""
 
     def decorate(func: Callable[..., Any]) -> FunctionTool:
         return FunctionTool(func, name=name, description=description, **options)
@@ -100,27 +100,27 @@ def function_tool(
 
 
 def function_name(func: Callable[..., Any]) -> str:
-    """Give what a function, or a partial one, is called."""
+    """Return the name of a function or of a partial one."""
     return str(getattr(_bare(func), "__name__", type(func).__name__))
 
 
 def arguments_model(func: Callable[..., Any]) -> type[BaseModel]:
-    """Make what reads a function's arguments of the types of its parameters.
+    """Build the model of a function's arguments from the types of its parameters.
 
     Raises:
-        InvalidArgument: It is no function, or has parameters without names, or types that JSON has no word for.
+        InvalidArgument: It is not a function, or has parameters without names, or of types that JSON cannot represent.
     """
     if not callable(func):
         raise InvalidArgument(f"a tool is made of a function, not of {func!r}")
-    bound = _given(func)
+    bound = _bound(func)
     known = signature(func).parameters.values()
     hints = get_type_hints(_bare(func), include_extras=True)
     fields: dict[str, Any] = {}
     for number, one in enumerate(each for each in known if each.name not in bound):
         if one.kind in (Parameter.VAR_POSITIONAL, Parameter.POSITIONAL_ONLY):
-            raise InvalidArgument(f"{function_name(func)}: a tool's parameters have names, which {one.name} has not")
+            raise InvalidArgument(f"{function_name(func)}: {one.name} must be a parameter that can be passed by name")
         if one.kind is not Parameter.VAR_KEYWORD:
-            # A name of its own: pydantic's fields may not begin with an underscore or hide its methods.
+            # A generated name: pydantic's fields must not begin with an underscore or hide its methods.
             default = ... if one.default is Parameter.empty else one.default
             fields[f"p{number}"] = (Annotated[hints.get(one.name, Any), Field(alias=one.name)], default)
     extra = any(one.kind is Parameter.VAR_KEYWORD for one in known)
@@ -129,7 +129,7 @@ def arguments_model(func: Callable[..., Any]) -> type[BaseModel]:
 
 
 def check_arguments(tool: str, model: type[BaseModel], arguments: dict[str, Any]) -> BaseModel:
-    """Read a tool's arguments.
+    """Validate a tool's arguments.
 
     Raises:
         InvalidArgument: They do not fit; the message names each that does not.
@@ -145,15 +145,15 @@ def check_arguments(tool: str, model: type[BaseModel], arguments: dict[str, Any]
 
 
 def arguments_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Give the JSON Schema of a function's arguments.
+    """Return the JSON Schema of a function's arguments.
 
     Raises:
-        InvalidArgument: A parameter is of a type that JSON has no word for.
+        InvalidArgument: A parameter is of a type that JSON cannot represent.
     """
     try:
         schema = model.model_json_schema(by_alias=True)
     except ValueError as error:
-        raise InvalidArgument(f"{model.__name__} has a parameter that JSON cannot say: {error}") from None
+        raise InvalidArgument(f"{model.__name__} has a parameter that JSON cannot represent: {error}") from None
     for about in schema.get("properties", {}).values():
         about.pop("title", None)
     return schema
@@ -164,7 +164,7 @@ def _bare(func: Callable[..., Any]) -> Callable[..., Any]:
     return func if partial is None else partial.func
 
 
-def _given(func: Callable[..., Any]) -> dict[str, Any]:
+def _bound(func: Callable[..., Any]) -> dict[str, Any]:
     partial = _as_partial(func)
     return {} if partial is None else partial.keywords
 

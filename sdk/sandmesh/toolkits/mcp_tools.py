@@ -22,11 +22,11 @@ Config = Mapping[str, Any]
 
 
 class McpTool(SandboxTool):
-    """A tool of an MCP server, which is started in the tool's sandbox where it does not run there yet."""
+    """A tool of an MCP server, which is started in the tool's sandbox if it does not run there yet."""
 
-    def __init__(self, schema: ToolSchema, server: str, tool: str, config: Config, where: Where) -> None:
-        """Say which tool of which server it is, and how that server is started."""
-        super().__init__(schema, tool_type=server, sandbox_type=where.sandbox_type, sandbox=where.sandbox)
+    def __init__(self, schema: ToolSchema, server: str, tool: str, config: Config, target: ToolTarget) -> None:
+        """Describe a server's tool, and how the server is started."""
+        super().__init__(schema, tool_type=server, sandbox_type=target.sandbox_type, sandbox=target.sandbox)
         self._called = f"{server}.{tool}"
         self._config = config
 
@@ -39,7 +39,7 @@ class McpTool(SandboxTool):
         try:
             return box.call_tool(self._called, arguments)
         except ToolNotFound:
-            if _lacking(self._config, box.list_mcp_servers()) is None:
+            if _missing(self._config, box.list_mcp_servers()) is None:
                 raise
         _check_started(box.add_mcp_servers(self._config))
         return box.call_tool(self._called, arguments)
@@ -48,60 +48,60 @@ class McpTool(SandboxTool):
         try:
             return await box.call_tool(self._called, arguments)
         except ToolNotFound:
-            if _lacking(self._config, await box.list_mcp_servers()) is None:
+            if _missing(self._config, await box.list_mcp_servers()) is None:
                 raise
         _check_started(await box.add_mcp_servers(self._config))
         return await box.call_tool(self._called, arguments)
 
 
 @dataclass(frozen=True)
-class Where:
-    """Which sandbox tools run in: one that is there, or one of a type that is made for each call."""
+class ToolTarget:
+    """The sandbox that tools run in: an existing one, or one of a type that is created for each call."""
 
     sandbox_type: str
     sandbox: Sandbox | SandboxAsync | None = None
 
 
 @dataclass(frozen=True)
-class _Chosen:
-    """Which tools are wanted: those of the one list and not of the other."""
+class _Selection:
+    """The selection of tools: those on the one list and not on the other."""
 
     whitelist: Collection[str] | None
     blacklist: Collection[str] | None
 
-    def of(self, tools: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Give those of (server, name) that are wanted.
+    def select(self, tools: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the selected pairs of (server, name).
 
         Raises:
-            InvalidArgument: A list is none, or names a tool that is not there.
+            InvalidArgument: A list is not one, or names a tool that does not exist.
         """
         whole = {f"{server}.{name}" for server, name in tools}
-        for stated in (self.whitelist, self.blacklist):
-            if isinstance(stated, str):
-                raise InvalidArgument(f"whitelist and blacklist are lists of tools' names, not the text {stated!r}")
-            unknown = set(stated or ()) - whole - {name for _, name in tools}
+        for names in (self.whitelist, self.blacklist):
+            if isinstance(names, str):
+                raise InvalidArgument(f"whitelist and blacklist must be lists of tools' names, not the str {names!r}")
+            unknown = set(names or ()) - whole - {name for _, name in tools}
             if unknown:
                 there = ", ".join(sorted(whole)) or "none"
                 raise InvalidArgument(f"no server has the tool {', '.join(sorted(unknown))}; there are {there}")
-        wanted = [one for one in tools if self.whitelist is None or _is_in(one, self.whitelist)]
-        return [one for one in wanted if not _is_in(one, self.blacklist or ())]
+        allowed = [one for one in tools if self.whitelist is None or _is_in(one, self.whitelist)]
+        return [one for one in allowed if not _is_in(one, self.blacklist or ())]
 
 
-def _is_in(tool: tuple[str, str], stated: Collection[str]) -> bool:
-    return tool[1] in stated or ".".join(tool) in stated
+def _is_in(tool: tuple[str, str], names: Collection[str]) -> bool:
+    return tool[1] in names or ".".join(tool) in names
 
 
 class MCPConfigConverter:
-    """Makes functions of the tools of MCP servers, as `{"mcpServers": {name: {"command": ...}}}` says them.
+    """Makes functions of the tools of MCP servers, configured as `{"mcpServers": {name: {"command": ...}}}`.
 
-    After a conversion `failed` has the servers that did not start, with the reason; the others' tools are there.
+    After a conversion `failed` has the servers that did not start, with the reason; the others' tools are returned.
     """
 
     def __init__(self, server_configs: Config) -> None:
-        """Say which servers.
+        """Configure the servers.
 
         Raises:
-            InvalidArgument: It is no configuration of MCP servers.
+            InvalidArgument: It is not a configuration of MCP servers.
         """
         self._servers = _read(server_configs)
         self.failed: dict[str, str] = {}
@@ -113,22 +113,22 @@ class MCPConfigConverter:
         whitelist: Collection[str] | None = None,
         blacklist: Collection[str] | None = None,
     ) -> list[McpTool]:
-        """Give the servers' tools, bound to the sandbox where one is given.
+        """Return the servers' tools, bound to `sandbox` if there is one.
 
-        Without one a sandbox of `sandbox_type` (by default base) is made to ask the servers in, and another for each
-        call, unless the tool is bound or given one then. The lists name tools, by name or as "server.tool".
+        Without one, a sandbox of `sandbox_type` (by default base) is created to list the tools, and another for each
+        call, unless the tool is bound by then or one is passed. The lists have tools, by name or as "server.tool".
 
         Raises:
             InvalidArgument: The configuration does not fit, or a list names a tool that no server has.
             WrongState: No server started; the message says why.
         """
         if isinstance(sandbox, SandboxAsync):
-            raise InvalidArgument("the sandbox is an async one: await to_builtin_tools_async(...)")
-        where = Where(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
+            raise InvalidArgument("the sandbox is async: await to_builtin_tools_async(...)")
+        target = ToolTarget(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
         if sandbox is not None:
-            return self._tools(self._listed(sandbox), where, _Chosen(whitelist, blacklist))
-        with new_box(where.sandbox_type) as box:
-            return self._tools(self._listed(box), where, _Chosen(whitelist, blacklist))
+            return self._tools(self._listed(sandbox), target, _Selection(whitelist, blacklist))
+        with new_box(target.sandbox_type) as box:
+            return self._tools(self._listed(box), target, _Selection(whitelist, blacklist))
 
     async def to_builtin_tools_async(
         self,
@@ -137,23 +137,23 @@ class MCPConfigConverter:
         whitelist: Collection[str] | None = None,
         blacklist: Collection[str] | None = None,
     ) -> list[McpTool]:
-        """Do what `to_builtin_tools` does, in this event loop."""
-        where = Where(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
+        """Return the servers' tools as `to_builtin_tools` does, in this event loop."""
+        target = ToolTarget(str(sandbox_type or (sandbox.sandbox_type if sandbox else "base")), sandbox)
         if sandbox is not None:
-            return self._tools(await self._listed_async(sandbox), where, _Chosen(whitelist, blacklist))
-        async with new_box_async(where.sandbox_type) as box:
-            return self._tools(await self._listed_async(box), where, _Chosen(whitelist, blacklist))
+            return self._tools(await self._listed_async(sandbox), target, _Selection(whitelist, blacklist))
+        async with new_box_async(target.sandbox_type) as box:
+            return self._tools(await self._listed_async(box), target, _Selection(whitelist, blacklist))
 
     def _listed(self, box: Sandbox) -> dict[str, Any]:
-        there = box.list_mcp_servers()
-        lacking = _lacking({"mcpServers": self._servers}, there)
-        self._note(box.add_mcp_servers(lacking) if lacking else there)
+        present = box.list_mcp_servers()
+        missing = _missing({"mcpServers": self._servers}, present)
+        self._note(box.add_mcp_servers(missing) if missing else present)
         return box.list_tools()
 
     async def _listed_async(self, box: SandboxAsync) -> dict[str, Any]:
-        there = await box.list_mcp_servers()
-        lacking = _lacking({"mcpServers": self._servers}, there)
-        self._note(await box.add_mcp_servers(lacking) if lacking else there)
+        present = await box.list_mcp_servers()
+        missing = _missing({"mcpServers": self._servers}, present)
+        self._note(await box.add_mcp_servers(missing) if missing else present)
         return await box.list_tools()
 
     def _note(self, servers: Iterable[McpServer]) -> None:
@@ -164,32 +164,32 @@ class MCPConfigConverter:
         if own and len(self.failed) == len(own):
             _check_started(own)
 
-    def _tools(self, listing: Mapping[str, Any], where: Where, wanted: _Chosen) -> list[McpTool]:
-        chosen = wanted.of([(server, name) for server in self._servers for name in listing.get(server, {})])
+    def _tools(self, listing: Mapping[str, Any], target: ToolTarget, selection: _Selection) -> list[McpTool]:
+        chosen = selection.select([(server, name) for server in self._servers for name in listing.get(server, {})])
         times = Counter(name for _, name in chosen)
         return [
-            self._tool(listing[server][name], server, f"{server}.{name}" if times[name] > 1 else name, where)
+            self._tool(listing[server][name], server, f"{server}.{name}" if times[name] > 1 else name, target)
             for server, name in chosen
         ]
 
-    def _tool(self, entry: Mapping[str, Any], server: str, name: str, where: Where) -> McpTool:
+    def _tool(self, entry: Mapping[str, Any], server: str, name: str, target: ToolTarget) -> McpTool:
         function = entry["json_schema"]["function"]
         schema = ToolSchema(name, function["description"], function["parameters"])
-        return McpTool(schema, server, entry["name"], {"mcpServers": {server: self._servers[server]}}, where)
+        return McpTool(schema, server, entry["name"], {"mcpServers": {server: self._servers[server]}}, target)
 
 
 def _read(config: object) -> dict[str, Any]:
     servers: object = cast("Config", config).get("mcpServers") if isinstance(config, Mapping) else None
     if not isinstance(servers, Mapping) or not servers:
-        raise InvalidArgument(f'server_configs is {{"mcpServers": {{name: ...}}}}, not {config!r}')
+        raise InvalidArgument(f'server_configs must be {{"mcpServers": {{name: ...}}}}, not {config!r}')
     return dict(cast("Config", servers))
 
 
-def _lacking(config: Config, there: Iterable[McpServer]) -> dict[str, Any] | None:
-    """Give the part of a configuration that a sandbox does not have; None where it has all."""
-    names = {one.name for one in there}
-    lacking = {name: told for name, told in config["mcpServers"].items() if name not in names}
-    return {"mcpServers": lacking} if lacking else None
+def _missing(config: Config, present: Iterable[McpServer]) -> dict[str, Any] | None:
+    """Return the part of a configuration that a sandbox does not have yet; None if it has all."""
+    names = {one.name for one in present}
+    missing = {name: server for name, server in config["mcpServers"].items() if name not in names}
+    return {"mcpServers": missing} if missing else None
 
 
 def _reason(server: McpServer) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from sandmesh._files.directories import Landing, packed
+from sandmesh._files.directories import DirectoryReceiver, tar_stream
 from sandmesh._files.sources import pieces
 from sandmesh.errors import InvalidArgument, NotFound
 from sandmeshd.auth.principal import session_key, workspace_key
@@ -74,7 +74,7 @@ class Folders:
         if stream is None:
             raise NotFound(f"nothing is saved under {source!r}", {"name": str(source)})
         try:
-            await Landing(str(destination), any_links=True).take(stream)
+            await DirectoryReceiver(str(destination), any_links=True).receive(stream)
         except OSError as error:
             detail = error.strerror or type(error).__name__
             raise InvalidArgument(f"{destination} cannot be created: {detail}", {"argument": "destination"}) from None
@@ -92,7 +92,7 @@ async def open_folders(settings: StorageSettings) -> AsyncGenerator[Folders]:
 
 
 async def _stream(local: str) -> AsyncGenerator[bytes]:
-    async for piece in pieces(packed(local, any_modes=True)):
+    async for piece in pieces(tar_stream(local, any_modes=True)):
         yield piece
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError
-from sandmesh.sandbox.registered_classes import registered
+from sandmesh.sandbox.class_registry import class_registry
 
 GROUP = "sandmesh.extensions"
 
@@ -36,12 +36,12 @@ def read_extensions(extensions: Sequence[str]) -> list[pb.TemplateDefinition]:
 
 
 def _definitions(extension: str, load: Callable[[], str]) -> dict[str, pb.TemplateDefinition]:
-    before = {definition.name for definition in registered().definitions()}
+    before = {definition.name for definition in class_registry().definitions()}
     module = _run(extension, load)
     found = {
         definition.name: definition
-        for definition in registered().definitions()
-        if definition.name not in before or registered().is_from(definition.name, module)
+        for definition in class_registry().definitions()
+        if definition.name not in before or class_registry().is_from(definition.name, module)
     }
     if not found:
         fix = "decorate a class derived from Sandbox with @SandboxRegistry.register(...)"

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 from sandmeshd.agent.mcp.manager.config import read_shipped
 from sandmeshd.templates.model import Template
 
@@ -34,7 +35,9 @@ def load_templates(root: Traversable | None = None) -> Mapping[str, Template]:
 def _template(root: Traversable, entry: Traversable) -> Template:
     values = _read(entry)
     environment = values.pop("environment", None)
-    values["name"] = entry.name.removesuffix(".toml")
+    values["name"] = name = entry.name.removesuffix(".toml")
+    if name in SANDBOX_TYPES:
+        values.setdefault("tool_groups", SANDBOX_TYPES[name])
     servers = values.get("mcp_config")
     if isinstance(servers, str):
         values["mcp_config"] = _servers(root.joinpath("servers", servers))

@@ -11,9 +11,9 @@ import yaml
 
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmesh.templates.definitions import Stated, write_definition
+from sandmesh.templates.definitions import DefinitionFields, write_definition
 
-KNOWN = tuple(Stated.__annotations__)
+KNOWN = tuple(DefinitionFields.__annotations__)
 
 
 def read_file(path: Path) -> pb.TemplateDefinition:
@@ -27,7 +27,7 @@ def read_file(path: Path) -> pb.TemplateDefinition:
     if unknown:
         raise _invalid(path, f"{unknown[0]!r} is not a field; the fields are {', '.join(KNOWN)}")
     try:
-        return write_definition(cast("Stated", {"name": path.stem, **values, **_servers(path, values)}))
+        return write_definition(cast("DefinitionFields", {"name": path.stem, **values, **_servers(path, values)}))
     except InvalidArgument as error:
         raise _invalid(path, error.message) from None
 

@@ -50,7 +50,7 @@ def test_a_host_has_one_form(written: str, meant: str) -> None:
     ],
 )
 def test_what_is_no_host_is_refused_with_what_would_be(written: str) -> None:
-    with pytest.raises(InvalidArgument, match="is no host"):
+    with pytest.raises(InvalidArgument, match="is not a host"):
         read_host(written)
 
 

@@ -20,7 +20,7 @@ from sandmesh import (
     errors,
     sandbox_tool,
 )
-from sandmesh.sandbox.registered_classes import registered
+from sandmesh.sandbox.class_registry import class_registry
 from sandmeshd.templates import TemplateCatalog, open_catalog
 
 OUTSIDE = 3
@@ -53,7 +53,7 @@ def test_what_was_registered_can_be_asked_for() -> None:
 
 
 def test_limits_are_read_as_docker_and_kubernetes_write_them() -> None:
-    definition = registered().definition_of("unit-tests")
+    definition = class_registry().definition_of("unit-tests")
     assert definition is not None
     limits = definition.limits
     assert (limits.memory_bytes, limits.cpu_millis, limits.pids) == (512 * 2**20, 1500, 9)
@@ -94,7 +94,7 @@ def test_a_type_is_one_classs_and_a_class_that_is_defined_again_takes_its_own_pl
     for taken in ("again", "base", "dummy"):
         with pytest.raises(errors.AlreadyExists, match=taken):
             SandboxRegistry.register("base", sandbox_type=taken)(type("Other", (Sandbox,), {}))
-    with pytest.raises(errors.AlreadyExists, match="something else"):
+    with pytest.raises(errors.AlreadyExists, match="differently"):
         SandboxRegistry.register("base", sandbox_type="again", timeout=5)(type("Twin", (SandboxAsync,), {}))
     SandboxRegistry.register("base", sandbox_type="again")(type("Twin", (SandboxAsync,), {}))
     with pytest.raises(errors.InvalidArgument, match="derived from Sandbox"):

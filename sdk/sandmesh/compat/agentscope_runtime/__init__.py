@@ -1,11 +1,11 @@
-"""AgentScope Runtime's import paths for sandboxes, over the public SDK: for moving over, a file at a time.
+"""AgentScope Runtime's import paths for sandboxes, over the public SDK: for migrating a file at a time.
 
     import sandmesh.compat.agentscope_runtime
 
     sandmesh.compat.agentscope_runtime.install()
     from agentscope_runtime.sandbox import BaseSandbox
 
-`docs/migrating.md` has every name with its counterpart.
+`docs/migrating.md` lists every name with its counterpart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["install", "uninstall"]
 
 
 class _Loader(Loader):
-    """Fills a module with what it has here, each name when it is first asked for."""
+    """Loads a module whose names are resolved at their first use."""
 
     def exec_module(self, module: ModuleType) -> None:
         names = MODULES[module.__name__]
@@ -43,7 +43,7 @@ class _Loader(Loader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the old modules, and those alone."""
+    """Finds the old modules, and only those."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -58,10 +58,10 @@ class _Finder(MetaPathFinder):
 
 
 def install() -> None:
-    """Let this process import the old paths from now on. Installing twice changes nothing.
+    """Make the old paths importable in this process. Installing twice changes nothing.
 
     Raises:
-        AlreadyExists: The package itself is installed or imported here: which of the two is meant cannot be told.
+        AlreadyExists: The package itself is installed or imported, so an import would be ambiguous.
     """
     if _installed():
         return
@@ -72,7 +72,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Take the old paths away again; what was imported by them stays with those who have it."""
+    """Remove the old paths; objects that were imported through them stay usable."""
     for finder in _installed():
         sys.meta_path.remove(finder)
     for name in [name for name in sys.modules if name in MODULES]:

@@ -1,4 +1,4 @@
-"""Boxes with the old names of methods and parameters where they differ."""
+"""Boxes with the old names of methods and parameters where these differ."""
 
 from __future__ import annotations
 
@@ -11,39 +11,23 @@ from sandmesh._tools.filesystem import Edit
 
 
 class _AsyncNames(sandmesh.SandboxAsync):
-    """The methods of an async box under the names that end with `_async`."""
+    """The methods of an async box under their old names, which end with `_async`."""
 
     async def get_info_async(self) -> dict[str, Any]:
-        """Do what `get_info` does."""
+        """Call `get_info`."""
         return await self.get_info()
 
     async def list_tools_async(self, tool_type: str | None = None) -> dict[str, Any]:
-        """Do what `list_tools` does."""
+        """Call `list_tools`."""
         return await self.list_tools(tool_type)
 
     async def call_tool_async(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
-        """Do what `call_tool` does."""
+        """Call `call_tool`."""
         return await self.call_tool(name, arguments)
 
     async def add_mcp_servers_async(self, server_configs: Mapping[str, Any], overwrite: bool = False) -> Any:
-        """Do what `add_mcp_servers` does."""
+        """Call `add_mcp_servers`."""
         return await self.add_mcp_servers(server_configs, overwrite)
-
-
-class _OldNames(sandmesh.Sandbox):
-    """The parameters of a box that have other names."""
-
-    def add_mcp_servers(self, server_configs: Mapping[str, Any], overwrite: bool = False) -> Any:
-        """Add MCP servers, as `{"mcpServers": {...}}` says."""
-        return super().add_mcp_servers(server_configs, overwrite)
-
-
-class Sandbox(_OldNames):
-    """A sandbox of any type."""
-
-
-class BaseSandbox(_OldNames, sandmesh.BaseSandbox):
-    """A sandbox with a Python kernel and a shell."""
 
 
 class SandboxAsync(_AsyncNames):
@@ -58,8 +42,8 @@ class FilesystemSandboxAsync(_AsyncNames, sandmesh.FilesystemSandboxAsync):
     """A sandbox with tools for files, for an event loop."""
 
 
-class FilesystemSandbox(_OldNames, sandmesh.FilesystemSandbox):
-    """A sandbox with tools for files; two of them take the old names of parameters, too."""
+class FilesystemSandbox(sandmesh.FilesystemSandbox):
+    """A sandbox with tools for files; two of them also accept the old names of their parameters."""
 
     def edit_file(self, path: str, edits: Sequence[Edit], dryRun: bool = False, dry_run: bool = False) -> ToolResult:  # type: ignore[override]  # noqa: N803 - the old name
         """Replace pieces of a file's text."""

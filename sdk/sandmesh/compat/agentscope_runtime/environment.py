@@ -10,10 +10,10 @@ from sandmesh import BaseSandbox, SandboxService
 
 
 class EnvironmentManager:
-    """Gives sandboxes for sessions: `async with EnvironmentManager() as manager: manager.connect_sandbox(...)`."""
+    """Connects sandboxes of sessions: `async with EnvironmentManager() as manager: manager.connect_sandbox(...)`."""
 
     def __init__(self, sandbox_service: SandboxService | None = None) -> None:
-        """Take the service, by default one that finds its mesh as a box does."""
+        """Use a service, by default one that finds its mesh as a box does."""
         self._service = sandbox_service or SandboxService()
 
     async def __aenter__(self) -> Self:
@@ -28,11 +28,11 @@ class EnvironmentManager:
     def connect_sandbox(
         self, session_id: str, user_id: str | None = None, env_types: Sequence[str] | None = None
     ) -> list[BaseSandbox]:
-        """Do what `SandboxService.connect` does."""
+        """Call `SandboxService.connect`."""
         return self._service.connect(session_id, user_id, env_types or ("base",))
 
     def release_sandbox(self, session_id: str, user_id: str | None = None) -> bool:
-        """Do what `SandboxService.release` does."""
+        """Call `SandboxService.release`."""
         return self._service.release(session_id, user_id)
 
 
@@ -40,6 +40,6 @@ class EnvironmentManager:
 async def create_environment_manager(
     sandbox_service: SandboxService | None = None,
 ) -> AsyncGenerator[EnvironmentManager]:
-    """Give a manager that is started, until the block ends."""
+    """Open a started manager, until the block ends."""
     async with EnvironmentManager(sandbox_service) as manager:
         yield manager

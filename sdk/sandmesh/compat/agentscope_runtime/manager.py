@@ -11,10 +11,10 @@ from sandmesh.errors import InvalidArgument, SandboxLost, SandboxNotFound, Sessi
 
 
 class SandboxManager:
-    """Makes sandboxes, and acts on them by id. What it made ends with `cleanup`, or with the mesh's own lease.
+    """Creates sandboxes, and acts on them by id. Those it created end with `cleanup`, or when their lease expires.
 
-    A sandbox whose `meta` names a `session_ctx_id` is the one of that session of the user named "default", from any
-    process. How a mesh is configured is the mesh's own (`sandmesh up`): `config` is refused.
+    A sandbox whose `meta` has a `session_ctx_id` is the one of that session of the user named "default", from any
+    process. A mesh is configured where it runs (`sandmesh up`): `config` is refused.
     """
 
     def __init__(
@@ -24,10 +24,10 @@ class SandboxManager:
         bearer_token: str | None = None,
         default_type: str | SandboxType = "base",
     ) -> None:
-        """Say which mesh is meant, as for a box.
+        """Configure the mesh, as for a box.
 
         Raises:
-            InvalidArgument: There is a `config`.
+            InvalidArgument: `config` is set.
         """
         if config is not None:
             message = "a mesh is configured where it runs (sandmesh up, docs/migrating.md), not by its clients"
@@ -40,7 +40,7 @@ class SandboxManager:
         self._serving = False
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return the manager itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -55,21 +55,21 @@ class SandboxManager:
         environment: Mapping[str, str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> str:
-        """Make a sandbox and give its id; it comes from a pool where the mesh has one.
+        """Create a sandbox and return its id; it comes from a pool if the mesh has one.
 
         Raises:
-            InvalidArgument: `mount_dir` or `storage_path` is given, `meta` has what means nothing here, or a session's
-                sandbox is to have an environment.
+            InvalidArgument: `mount_dir` or `storage_path` is set, `meta` has an unknown key, or a session's sandbox is
+                to have an environment.
         """
         if mount_dir is not None or storage_path is not None:
-            raise _refused("mount_dir and storage_path: the mesh keeps workspaces itself, see docs/storage.md")
+            raise _refused("mount_dir and storage_path: the mesh stores workspaces itself, see docs/storage.md")
         session = _session(meta, environment)
         return self._create(sandbox_type, environment) if session is None else self._connect(session, sandbox_type)
 
     def create_from_pool(
         self, sandbox_type: str | SandboxType | None = None, meta: Mapping[str, Any] | None = None
     ) -> str:
-        """Do what `create` does."""
+        """Call `create`."""
         return self.create(sandbox_type, meta=meta)
 
     def _create(self, sandbox_type: str | SandboxType | None, environment: Mapping[str, str] | None) -> str:
@@ -92,7 +92,7 @@ class SandboxManager:
         return box.sandbox_id
 
     def release(self, identity: str) -> bool:
-        """Give back a sandbox that this made, of a session's with the session; False where it made none of that id."""
+        """Release a sandbox that this created, and its session if it has one; return False where none has that id."""
         box, session = self._boxes.pop(identity, None), self._sessions.pop(identity, None)
         if session is not None:
             return self._service.release(session)
@@ -101,7 +101,7 @@ class SandboxManager:
         return box is not None
 
     def cleanup(self) -> None:
-        """Give back every sandbox that this made."""
+        """Release every sandbox that this created."""
         for identity in list(self._boxes):
             self.release(identity)
         if self._serving:
@@ -109,40 +109,40 @@ class SandboxManager:
             self._service.__exit__()
 
     def list_session_keys(self) -> list[str]:
-        """Give the `session_ctx_id` of every session that there is."""
+        """List the `session_ctx_id` of every session."""
         return [session.session_id for session in self._service.list_sessions()]
 
     def get_session_mapping(self, session_ctx_id: str) -> list[str]:
-        """Give the ids of a session's sandboxes; of one that there is not, none."""
+        """Return the ids of a session's sandboxes, none if it does not exist."""
         try:
             return list(self._service.get_session(session_ctx_id).sandboxes.values())
         except SessionNotFound:
             return []
 
     def start(self, identity: str) -> bool:
-        """Let a sandbox that was stopped go on.
+        """Resume a stopped sandbox.
 
         Raises:
-            CapabilityMissing: Its driver cannot.
+            CapabilityMissing: Its driver cannot resume.
         """
         self._box(identity).resume()
         return True
 
     def stop(self, identity: str) -> bool:
-        """Hold a sandbox still until it is started.
+        """Pause a sandbox until it is started.
 
         Raises:
-            CapabilityMissing: Its driver cannot.
+            CapabilityMissing: Its driver cannot pause.
         """
         self._box(identity).pause()
         return True
 
     def get_info(self, identity: str) -> dict[str, Any]:
-        """Give a sandbox's record."""
+        """Return a sandbox's record."""
         return self._box(identity).get_info()
 
     def get_status(self, identity: str) -> str:
-        """Give a sandbox's state in lower case: "ready", ...; of one that is gone "gone"."""
+        """Return a sandbox's state in lower case: "ready", ..., or "gone"."""
         try:
             return self._box(identity).get_status()
         except SandboxNotFound:
@@ -151,14 +151,14 @@ class SandboxManager:
             return error.facts.get("state", "lost").lower()
 
     def check_health(self, identity: str) -> bool:
-        """Say whether a sandbox is ready and answers."""
+        """Return whether a sandbox is ready and responds."""
         try:
             return self._box(identity).check_health()
         except (SandboxNotFound, SandboxLost):
             return False
 
     def list_tools(self, identity: str, tool_type: str | None = None) -> dict[str, Any]:
-        """Give what a sandbox can do."""
+        """List a sandbox's tools."""
         return self._box(identity).list_tools(tool_type)
 
     def call_tool(
@@ -174,64 +174,64 @@ class SandboxManager:
     async def create_from_pool_async(
         self, sandbox_type: str | SandboxType | None = None, meta: Mapping[str, Any] | None = None
     ) -> str:
-        """Do what `create_from_pool` does."""
+        """Call `create_from_pool`."""
         return await asyncio.to_thread(self.create_from_pool, sandbox_type, meta)
 
     async def release_async(self, identity: str) -> bool:
-        """Do what `release` does."""
+        """Call `release`."""
         return await asyncio.to_thread(self.release, identity)
 
     async def cleanup_async(self) -> None:
-        """Do what `cleanup` does."""
+        """Call `cleanup`."""
         await asyncio.to_thread(self.cleanup)
 
     async def list_session_keys_async(self) -> list[str]:
-        """Do what `list_session_keys` does."""
+        """Call `list_session_keys`."""
         return await asyncio.to_thread(self.list_session_keys)
 
     async def get_session_mapping_async(self, session_ctx_id: str) -> list[str]:
-        """Do what `get_session_mapping` does."""
+        """Call `get_session_mapping`."""
         return await asyncio.to_thread(self.get_session_mapping, session_ctx_id)
 
     async def get_status_async(self, identity: str) -> str:
-        """Do what `get_status` does."""
+        """Call `get_status`."""
         return await asyncio.to_thread(self.get_status, identity)
 
     async def check_health_async(self, identity: str) -> bool:
-        """Do what `check_health` does."""
+        """Call `check_health`."""
         return await asyncio.to_thread(self.check_health, identity)
 
     async def start_async(self, identity: str) -> bool:
-        """Do what `start` does."""
+        """Call `start`."""
         return await asyncio.to_thread(self.start, identity)
 
     async def stop_async(self, identity: str) -> bool:
-        """Do what `stop` does."""
+        """Call `stop`."""
         return await asyncio.to_thread(self.stop, identity)
 
     async def call_tool_async(
         self, identity: str, tool_name: str | None = None, arguments: Mapping[str, Any] | None = None
     ) -> ToolResult:
-        """Do what `call_tool` does."""
+        """Call `call_tool`."""
         return await asyncio.to_thread(self.call_tool, identity, tool_name, arguments)
 
     def _box(self, identity: str) -> Sandbox:
         box = self._boxes.get(identity)
         if box is None:
-            # Made by another: attached to, and left as it is by `cleanup`.
+            # Created by another program: attached to, and not released by `cleanup`.
             box = Sandbox(identity, 3000, *self._address).start()
             self._boxes[identity] = box
         return box
 
 
 def _session(meta: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> str | None:
-    """Give the session that a caller means, None where it means none."""
+    """Return the session that `meta` names, None if there is none."""
     unknown = sorted(set(meta or {}) - {"session_ctx_id"})
     if unknown:
-        raise _refused(f"meta: {unknown[0]} has no effect; session_ctx_id is what a sandbox can be given")
+        raise _refused(f"meta: {unknown[0]} is not supported; the only key is session_ctx_id")
     session = (meta or {}).get("session_ctx_id")
     if session is not None and environment:
-        raise _refused("environment: sandboxes of a session have that of their type; register a class with yours")
+        raise _refused("environment: sandboxes of a session have the one of their type; register a class with yours")
     return None if session is None else str(session)
 
 

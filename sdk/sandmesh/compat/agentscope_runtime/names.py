@@ -1,36 +1,26 @@
-"""Which old name is which here. Module and attribute, written as `module:attribute`."""
+"""The counterpart of each old name, written as `module:attribute`."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from types import MappingProxyType
 
+from sandmesh.tools import TOOLS
+
 ROOT = "agentscope_runtime"
 HERE = "sandmesh.compat.agentscope_runtime"
 
 _BOXES = {
-    "Sandbox": f"{HERE}.boxes:Sandbox",
+    "Sandbox": "sandmesh:Sandbox",
     "SandboxAsync": f"{HERE}.boxes:SandboxAsync",
-    "BaseSandbox": f"{HERE}.boxes:BaseSandbox",
+    "BaseSandbox": "sandmesh:BaseSandbox",
     "BaseSandboxAsync": f"{HERE}.boxes:BaseSandboxAsync",
     "FilesystemSandbox": f"{HERE}.boxes:FilesystemSandbox",
     "FilesystemSandboxAsync": f"{HERE}.boxes:FilesystemSandboxAsync",
     "DummySandbox": "sandmesh:DummySandbox",
 }
-_BASE_TOOLS = ("run_ipython_cell", "run_shell_command")
-_FILE_TOOLS = (
-    "read_file",
-    "read_multiple_files",
-    "write_file",
-    "edit_file",
-    "create_directory",
-    "list_directory",
-    "directory_tree",
-    "move_file",
-    "search_files",
-    "get_file_info",
-    "list_allowed_directories",
-)
+_BASE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "generic")
+_FILE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "filesystem")
 _TOOLS = {name: f"sandmesh.tools:{name}" for name in (*_BASE_TOOLS, *_FILE_TOOLS)}
 _FUNCTIONS = {name: f"sandmesh.tools:{name}" for name in ("FunctionTool", "function_tool")}
 _SANDBOX_TOOL = {"SandboxTool": "sandmesh.tools:SandboxTool"}
@@ -104,7 +94,7 @@ ABSENT = MappingProxyType(
 
 
 def find(where: str) -> object:
-    """Give what is at `module:attribute`."""
+    """Return the object at `module:attribute`."""
     module, _, attribute = where.partition(":")
     found: object = getattr(import_module(module), attribute)
     return found

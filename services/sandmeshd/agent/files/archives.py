@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sandmesh.shared.tar import pack, take_whole, unpack
+from sandmesh.shared.tar import fill_atomically, pack, unpack
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import Cut
 from sandmeshd.agent.files.requests import Pack, Unpack
@@ -43,9 +43,9 @@ def unpacked(workspace: Workspace, asked: Unpack, reader: int, inlet: Inlet) -> 
     if workspace.is_root(asked.path):
         fd = workspace.open_directory(asked.path)
         try:
-            take_whole(fd, ".", fill)
+            fill_atomically(fd, ".", fill)
         finally:
             os.close(fd)
         return
     with workspace.parent(asked.path, make=True) as (directory, name):
-        take_whole(directory, name, fill)
+        fill_atomically(directory, name, fill)

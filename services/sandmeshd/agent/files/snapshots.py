@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
-from sandmesh.shared.tar import pack_several, take_whole, unpack_several
+from sandmesh.shared.tar import fill_atomically, pack_several, unpack_several
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.failures import Cut
 from sandmeshd.agent.files.streams import Inlet
@@ -65,7 +65,7 @@ def restored(workspace: Workspace, home: str, reader: int, inlet: Inlet) -> None
             fill(fresh)
             return
         (name, fd), *others = left
-        take_whole(fd, ".", lambda staged: place(others, {**fresh, name: staged}))
+        fill_atomically(fd, ".", lambda staged: place(others, {**fresh, name: staged}))
 
     with _roots(workspace, home) as roots:
         place(list(roots.items()), {})

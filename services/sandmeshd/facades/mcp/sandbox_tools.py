@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandmesh import SandboxAsync
 from sandmesh.errors import InvalidArgument
+from sandmesh.shared.sandbox_types import DEFAULT_TYPE, SANDBOX_TYPES
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 
+_TYPES = "Its type, like " + " or ".join(name for name, groups in SANDBOX_TYPES.items() if groups) + "."
 SandboxId = Annotated[str, Field(min_length=1, description="The sandbox's id.")]
 
 
@@ -27,7 +29,7 @@ class ListSandboxes(_Arguments):
 class NewSandbox(_Arguments):
     """Make another sandbox; the other tools use it from now on."""
 
-    sandbox_type: Annotated[str, Field(min_length=1, description="Its type, like base or filesystem.")] = "base"
+    sandbox_type: Annotated[str, Field(min_length=1, description=_TYPES)] = DEFAULT_TYPE
 
 
 class SwitchSandbox(_Arguments):

@@ -1,6 +1,6 @@
-"""The tools that an MCP client is offered_tools: those of the sandbox in use, which alone knows them all.
+"""The tools that an MCP client is offered: those of the sandbox in use, which alone knows them all.
 
-Before there is a sandbox, a type that the SDK has a class for is known by the tools of that class.
+Before there is a sandbox, the tools of a built-in type are known from the table of types.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from typing import Any
 from mcp import types
 from pydantic import ValidationError
 
-from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh._tools import TOOLS, Tool, description, input_schema
+from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 from sandmeshd.facades.mcp.sandbox_tools import management_tools
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
-
-_CLASSES: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
 
 
 async def offered_tools(sandboxes: SessionSandboxes) -> list[types.Tool]:
@@ -30,10 +28,10 @@ async def offered_tools(sandboxes: SessionSandboxes) -> list[types.Tool]:
 
 
 async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:
-    known = _CLASSES.get(sandboxes.settings.sandbox_type)
+    offered_groups = SANDBOX_TYPES.get(sandboxes.settings.sandbox_type)
     only_own = sandboxes.settings.session is None and not sandboxes.settings.mcp_servers
-    if sandboxes.current is None and known is not None and only_own:
-        return [_declared(one) for name, one in sorted(TOOLS.items()) if hasattr(known, name)]
+    if sandboxes.current is None and offered_groups and only_own:
+        return [_declared(one) for _, one in sorted(TOOLS.items()) if one.group in offered_groups]
     groups: dict[str, dict[str, Any]] = await (await sandboxes.box()).list_tools()
     times = Counter(name for group in groups.values() for name in group)
     return [

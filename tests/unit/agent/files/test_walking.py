@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh.shared.atomic_file import AtomicFile
-from sandmesh.shared.tar import pack, take_whole, unpack
+from sandmesh.shared.tar import fill_atomically, pack, unpack
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.replacement import open_replacement
@@ -182,7 +182,7 @@ def test_an_archive_that_leads_out_leaves_nothing(fd: int, root: Path, outside: 
         for info, content in [member("good"), *EVIL[name]]:
             archive.addfile(info, io.BytesIO(content) if info.size else None)
     with pytest.raises(OSError, match="nothing of it is kept"):
-        take_whole(fd, "new", lambda place: unpack(io.BytesIO(data.getvalue()), place))
+        fill_atomically(fd, "new", lambda place: unpack(io.BytesIO(data.getvalue()), place))
     assert list(root.iterdir()) == []
     assert (outside / "secret").read_text() == SENTINEL
     assert not Path("/tmp/evil").exists()
@@ -197,7 +197,7 @@ def test_what_is_no_archive_or_is_cut_off_leaves_nothing(fd: int, root: Path, tm
     os.close(opened)
     for data in (b"no archive" * 100, whole[:50_000]):
         with pytest.raises(OSError, match="no whole tar stream"):
-            take_whole(fd, "new", lambda place, data=data: unpack(io.BytesIO(data), place))  # type: ignore[misc]
+            fill_atomically(fd, "new", lambda place, data=data: unpack(io.BytesIO(data), place))  # type: ignore[misc]
     assert list(root.iterdir()) == []
-    take_whole(fd, "new", lambda place: unpack(io.BytesIO(whole), place))
+    fill_atomically(fd, "new", lambda place: unpack(io.BytesIO(whole), place))
     assert (root / "new/file").stat().st_size == 100_000

@@ -1,4 +1,4 @@
-"""A session that this program holds: it is renewed until it is let go."""
+"""The lease on a session that this program uses: it is renewed until it is released or dropped."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sandmesh._client.connection import Connection
 from sandmesh._client.messages import write_ttl
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import LeaseLost, NotFound, SandmeshError, TemplateNotFound, Unavailable
-from sandmesh.sandbox.create_progress import telling
-from sandmesh.sandbox.template_registration import explained, forget, introduce
+from sandmesh.sandbox.session.create_progress import log_progress
+from sandmesh.sandbox.session.template_registration import forget_templates, register_templates, with_fix
 
-# Renewals are at least so often, so that a clock that is off by hours does not end a session.
+# The longest pause between renewals, so that a clock that is off by hours does not end a session.
 LONGEST_SECONDS = 60.0
 SHORTEST_SECONDS = 0.2
 RELEASE_SECONDS = 30.0
@@ -24,29 +24,29 @@ log = logging.getLogger("sandmesh")
 
 
 @dataclass(frozen=True)
-class Times:
-    """How long sandboxes live without being renewed, and without being used, in seconds; None is the mesh's own."""
+class Lifetimes:
+    """The seconds that sandboxes live without renewal (`ttl`) and without use; None: the mesh's default."""
 
     ttl: float | None = None
     idle_timeout: float | None = None
 
 
-class HeldSession:
-    """One session on one mesh."""
+class SessionLease:
+    """The lease on one session of one mesh."""
 
-    def __init__(self, connection: Connection, user_id: str, session_id: str, times: Times) -> None:
+    def __init__(self, connection: Connection, user_id: str, session_id: str, lifetimes: Lifetimes) -> None:
         self.user_id = user_id
         self.session_id = session_id
         self._connection = connection
-        self._ttl = times.ttl
-        self._idle_timeout = times.idle_timeout
-        self._keeping: asyncio.Task[None] | None = None
+        self._ttl = lifetimes.ttl
+        self._idle_timeout = lifetimes.idle_timeout
+        self._renewals: asyncio.Task[None] | None = None
 
     async def connect(self, slots: Sequence[session_pb2.SlotSpec], timeout: float) -> session_pb2.Session:
-        """Give the session what it must have, and renew it from then on.
+        """Connect the session with these slots, and renew it from then on.
 
         Raises:
-            SandmeshError: A sandbox could not be had; those that this request made are given back.
+            SandmeshError: A sandbox could not be provided; those that this request created are released.
         """
         request = session_pb2.ConnectSessionRequest(
             user_id=self.user_id,
@@ -55,33 +55,33 @@ class HeldSession:
             ttl=write_ttl(self._ttl),
             idle_timeout=write_ttl(self._idle_timeout, "idle_timeout"),
         )
-        answer = await self._connect(request, timeout)
-        # Anew each time: it may have found that the session had ended, or be about to.
+        response = await self._connect(request, timeout)
+        # A new task each time: the old one may have found that the session had ended, or be about to.
         await self.drop()
-        self._keeping = asyncio.create_task(self._keep(answer.session), name="sandmesh-session")
-        return answer.session
+        self._renewals = asyncio.create_task(self._keep(response.session), name="sandmesh-session")
+        return response.session
 
     async def _connect(
         self, request: session_pb2.ConnectSessionRequest, timeout: float
     ) -> session_pb2.ConnectSessionResponse:
         templates = [slot.spec.template for slot in request.slots]
-        await introduce(self._connection, templates, timeout)
-        with telling(self._connection, templates):
+        await register_templates(self._connection, templates, timeout)
+        with log_progress(self._connection, templates):
             try:
                 return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
             except TemplateNotFound as error:
-                # A mesh that was started anew does not know what the last one was told.
-                if not forget(self._connection, templates):
-                    raise explained(error, templates) from None
-            await introduce(self._connection, templates, timeout)
+                # A restarted mesh has lost the templates that were registered on it.
+                if not forget_templates(self._connection, templates):
+                    raise with_fix(error, templates) from None
+            await register_templates(self._connection, templates, timeout)
             return await self._connection.ask(lambda stubs: stubs.sessions.ConnectSession, request, timeout)
 
     def renew_by(self, ttl: float) -> None:
-        """Renew for so many seconds from now on."""
+        """Renew by `ttl` seconds from now on."""
         self._ttl = ttl
 
     async def release(self, timeout: float) -> None:
-        """End the session. A mesh that does not answer ends it when its lease runs out.
+        """End the session; if the mesh does not respond, the session ends when its lease expires.
 
         Raises:
             SandmeshError: The mesh refused.
@@ -94,14 +94,14 @@ class HeldSession:
         except NotFound:
             return
         except Unavailable as error:
-            log.warning("a session could not be released; it ends when its lease does: %s", error)
+            log.warning("a session could not be released; it ends when its lease expires: %s", error)
 
     async def drop(self) -> None:
         """Stop renewing."""
-        keeping, self._keeping = self._keeping, None
-        if keeping is not None:
-            keeping.cancel()
-            await asyncio.wait([keeping])
+        renewals, self._renewals = self._renewals, None
+        if renewals is not None:
+            renewals.cancel()
+            await asyncio.wait([renewals])
 
     async def _keep(self, session: session_pb2.Session) -> None:
         pause = self._pause(session)
@@ -116,7 +116,7 @@ class HeldSession:
                 log.warning("a session ended while it was in use: %s", error)
                 return
             except SandmeshError as error:
-                log.warning("a session could not be renewed and is tried again: %s", error)
+                log.warning("a session could not be renewed; retrying: %s", error)
             else:
                 pause = self._pause(kept.session)
 

@@ -1,4 +1,4 @@
-"""What is said of a create that waits for its template."""
+"""Progress messages of a create that waits for its template."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from sandmesh import BaseSandboxAsync
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetMeshHealthResponse, Preparation
 from sandmesh.errors import PermissionDenied
-from sandmesh.sandbox import create_progress as _waiting
+from sandmesh.sandbox.session import create_progress
 
 from .conftest import World
 
 
 @pytest.fixture
 def held(world: World, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    monkeypatch.setattr(_waiting, "TELL_SECONDS", 0.02)
+    monkeypatch.setattr(create_progress, "POLL_SECONDS", 0.02)
     world.mesh.hold_connects = asyncio.Event()
     return world.mesh.hold_connects
 
@@ -39,16 +39,16 @@ async def test_each_step_of_ones_own_template_is_told_once(
     world.mesh.health = health("pulling one")
     box = BaseSandboxAsync(base_url=world.address)
     starting = asyncio.create_task(box.start())
-    await until_logged(caplog, "the template base is being made ready: pulling one")
+    await until_logged(caplog, "the template base is being prepared: pulling one")
     world.mesh.health = health("pulling two")
     await until_logged(caplog, "pulling two")
     held.set()
     await starting
     await box.close()
-    asked = len(world.mesh.requests)
+    requests = len(world.mesh.requests)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     await asyncio.sleep(0.1)
-    assert len(world.mesh.requests) == asked
+    assert len(world.mesh.requests) == requests
 
 
 async def test_who_may_not_see_the_mesh_hears_that_it_waits(

@@ -1,0 +1,1 @@
+"""Sessions of a mesh: their leases, their boxes, and their status."""

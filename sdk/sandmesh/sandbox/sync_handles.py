@@ -1,0 +1,124 @@
+"""The sync twins of kernels, processes and exposed ports: each method wraps the async one."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from sandmesh._calls.feed import OutputEvent
+from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, blocking_twin
+from sandmesh.events import Result
+from sandmesh.sandbox.kernels import KernelAsync, KernelsAsync
+from sandmesh.sandbox.ports import ExposedPortAsync
+from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync
+
+
+class Kernel(Facade):
+    """A kernel of a sandbox: its cells run one after another, those of several kernels concurrently."""
+
+    twin: KernelAsync
+
+    @property
+    def id(self) -> str:
+        """Its id in the sandbox."""
+        return self.twin.id
+
+    @property
+    def language(self) -> str:
+        """The language of its code."""
+        return self.twin.language
+
+    run = blocking(KernelAsync.run)
+    stream = blocking_iterator(KernelAsync.stream)
+    interrupt = blocking(KernelAsync.interrupt)
+    restart = blocking(KernelAsync.restart)
+    delete = blocking(KernelAsync.delete)
+
+
+class Kernels(Facade):
+    """The kernels of a sandbox: `box.kernels`."""
+
+    def __init__(self, twin: KernelsAsync) -> None:
+        self.twin: KernelsAsync = twin
+
+    create = blocking_twin(Kernel, KernelsAsync.create)
+    get = blocking_twin(Kernel, KernelsAsync.get)
+    list = blocking(KernelsAsync.list)
+
+
+class Process(Facade):
+    """A process of a sandbox, like subprocess.Popen.
+
+    `for event in process` yields its output. A slow reader slows the process: it blocks once a window (1 MiB) of output
+    is unread. While nobody reads, the `wait` methods drop the oldest output and leave a Dropped.
+    """
+
+    twin: ProcessAsync
+
+    @property
+    def id(self) -> str:
+        """The id that `box.processes.attach` takes."""
+        return self.twin.id
+
+    @property
+    def pid(self) -> int | None:
+        """The process id inside the sandbox; None if it was attached to after its Started event was discarded."""
+        return self.twin.pid
+
+    @property
+    def command(self) -> str:
+        """The command line."""
+        return self.twin.command
+
+    @property
+    def result(self) -> Result | None:
+        """The result; None while it runs."""
+        return self.twin.result
+
+    def __iter__(self) -> BlockingIterator[OutputEvent]:
+        """Read its output."""
+        return BlockingIterator(aiter(self.twin), "ProcessAsync")
+
+    def __enter__(self) -> Self:
+        """Return the process; the end of the block ends it."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """End the process if it still runs."""
+        self._end()
+
+    write = blocking(ProcessAsync.write)
+    close_stdin = blocking(ProcessAsync.close_stdin)
+    resize = blocking(ProcessAsync.resize)
+    send_signal = blocking(ProcessAsync.send_signal)
+    kill = blocking(ProcessAsync.kill)
+    wait = blocking(ProcessAsync.wait)
+    wait_for_exit = blocking(ProcessAsync.wait_for_exit)
+    wait_for_log = blocking(ProcessAsync.wait_for_log)
+    wait_for_port = blocking(ProcessAsync.wait_for_port)
+    detach = blocking(ProcessAsync.detach)
+    _end = blocking(ProcessAsync.__aexit__)
+
+
+class Processes(Facade):
+    """The processes of a sandbox: `box.processes`."""
+
+    def __init__(self, twin: ProcessesAsync) -> None:
+        self.twin: ProcessesAsync = twin
+
+    start = blocking_twin(Process, ProcessesAsync.start)
+    attach = blocking_twin(Process, ProcessesAsync.attach)
+    list = blocking(ProcessesAsync.list)
+
+
+class ExposedPort(Facade):
+    """A port that a URL leads to until `expires`; whoever has the URL may use it."""
+
+    def __init__(self, twin: ExposedPortAsync) -> None:
+        self.twin: ExposedPortAsync = twin
+        self.exposure_id = twin.exposure_id
+        self.port = twin.port
+        self.url = twin.url
+        self.expires = twin.expires
+        self.connections = twin.connections
+
+    revoke = blocking(ExposedPortAsync.revoke)
