@@ -27,7 +27,6 @@ LARGE_CLASSES = {
     "Connection": (18, 17),
     "DockerDriver": (33, 15),
     "Feed": (19, 13),
-    "GuardedDriver": (8, 16),
     "Input": (17, 14),
     "Link": (24, 8),
     "ProcessAsync": (22, 5),

@@ -12,7 +12,7 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
-from sandmeshd.drivers.decorators import KeepingDriver
+from sandmeshd.drivers.decorators import WorkspaceKeeper
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.settings import Variable, nested, variables_of
 from sandmeshd.storage import StorageSettings, open_storage
@@ -132,4 +132,4 @@ async def with_storage(driver: Driver, settings: StorageSettings | None) -> Asyn
         yield driver
         return
     async with open_storage(settings) as snapshots:
-        yield KeepingDriver(driver, snapshots)
+        yield WorkspaceKeeper(driver, snapshots)

@@ -1,4 +1,4 @@
-"""What a driver is: the RPCs of DriverService as methods, local or remote alike.
+"""The interface of a driver: the RPCs of DriverService as methods, local or remote alike.
 
 The contract is the text of protos/sandmesh/api/driver/v1/driver.proto; every method raises the errors that it names,
 as the exceptions of sandmesh.errors.
@@ -16,27 +16,27 @@ class Driver(Protocol):
     """The one place that knows a runtime."""
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
-        """Say what the driver is and can do."""
+        """Return what the driver is and can do."""
         ...
 
     def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
-        """Build or fetch what a template is made of, saying how far it is."""
+        """Build or fetch what a template is made of, and report progress."""
         ...
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
-        """Make a sandbox; return when its agent listens."""
+        """Create a sandbox; return when its agent listens."""
         ...
 
     async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
-        """Say what the runtime knows of a sandbox."""
+        """Return what the runtime knows of a sandbox."""
         ...
 
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
-        """List every sandbox of a mesh that has left anything."""
+        """List every sandbox of a mesh of which anything is left."""
         ...
 
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
-        """Remove a sandbox and all that it left."""
+        """Remove a sandbox and everything that belongs to it."""
         ...
 
     def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
@@ -48,7 +48,7 @@ class Driver(Protocol):
         ...
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
-        """Give the last words of agent and runtime."""
+        """Return the end of the output of agent and runtime."""
         ...
 
     async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
@@ -56,7 +56,7 @@ class Driver(Protocol):
         ...
 
     async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
-        """Let a frozen sandbox run."""
+        """Thaw a frozen sandbox."""
         ...
 
     async def snapshot_sandbox(self, request: pb.SnapshotSandboxRequest) -> pb.SnapshotSandboxResponse:

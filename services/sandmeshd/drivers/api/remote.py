@@ -1,4 +1,4 @@
-"""A driver that another process serves, with the interface of one that runs here."""
+"""The gRPC client of a driver that another process serves, with the same interface."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ T = TypeVar("T")
 
 
 class RemoteDriver:
-    """A Driver over a channel; every method raises what the driver at the other end raised."""
+    """A Driver over a channel; every method raises the errors of the driver at the other end."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = driver_pb2_grpc.DriverServiceStub(channel)
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
-        """Say what the driver is and can do."""
+        """Return what the driver is and can do."""
         with translated():
             return await self._stub.GetInfo(request)
 
     def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
-        """Build or fetch what a template is made of, saying how far it is."""
-        return _followed(self._stub.PrepareTemplate(request))
+        """Build or fetch what a template is made of, and report progress."""
+        return _messages(self._stub.PrepareTemplate(request))
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
-        """Make a sandbox; return when its agent listens."""
+        """Create a sandbox; return when its agent listens."""
         with translated():
             return await self._stub.CreateSandbox(request)
 
     async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
-        """Say what the runtime knows of a sandbox."""
+        """Return what the runtime knows of a sandbox."""
         with translated():
             return await self._stub.InspectSandbox(request)
 
     async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
-        """List every sandbox of a mesh that has left anything."""
+        """List every sandbox of a mesh of which anything is left."""
         with translated():
             return await self._stub.ListSandboxes(request)
 
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
-        """Remove a sandbox and all that it left."""
+        """Remove a sandbox and everything that belongs to it."""
         with translated():
             return await self._stub.DeleteSandbox(request)
 
     def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Send every sandbox, then `synced`, then each change."""
-        return _followed(self._stub.WatchSandboxes(request))
+        return _messages(self._stub.WatchSandboxes(request))
 
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token."""
@@ -59,7 +59,7 @@ class RemoteDriver:
             return await self._stub.InstallToken(request)
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
-        """Give the last words of agent and runtime."""
+        """Return the end of the output of agent and runtime."""
         with translated():
             return await self._stub.GetLogs(request)
 
@@ -69,7 +69,7 @@ class RemoteDriver:
             return await self._stub.PauseSandbox(request)
 
     async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
-        """Let a frozen sandbox run."""
+        """Thaw a frozen sandbox."""
         with translated():
             return await self._stub.ResumeSandbox(request)
 
@@ -89,8 +89,8 @@ class RemoteDriver:
             return await self._stub.DeleteSnapshot(request)
 
 
-async def _followed(call: grpc.aio.UnaryStreamCall[Any, T]) -> AsyncIterator[T]:
-    # Who stops between two messages leaves a call that nobody reads, and that never ends by itself.
+async def _messages(call: grpc.aio.UnaryStreamCall[Any, T]) -> AsyncIterator[T]:
+    # A caller that stops between two messages leaves a call that nobody reads, and that never ends by itself.
     try:
         with translated():
             async for response in call:

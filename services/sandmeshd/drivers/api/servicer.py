@@ -1,4 +1,4 @@
-"""Serves any driver over gRPC."""
+"""The gRPC servicer of any driver."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
         self._driver = driver
 
     async def GetInfo(self, request: pb.GetInfoRequest, context: Context) -> pb.GetInfoResponse:
-        """Say what the driver is and can do."""
+        """Return what the driver is and can do."""
         return await self._driver.get_info(request)
 
     async def PrepareTemplate(
         self, request: pb.PrepareTemplateRequest, context: Context
     ) -> AsyncIterator[pb.PrepareTemplateResponse]:
-        """Build or fetch what a template is made of, saying how far it is."""
+        """Build or fetch what a template is made of, and report progress."""
         async for response in self._driver.prepare_template(request):
             yield response
 
     async def CreateSandbox(self, request: pb.CreateSandboxRequest, context: Context) -> pb.CreateSandboxResponse:
-        """Make a sandbox; return when its agent listens."""
+        """Create a sandbox; return when its agent listens."""
         return await self._driver.create_sandbox(request)
 
     async def InspectSandbox(self, request: pb.InspectSandboxRequest, context: Context) -> pb.InspectSandboxResponse:
-        """Say what the runtime knows of a sandbox."""
+        """Return what the runtime knows of a sandbox."""
         return await self._driver.inspect_sandbox(request)
 
     async def ListSandboxes(self, request: pb.ListSandboxesRequest, context: Context) -> pb.ListSandboxesResponse:
-        """List every sandbox of a mesh that has left anything."""
+        """List every sandbox of a mesh of which anything is left."""
         return await self._driver.list_sandboxes(request)
 
     async def DeleteSandbox(self, request: pb.DeleteSandboxRequest, context: Context) -> pb.DeleteSandboxResponse:
-        """Remove a sandbox and all that it left."""
+        """Remove a sandbox and everything that belongs to it."""
         return await self._driver.delete_sandbox(request)
 
     async def WatchSandboxes(
@@ -61,7 +61,7 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
         return await self._driver.install_token(request)
 
     async def GetLogs(self, request: pb.GetLogsRequest, context: Context) -> pb.GetLogsResponse:
-        """Give the last words of agent and runtime."""
+        """Return the end of the output of agent and runtime."""
         return await self._driver.get_logs(request)
 
     async def PauseSandbox(self, request: pb.PauseSandboxRequest, context: Context) -> pb.PauseSandboxResponse:
@@ -69,7 +69,7 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
         return await self._driver.pause_sandbox(request)
 
     async def ResumeSandbox(self, request: pb.ResumeSandboxRequest, context: Context) -> pb.ResumeSandboxResponse:
-        """Let a frozen sandbox run."""
+        """Thaw a frozen sandbox."""
         return await self._driver.resume_sandbox(request)
 
     async def SnapshotSandbox(self, request: pb.SnapshotSandboxRequest, context: Context) -> pb.SnapshotSandboxResponse:

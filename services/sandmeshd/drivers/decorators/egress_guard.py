@@ -1,4 +1,4 @@
-"""A driver with the egress proxy around it: the same methods, and a way out for each sandbox whose grant has one."""
+"""A driver with the egress proxy around it, which serves each sandbox whose grant allows any host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
+from sandmeshd.drivers.api.forwarding import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.egress.gate import Gate, open_gate
 from sandmeshd.drivers.egress.grants import policy_of
@@ -17,29 +18,19 @@ from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 
 
-class GuardedDriver:
-    """A Driver whose sandboxes have the egress that they were granted; the driver itself only tells their agents."""
+class EgressGuard(ForwardingDriver):
+    """A Driver whose sandboxes have the egress that they were granted; the driver itself only configures agents."""
 
     def __init__(self, driver: Driver, mesh_id: str, gate: Gate, settings: EgressSettings) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._mesh_id = mesh_id
         self._gate = gate
         self._settings = settings
         self._watchers = Watchers()
         self._defaults: dict[str, sandbox_pb2.NetworkGrant] = {}
-        self.prepare_template = driver.prepare_template
-        self.inspect_sandbox = driver.inspect_sandbox
-        self.list_sandboxes = driver.list_sandboxes
-        self.install_token = driver.install_token
-        self.get_logs = driver.get_logs
-        self.pause_sandbox = driver.pause_sandbox
-        self.resume_sandbox = driver.resume_sandbox
-        self.snapshot_sandbox = driver.snapshot_sandbox
-        self.list_snapshots = driver.list_snapshots
-        self.delete_snapshot = driver.delete_snapshot
 
     async def adopt(self) -> None:
-        """Carry the egress of the sandboxes that live already."""
+        """Serve the egress of the sandboxes that run already."""
         listed = await self._driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=self._mesh_id))
         living = [sandbox for sandbox in listed.sandboxes if sandbox.state != pb.RUNTIME_STATE_ENDED]
         if living:
@@ -48,13 +39,13 @@ class GuardedDriver:
             self._admit(sandbox)
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
-        """Say what the driver says."""
+        """Return what the driver is and can do, and remember its templates' grants."""
         info = await self._driver.get_info(request)
         self._defaults = {template.name: template.network for template in info.templates}
         return info
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
-        """Make a sandbox and carry its egress."""
+        """Create a sandbox and serve its egress."""
         if request.spec.network.mode:
             policy_of(request.spec.network, self._settings)
         elif request.spec.template not in self._defaults:
@@ -64,9 +55,9 @@ class GuardedDriver:
         return made
 
     def _admit(self, sandbox: pb.RuntimeSandbox) -> None:
-        stated = sandbox.spec.network
+        explicit = sandbox.spec.network
         none = sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_NONE)
-        grant = stated if stated.mode else self._defaults.get(sandbox.spec.template, none)
+        grant = explicit if explicit.mode else self._defaults.get(sandbox.spec.template, none)
 
         async def alive() -> bool:
             return await self._is_alive(sandbox.sandbox_id)
@@ -81,12 +72,12 @@ class GuardedDriver:
         return seen.sandbox.state != pb.RUNTIME_STATE_ENDED
 
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
-        """Remove a sandbox; nothing of it is carried any more."""
+        """Stop a sandbox's egress and remove it."""
         await self._gate.dismiss(request.sandbox_id)
         return await self._driver.delete_sandbox(request)
 
     async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
-        """Send what the driver sends, and refusals of the egress between."""
+        """Send what the driver sends, and refusals of the egress proxy between."""
         with self._watchers.watching() as news:
             async with aclosing(merged(self._driver.watch_sandboxes(request), news.follow())) as both:
                 async for change in both:
@@ -102,12 +93,12 @@ async def open_egress(
     resolver: Resolver | None = None,
     outlet: Outlet | None = None,
 ) -> AsyncGenerator[Driver]:
-    """Give a driver its egress; who finds addresses and who connects can be another than the system.
+    """Put the egress proxy around a driver; `resolver` and `outlet` replace the system's.
 
     Raises:
-        InvalidArgument: The node's own proxy is no http:// URL.
+        InvalidArgument: The node's own proxy is not an http:// URL.
     """
     async with open_gate(settings, resolver, outlet) as gate:
-        guarded = GuardedDriver(driver, mesh_id, gate, settings)
+        guarded = EgressGuard(driver, mesh_id, gate, settings)
         await guarded.adopt()
         yield guarded

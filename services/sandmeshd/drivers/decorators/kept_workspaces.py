@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.archives import packed, unpacked
+from sandmeshd.drivers.api.forwarding import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.storage import Snapshots
 
@@ -18,44 +18,28 @@ log = structlog.get_logger()
 _ANSWERING = {pb.RUNTIME_STATE_RUNNING, pb.RUNTIME_STATE_PAUSED}
 
 
-class KeepingDriver:
-    """Any driver, with a storage: what it is asked passes through, but for the three requests that name a workspace.
+class WorkspaceKeeper(ForwardingDriver):
+    """A Driver with a storage, which the three requests that name a workspace use.
 
     A create or a lease from a pool returns when the workspace is as it was saved. A deletion saves first; where that
-    fails the sandbox stays, and whoever asked asks again.
+    fails the sandbox stays, and the caller retries.
     """
 
     def __init__(self, driver: Driver, snapshots: Snapshots) -> None:
-        self._driver = driver
+        super().__init__(driver)
         self._snapshots = snapshots
         self._locks: dict[str, asyncio.Lock] = {}
-        self.get_logs = driver.get_logs
-        self.inspect_sandbox = driver.inspect_sandbox
-        self.list_sandboxes = driver.list_sandboxes
-        self.pause_sandbox = driver.pause_sandbox
-        self.resume_sandbox = driver.resume_sandbox
-        self.snapshot_sandbox = driver.snapshot_sandbox
-        self.list_snapshots = driver.list_snapshots
-        self.delete_snapshot = driver.delete_snapshot
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
-        """Say what the driver is and can do, and that it keeps workspaces."""
+        """Return what the driver is and can do, and that it keeps workspaces."""
         info = await self._driver.get_info(request)
         info.keeps_workspaces = True
         return info
 
-    def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
-        """Build or fetch what a template is made of, saying how far it is."""
-        return self._driver.prepare_template(request)
-
-    def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
-        """Send every sandbox, then `synced`, then each change."""
-        return self._driver.watch_sandboxes(request)
-
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
-        """Make a sandbox; return when its agent listens and its workspace is what was saved."""
+        """Create a sandbox; return when its agent listens and its workspace is restored."""
         made = await self._driver.create_sandbox(request)
-        # Who names a snapshot wants that, whatever was saved.
+        # A snapshot takes precedence over the saved workspace.
         if request.workspace_key and not request.spec.snapshot_id:
             try:
                 await self._restore(made.sandbox, request.fencing_token, request.workspace_key)
@@ -84,7 +68,7 @@ class KeepingDriver:
             return await self._driver.install_token(request)
 
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
-        """Save the workspace where one is named, then remove the sandbox and all that it left."""
+        """Save the workspace where one is named, then remove the sandbox."""
         if request.workspace_key:
             async with self._locks.setdefault(request.sandbox_id, asyncio.Lock()):
                 await self._save(request)
@@ -120,7 +104,7 @@ class KeepingDriver:
         log.info("a workspace was saved", sandbox_id=request.sandbox_id, **facts)
 
     async def _answering(self, sandbox_id: str) -> pb.RuntimeSandbox | None:
-        """Give a sandbox that can be asked for its workspace, woken if it sleeps; None where there is none."""
+        """Return a sandbox whose agent can send its workspace, resumed if it is paused; None if there is none."""
         try:
             sandbox = await self._inspected(sandbox_id)
         except SandboxNotFound:
