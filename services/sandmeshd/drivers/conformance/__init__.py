@@ -11,6 +11,6 @@ A requirement is a coroutine function whose name is the sentence that holds; it 
 """
 
 from sandmeshd.drivers.conformance.subject import Boundary, Requirement, Subject
-from sandmeshd.drivers.conformance.suite import OF_IMAGES, REQUIREMENTS
+from sandmeshd.drivers.conformance.suite import CORE, OF_IMAGES, REQUIREMENTS
 
-__all__ = ["OF_IMAGES", "REQUIREMENTS", "Boundary", "Requirement", "Subject"]
+__all__ = ["CORE", "OF_IMAGES", "REQUIREMENTS", "Boundary", "Requirement", "Subject"]

@@ -1,0 +1,1 @@
+"""A driver for sandmesh in a package of its own."""
