@@ -20,7 +20,7 @@ from sandmeshd.drivers.node.removal import remove_tree
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "driver"
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +29,13 @@ def python() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="sm-"))
     made.chmod(0o755)
     environment = made / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     own = next(environment.glob("lib/python3*/site-packages"))
     shared = "".join(f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages())
     (own / "shared.pth").write_text(shared)
     source = shutil.copytree(EXAMPLE, made / "source")
-    install = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "install", "--quiet"]
-    offline = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    subprocess.run([*install, *offline, source], check=True)
+    install = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*install, "--no-deps", "--disable-pip-version-check", str(source)], check=True)
     yield environment / "bin" / "python"
     remove_tree(made)
 

@@ -12,21 +12,24 @@ from pydantic import Field
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import AlreadyExists, CapabilityMissing, SandboxNotFound
-from sandmesh_tiny.start import Start
+from sandmesh.errors import AlreadyExists, CapabilityMissing, SandboxNotFound, WrongState
 from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.api.requirements import check
+from sandmeshd.drivers.api.requirements import check, limit_values
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.api.templates import template_info, template_of
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.agent_config import new_sandbox
 from sandmeshd.drivers.node.deletion import discard, finish_removals
+from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import Sandboxed, end, find, to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders, Record, hand_over, observe, read_record
 from sandmeshd.templates import Template, load_templates
+
+from .environment import Environments
+from .start import Start
 
 NAME, TAIL_BYTES = "tiny", 64 * 1024
 
@@ -52,6 +55,8 @@ class TinyDriver(Watched):
     def __init__(self, settings: TinySettings, templates: Mapping[str, Template], agent: AgentTree) -> None:
         super().__init__()
         self._settings = settings
+        self._interpreter = choose_interpreter(settings.host_uid, None)
+        self._environments = Environments(settings.paths.cache / NAME, self._interpreter)
         self._templates = templates
         self._agent = agent
         self._mesh_id = settings.paths.mesh_id
@@ -62,13 +67,17 @@ class TinyDriver(Watched):
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Return what the driver is and can do: no limits, no network, no snapshots."""
         able = pb.Capabilities(network_modes=[sandbox_pb2.NETWORK_MODE_NONE], isolation="namespaces")
-        templates = [template_info(template, self._agent.prepared) for template in self._templates.values()]
+        templates = [template_info(template, self._is_prepared(template)) for template in self._templates.values()]
         return pb.GetInfoResponse(name=NAME, node_id=self._settings.node_id, capabilities=able, templates=templates)
 
+    def _is_prepared(self, template: Template) -> bool:
+        return self._agent.prepared and self._environments.is_built(template)
+
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
-        """Copy the agent's code; templates need nothing else here."""
-        template_of(self._templates, request.template)
+        """Copy the agent's code, and install the template's packages."""
+        template = template_of(self._templates, request.template)
         await self._agent.build()
+        await self._environments.build(template)
         yield pb.PrepareTemplateResponse(message="ready", fraction=1, done=True)
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
@@ -85,12 +94,16 @@ class TinyDriver(Watched):
     async def _create(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = template_of(self._templates, request.spec.template)
         check(request, NAME, {}, {}, _unmet(request))
-        sandbox = new_sandbox(request, folder.endpoint, {"network": "none: own namespace"})
+        if not self._is_prepared(template):
+            raise WrongState(f"{template.name} is not prepared", {"state": "not prepared", "template": template.name})
+        enforced = {**dict.fromkeys(limit_values(request.spec.limits), "no"), "network": "none: own namespace"}
+        sandbox = new_sandbox(request, folder.endpoint, enforced)
         record = Record(sandbox, request.fencing_token)
         await self._remove(folder)
         try:
-            own = self._settings
-            await Start(template, self._agent, own.host_uid, own.start_seconds).run(folder, record)
+            environment, own = self._environments.path(template), self._settings
+            start = Start(template, self._agent, environment, self._interpreter, own.host_uid, own.start_seconds)
+            await start.run(folder, record)
         except BaseException:
             await to_the_end(self._remove(folder))
             raise

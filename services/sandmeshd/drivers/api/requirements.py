@@ -13,8 +13,8 @@ SMALLEST_MEMORY = 32 << 20
 """Less does not hold a kernel of Python."""
 
 
-def stated(limits: sandbox_pb2.Limits) -> dict[str, int]:
-    """Give limits by the names that capabilities report."""
+def limit_values(limits: sandbox_pb2.Limits) -> dict[str, int]:
+    """Return the limits by the names in capabilities."""
     return {
         "memory": limits.memory_bytes,
         "cpu": limits.cpu_millis,
@@ -66,9 +66,9 @@ def check(
 
 
 def _unmet(request: pb.CreateSandboxRequest, able: Mapping[str, str], most: Mapping[str, int]) -> list[str]:
-    asked = stated(request.spec.limits)
-    needs = [name for name, value in asked.items() if value and name not in able]
-    needs += [f"{name} (at most {value} here)" for name, value in most.items() if asked[name] > value]
+    limits = limit_values(request.spec.limits)
+    needs = [name for name, value in limits.items() if value and name not in able]
+    needs += [f"{name} (at most {value} here)" for name, value in most.items() if limits[name] > value]
     if request.spec.port_count:
         needs.append("ports")
     return needs

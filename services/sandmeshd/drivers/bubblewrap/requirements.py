@@ -32,7 +32,7 @@ def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
 
 def enforced(limits: sandbox_pb2.Limits, groups: Mapping[str, str], host_uid: int) -> dict[str, str]:
     """Say which limits and boundaries hold in a sandbox, and how; "no" where one does not."""
-    stated = demands.stated(limits)
+    stated = demands.limit_values(limits)
     by = {name: how if stated[name] else "no" for name, how in capabilities(groups).limits.items()}
     pids = by["pids"] if stated["pids"] else "rlimit"
     held = {**dict.fromkeys(stated, "no"), **by, "pids": pids}

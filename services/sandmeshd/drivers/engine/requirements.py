@@ -33,7 +33,7 @@ def capabilities(kind: Kind, limits: Mapping[str, str], link: Link) -> pb.Capabi
 
 def enforced(kind: Kind, limits: sandbox_pb2.Limits, able: Mapping[str, str]) -> dict[str, str]:
     """Say which limits and boundaries hold in a sandbox, and how; "no" where one does not."""
-    held = {name: able.get(name, "no") if value else "no" for name, value in demands.stated(limits).items()}
+    held = {name: able.get(name, "no") if value else "no" for name, value in demands.limit_values(limits).items()}
     pids = able.get("pids", "no")
     walls = {"root": "read-only", "capabilities": "none", "system calls": kind.system_calls}
     return {**held, "pids": pids, **walls, "user": f"uid {USER_ID}"}
