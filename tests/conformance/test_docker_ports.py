@@ -18,7 +18,8 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, SandboxLost, SandboxStartFailed
-from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.connection import open_link
+from sandmeshd.agentlink.link import request
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.inside import run as run_inside
 from sandmeshd.drivers.engine.app import open_driver
@@ -119,11 +120,11 @@ async def test_a_link_outlives_the_routes_that_were_looked_up_for_it(paths: Mesh
         made = (await driver.create_sandbox(_wanted(paths))).sandbox
         container = ask(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json")
         async with open_link(made, 60) as link:
-            ping = agent_pb2.ToAgent(channel=1, ping=agent_pb2.Ping())
-            await link.ask(ping)
+            ping = agent_pb2.ToAgent(ping=agent_pb2.Ping())
+            await request(link, ping, 60)
             entered = ["nsenter", "--net", f"--target={container['State']['Pid']}"]
             await asyncio.to_thread(run, *entered, "ip", "route", "flush", "cache")
-            await link.ask(ping)
+            await request(link, ping, 60)
         assert await evaluate(made, "print(6 * 7)") == 42
         await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_port"))
 

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import from_detail
-from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.calls import AgentCall
+from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.conformance.inside import Finished, run
@@ -37,21 +36,10 @@ class Box:
 
     async def cell(self, code: str) -> str:
         """Run a cell in the sandbox's kernel and give all texts that came of it."""
-        call_id = secrets.token_hex(8)
-        start = call_pb2.CallStart(
-            sandbox_id=self.runtime.sandbox_id,
-            call_id=call_id,
-            tool="run_ipython_cell",
-            arguments=json.dumps({"code": code}).encode(),
-        )
-        frame = call_pb2.CallFrame(call_id=call_id, start=start)
-        texts: list[str] = []
         async with open_link(self.runtime, 60) as link:
-            async for answer in link.answers(agent_pb2.ToAgent(channel=1, call=agent_pb2.Fenced(frame=frame))):
-                batch = call_pb2.CallEventBatch.FromString(answer.batch)
-                if batch.HasField("error"):
-                    raise from_detail(batch.error)
-                texts += [_text(event) for event in batch.events]
+            call = AgentCall(link)
+            call.start(self.runtime.sandbox_id, "run_ipython_cell", {"code": code})
+            texts = [_text(event) for event in await call.wait()]
         return "".join(texts)
 
     async def json(self, program: str) -> Any:

@@ -1,4 +1,4 @@
-"""One long-lived stream to one agent, which carries the frames of all calls.
+"""A link to a sandbox's agent: one byte stream, which carries the frames of many channels.
 
 The frames and their order are specified in protos/sandmesh/api/agent/v1/agent.proto. What an agent sends is bounded by
 each call's window, so nothing here needs to stop reading: a slow caller slows its own call and no other.
@@ -10,116 +10,138 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from google.protobuf.message import DecodeError
+
 from sandmesh.api.agent.v1 import agent_pb2 as pb
-from sandmesh.errors import (
-    DeadlineExceeded,
-    ProtocolMismatch,
-    SandboxLost,
-    SandmeshError,
-    from_detail,
-)
+from sandmesh.errors import DeadlineExceeded, ProtocolMismatch, SandboxLost, SandmeshError, from_detail
 from sandmesh.shared import frames
-from sandmeshd.agentlink.addresses import AgentAddress, read_address
 
 
-class Sink(Protocol):
-    """Who takes what the agent sends on a channel."""
+class Subscriber(Protocol):
+    """Receives what the agent sends on a channel."""
 
     def on_frame(self, frame: pb.FromAgent) -> None:
-        """Take a frame; `frame.final` is the channel's last."""
+        """Handle a frame; `frame.final` marks the channel's last."""
         ...
 
     def on_lost(self, link: AgentLink) -> None:
-        """Learn that the link broke: nothing more comes on this channel."""
+        """Handle the loss of the link: nothing more comes on this channel."""
         ...
 
 
 class AgentLink(asyncio.Protocol):
-    """The gateway's side of a link."""
+    """The client's end of a link.
+
+    With a `silence` in seconds, an agent that sends nothing for so long while something is awaited counts as lost;
+    it is pinged before.
+    """
 
     def __init__(
-        self, sandbox_id: str, fencing_token: int, on_closed: Callable[[AgentLink], None], silence: float = 15.0
+        self, sandbox_id: str, on_closed: Callable[[AgentLink], None] | None = None, silence: float | None = None
     ) -> None:
         self.sandbox_id = sandbox_id
-        self.fencing_token = fencing_token
-        self.open = False
+        self.fencing_token = 0
+        self.error: SandmeshError | None = None
+        """Why the link ended."""
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the transport is closed."""
         self._on_closed = on_closed
-        self._silence = silence
-        self._heard = 0.0
-        self._beat: asyncio.TimerHandle | None = None
+        self._heartbeat = _Heartbeat(self, silence)
         self._transport: asyncio.Transport | None = None
         self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
-        self._sinks: dict[int, Sink] = {}
-        self._next_channel = 0
-        self._used = False
+        self._subscribers: dict[int, Subscriber] = {}
+        self._last_channel = 0
         self._writable = asyncio.Event()
         self._writable.set()
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    # What asyncio calls.
+    @property
+    def open(self) -> bool:
+        """Whether hellos were exchanged and the link holds."""
+        return self._hello.done() and self.error is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport; `say_hello` sends the first frame."""
+        """Keep the transport; `send_hello` sends the first frame."""
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes and deliver the whole frames among them."""
-        self._heard = asyncio.get_running_loop().time()
+        """Deliver the whole frames among the bytes received."""
+        self._heartbeat.heard = asyncio.get_running_loop().time()
         try:
             for message in self._buffer.feed(data):
-                self._deliver(pb.FromAgent.FromString(message))
-        except frames.FrameTooLarge as error:
-            self._fail(ProtocolMismatch(f"the agent of {self.sandbox_id} broke the protocol: {error}"))
+                frame = pb.FromAgent.FromString(message)
+                if not self._hello.done():
+                    self._check_hello(frame)
+                    continue
+                subscriber = self._subscribers.get(frame.channel)
+                if subscriber is not None:
+                    if frame.final:
+                        del self._subscribers[frame.channel]
+                    subscriber.on_frame(frame)
+        except (frames.FrameTooLarge, DecodeError) as error:
+            detail = {"detail": str(error)}
+            self.fail(ProtocolMismatch(f"the agent of {self.sandbox_id} sent an invalid frame", detail))
 
     def pause_writing(self) -> None:
-        """Make writers of bulk wait."""
+        """Block `drain`."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let them go on."""
+        """Release `drain`."""
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell every channel."""
-        self._fail(SandboxLost(f"the agent of {self.sandbox_id} closed its link", {"detail": str(exc or "closed")}))
+        """Notify every subscriber."""
+        self.fail(SandboxLost(f"the agent of {self.sandbox_id} closed its link", {"detail": str(exc or "closed")}))
+        if not self.closed.done():
+            self.closed.set_result(None)
 
-    # What the gateway calls.
+    def send_hello(self, agent_token: str) -> None:
+        """Send the first frame; `greeted` waits for its answer."""
+        hello = pb.GatewayHello(protocol=frames.LINK_PROTOCOL, sandbox_id=self.sandbox_id, agent_token=agent_token)
+        self.send(pb.ToAgent(hello=hello))
 
-    async def say_hello(self, agent_token: str, timeout: float) -> None:
-        """Open the link.
+    async def greeted(self, timeout: float) -> None:
+        """Wait for the agent's hello.
 
         Raises:
             ProtocolMismatch: The agent speaks another protocol.
             SandboxLost: It is not that sandbox's agent, or does not answer.
         """
-        hello = pb.GatewayHello(protocol=frames.LINK_PROTOCOL, sandbox_id=self.sandbox_id, agent_token=agent_token)
-        self.send(pb.ToAgent(hello=hello))
         try:
             async with asyncio.timeout(timeout):
-                await self._hello
+                await asyncio.shield(self._hello)
         except TimeoutError:
             self.close()
             detail = {"detail": f"no hello within {timeout:g} s"}
             raise SandboxLost(f"the agent of {self.sandbox_id} does not answer", detail) from None
 
-    def attach(self, sink: Sink) -> int:
-        """Give a new channel to a sink."""
-        self._used = True
-        self._next_channel = self._next_channel % 0xFFFFFFFF + 1
-        self._sinks[self._next_channel] = sink
-        return self._next_channel
-
-    def take_used(self) -> bool:
-        """Say whether it carried anything since this was last asked, or does now."""
-        used, self._used = self._used or bool(self._sinks), False
-        return used
+    def attach(self, subscriber: Subscriber, channel: int | None = None) -> int:
+        """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel."""
+        self._heartbeat.used = True
+        if channel is not None:
+            self._subscribers[channel] = subscriber
+            return channel
+        self._last_channel = self._last_channel % 0xFFFFFFFF + 1
+        self._subscribers[self._last_channel] = subscriber
+        return self._last_channel
 
     def release(self, channel: int) -> None:
-        """Let a channel go; what still comes on it is dropped."""
-        self._sinks.pop(channel, None)
+        """Release a channel; what still comes on it is dropped."""
+        self._subscribers.pop(channel, None)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether any channel is attached."""
+        return bool(self._subscribers)
+
+    def take_used(self) -> bool:
+        """Return whether a channel was attached since the last time, or is now."""
+        used, self._heartbeat.used = self._heartbeat.used or bool(self._subscribers), False
+        return used
 
     def send(self, frame: pb.ToAgent) -> None:
-        """Write a frame; on a broken link it goes nowhere, and `on_lost` tells."""
+        """Write a frame; on a broken link it goes nowhere, and `on_lost` reports that."""
         self.send_parts([frame.SerializeToString()])
 
     def send_parts(self, parts: Sequence[bytes]) -> None:
@@ -129,138 +151,145 @@ class AgentLink(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait to be written."""
+        """The number of bytes that wait to be written."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     async def drain(self) -> None:
         """Wait until the agent took most of what was sent."""
         await self._writable.wait()
 
-    async def ask(self, frame: pb.ToAgent, timeout: float) -> pb.FromAgent:
-        """Send a frame that has one answer, and give it.
-
-        Raises:
-            SandmeshError: What the agent refuses it with.
-            SandboxLost: The link broke.
-            DeadlineExceeded: There was no answer in time.
-        """
-        answer = _Answer()
-        frame.channel = self.attach(answer)
-        try:
-            self.send(frame)
-            async with asyncio.timeout(timeout):
-                return await answer.future
-        except TimeoutError:
-            message = f"the agent of {self.sandbox_id} did not answer within {timeout:g} s"
-            raise DeadlineExceeded(message, changed=True) from None
-        finally:
-            self.release(frame.channel)
-
-    def close(self) -> None:
-        """Close the link."""
-        if self._transport is not None:
+    def close(self, *, now: bool = False) -> None:
+        """Close the link, at once where `now`; else when what was sent has left."""
+        if self._transport is None:
+            return
+        if now:
+            self._transport.abort()
+        elif not self._transport.is_closing():
+            # One of TLS that is closed twice cannot be aborted any more.
             self._transport.close()
 
-    def _deliver(self, frame: pb.FromAgent) -> None:
-        if not self._hello.done():
-            self._greet(frame)
-            return
-        sink = self._sinks.get(frame.channel)
-        if sink is not None:
-            if frame.final:
-                self.release(frame.channel)
-            sink.on_frame(frame)
-
-    def _greet(self, frame: pb.FromAgent) -> None:
-        kind = frame.WhichOneof("body")
-        if kind == "hello" and frame.hello.sandbox_id == self.sandbox_id:
-            self.open = True
-            self._hello.set_result(None)
-            self._listen()
-        elif kind == "error":
-            self._hello.set_exception(from_detail(frame.error))
-        else:
-            self._fail(SandboxLost(f"another sandbox answers at the address of {self.sandbox_id}"))
-
-    def _listen(self) -> None:
-        """Ask an agent that says nothing whether it lives, while something is awaited of it."""
-        loop = asyncio.get_running_loop()
-        if self._beat is not None:
-            # What held up this process itself is no silence of the agent's.
-            self._heard += max(0.0, loop.time() - self._beat.when())
-        silent = loop.time() - self._heard
-        if not self._sinks:
-            self._heard = loop.time()
-        elif silent > self._silence:
-            detail = {"detail": f"its agent was silent for {silent:.0f} s"}
-            self._fail(SandboxLost(f"the agent of {self.sandbox_id} does not answer", detail))
-            if self._transport is not None:
-                self._transport.abort()
-            return
-        elif silent >= self._silence / 4:
-            self.send(pb.ToAgent(ping=pb.Ping()))
-        self._beat = loop.call_later(self._silence / 4, self._listen)
-
-    def _fail(self, error: SandmeshError) -> None:
-        self.open = False
-        if self._beat is not None:
-            self._beat.cancel()
+    def fail(self, error: SandmeshError) -> None:
+        """End the link with an error; the first one counts."""
+        self.error = self.error or error
+        self._heartbeat.stop()
         self._writable.set()
         if not self._hello.done():
             self._hello.set_exception(error)
-        sinks, self._sinks = self._sinks, {}
-        for sink in sinks.values():
-            sink.on_lost(self)
+            self._hello.exception()  # it is in `error` too, for those who do not wait for the hello
+        subscribers, self._subscribers = self._subscribers, {}
+        for subscriber in subscribers.values():
+            subscriber.on_lost(self)
         self.close()
-        self._on_closed(self)
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def _check_hello(self, frame: pb.FromAgent) -> None:
+        if frame.HasField("error"):
+            self.fail(from_detail(frame.error))
+        elif frame.hello.sandbox_id != self.sandbox_id:
+            self.fail(SandboxLost(f"another sandbox answers at the address of {self.sandbox_id}"))
+        elif frame.hello.protocol != frames.LINK_PROTOCOL:
+            spoken = f"protocol {frame.hello.protocol}, not {frames.LINK_PROTOCOL}"
+            self.fail(ProtocolMismatch(f"the agent of {self.sandbox_id} speaks {spoken}"))
+        else:
+            self._hello.set_result(None)
+            self._heartbeat.start()
 
 
-class _Answer:
-    """The sink of a question with one answer."""
+class _Heartbeat:
+    """Pings an agent that sends nothing while something is awaited of it, and gives it up in the end."""
 
-    def __init__(self) -> None:
-        self.future: asyncio.Future[pb.FromAgent] = asyncio.get_running_loop().create_future()
+    def __init__(self, link: AgentLink, silence: float | None) -> None:
+        self.heard = 0.0
+        """When the agent was last heard, by the loop's clock."""
+        self.used = False
+        """Whether a channel was attached since `take_used` was last called."""
+        self._link = link
+        self._silence = silence
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._silence is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._silence / 4, self._check, self._silence)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self, silence: float) -> None:
+        loop, link = asyncio.get_running_loop(), self._link
+        if self._timer is not None:
+            # What held up this process itself is no silence of the agent's.
+            self.heard += max(0.0, loop.time() - self._timer.when())
+        silent = loop.time() - self.heard
+        if not link.is_awaited:
+            self.heard = loop.time()
+        elif silent > silence:
+            detail = {"detail": f"its agent was silent for {silent:.0f} s"}
+            link.fail(SandboxLost(f"the agent of {link.sandbox_id} does not answer", detail))
+            link.close(now=True)
+            return
+        elif silent >= silence / 4:
+            link.send(pb.ToAgent(ping=pb.Ping()))
+        self._timer = loop.call_later(silence / 4, self._check, silence)
+
+
+class Channel:
+    """A channel of a link whose frames are awaited one by one; egress has the number 0."""
+
+    def __init__(self, link: AgentLink, number: int | None = None) -> None:
+        self._link = link
+        self._frames: asyncio.Queue[pb.FromAgent | None] = asyncio.Queue()
+        self.number = link.attach(self, number)
 
     def on_frame(self, frame: pb.FromAgent) -> None:
-        if self.future.done():
-            return
-        if frame.HasField("error"):
-            self.future.set_exception(from_detail(frame.error))
-        else:
-            self.future.set_result(frame)
+        """Queue a frame."""
+        self._frames.put_nowait(frame)
 
     def on_lost(self, link: AgentLink) -> None:
-        if not self.future.done():
-            self.future.set_exception(SandboxLost(f"{link.sandbox_id} ended before it answered"))
+        """Wake who waits."""
+        self._frames.put_nowait(None)
+
+    def send(self, frame: pb.ToAgent) -> None:
+        """Send a frame on the channel."""
+        frame.channel = self.number
+        self._link.send(frame)
+
+    async def receive(self) -> pb.FromAgent:
+        """Return the next frame.
+
+        Raises:
+            SandmeshError: What the agent refused the channel with, or what ended the link.
+        """
+        error = self._link.error
+        frame = None if error is not None and self._frames.empty() else await self._frames.get()
+        if frame is None:
+            self._frames.put_nowait(None)
+            raise self._link.error or SandboxLost(f"the link to {self._link.sandbox_id} ended")
+        if frame.HasField("error"):
+            raise from_detail(frame.error)
+        return frame
+
+    def release(self) -> None:
+        """Release the channel; what still comes on it is dropped."""
+        self._link.release(self.number)
 
 
-async def _over_network(address: AgentAddress, link: Callable[[], AgentLink]) -> AgentLink:
-    loop = asyncio.get_running_loop()
-    transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
-    try:
-        address.check(transport)
-    except ConnectionError:
-        transport.abort()
-        raise
-    return made
-
-
-async def connect(endpoint: str, link: Callable[[], AgentLink], agent_token: str, timeout: float) -> AgentLink:
-    """Connect to an agent's endpoint, as `read_address` reads it, and exchange hellos.
+async def request(link: AgentLink, frame: pb.ToAgent, timeout: float) -> pb.FromAgent:
+    """Send a frame that has one response, and return that.
 
     Raises:
-        SandboxLost: Nothing answers there.
-        ProtocolMismatch: The agent speaks another protocol.
+        SandmeshError: What the agent refuses it with.
+        SandboxLost: The link broke.
+        DeadlineExceeded: There was no response in time.
     """
-    loop = asyncio.get_running_loop()
+    channel = Channel(link)
     try:
+        channel.send(frame)
         async with asyncio.timeout(timeout):
-            address = read_address(endpoint)
-            if address.path:
-                _, made = await loop.create_unix_connection(link, address.path)
-            else:
-                made = await _over_network(address, link)
-    except (OSError, TimeoutError) as error:
-        raise SandboxLost("the sandbox's agent does not answer", {"detail": str(error) or "time-out"}) from None
-    await made.say_hello(agent_token, timeout)
-    return made
+            return await channel.receive()
+    except TimeoutError:
+        message = f"the agent of {link.sandbox_id} did not answer within {timeout:g} s"
+        raise DeadlineExceeded(message, changed=True) from None
+    finally:
+        channel.release()

@@ -9,7 +9,8 @@ from typing import Final
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandmeshError
 from sandmeshd.agentlink.addresses import read_address
-from sandmeshd.agentlink.control_link import AgentLink, connected
+from sandmeshd.agentlink.connection import connect_sandbox
+from sandmeshd.agentlink.link import AgentLink
 
 MOST: Final = 256
 """How many are kept: each is a descriptor. The sandboxes beyond are connected to when they are taken."""
@@ -38,7 +39,7 @@ class Waiting:
     def take(self, sandbox_id: str) -> Kept | None:
         """Give a sandbox with its link, which is the caller's to close; None where none is open."""
         task = self._opening.get(sandbox_id)
-        if task is None or not task.done() or task.exception() is not None or task.result().link.is_over:
+        if task is None or not task.done() or task.exception() is not None or not task.result().link.open:
             self.drop(sandbox_id)
             return None
         del self._opening[sandbox_id]
@@ -58,7 +59,7 @@ class Waiting:
 
 
 async def _open(sandbox: pb.RuntimeSandbox) -> Kept:
-    return Kept(sandbox, await connected(sandbox))
+    return Kept(sandbox, await connect_sandbox(sandbox))
 
 
 def _close(task: asyncio.Task[Kept]) -> None:

@@ -13,6 +13,7 @@ import grpc
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
+from sandmeshd.agentlink.link import request as request_agent
 from sandmeshd.auth.principal import current_caller
 from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.routes import OwnedRoutes, Routes
@@ -108,7 +109,7 @@ class Calls:
         link = await self._own_routes().link(request.sandbox_id)
         token = request.fencing_token or link.fencing_token
         question = agent_pb2.ListTools(group=request.group, fencing_token=token)
-        answer = await link.ask(agent_pb2.ToAgent(list_tools=question), _LIST_SECONDS)
+        answer = await request_agent(link, agent_pb2.ToAgent(list_tools=question), _LIST_SECONDS)
         return pb.ListToolsResponse.FromString(answer.tools)
 
     def _own_routes(self) -> OwnedRoutes:
@@ -117,7 +118,7 @@ class Calls:
     async def _ask(self, sandbox_id: str, frame: pb.CallFrame, token: int) -> agent_pb2.FromAgent:
         link = await self._own_routes().link(sandbox_id)
         fenced = agent_pb2.Fenced(frame=frame, fencing_token=token or link.fencing_token)
-        return await link.ask(agent_pb2.ToAgent(call=fenced), self._settings.connect_timeout_seconds)
+        return await request_agent(link, agent_pb2.ToAgent(call=fenced), self._settings.connect_timeout_seconds)
 
     async def _follow(self, first: pb.CallFrame, context: Context) -> None:
         follower = Follower(acknowledges=True)

@@ -21,7 +21,8 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.agentlink.addresses import read_address
-from sandmeshd.agentlink.link import AgentLink, connect
+from sandmeshd.agentlink.connection import connect
+from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.auth.principal import SERVICE, Caller, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
@@ -190,7 +191,7 @@ class Routes:
         return link
 
     async def _connect(self, sandbox_id: str, endpoint: str, agent_token: str) -> AgentLink:
-        make = partial(AgentLink, sandbox_id, 0, self._closed, self._silence)
+        make = partial(AgentLink, sandbox_id, self._closed, self._silence)
         link = await connect(endpoint, make, agent_token, self._timeout)
         self._links[sandbox_id] = link
         return link

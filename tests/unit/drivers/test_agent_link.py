@@ -18,7 +18,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
 from sandmesh.shared import frames
 from sandmeshd.agentlink.addresses import tls_endpoint
-from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.engine.identity import new_identity
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -15,11 +14,10 @@ from typing import Any
 import pytest
 from benchmarks.meshes import processes_below
 
-from sandmesh.api.agent.v1 import agent_pb2
-from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.calls import AgentCall
+from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.exec_start import open_pipe
@@ -121,16 +119,10 @@ async def test_what_an_interpreter_reads_at_its_start_is_given_by_a_start_of_its
 
 async def _cell(sandbox: pb.RuntimeSandbox, code: str) -> str:
     """Run a cell in a sandbox's kernel, and give what it printed."""
-    arguments = json.dumps({"code": code}).encode()
-    start = call_pb2.CallStart(
-        sandbox_id=sandbox.sandbox_id, call_id="cell", tool="run_ipython_cell", arguments=arguments
-    )
-    frame = agent_pb2.Fenced(frame=call_pb2.CallFrame(call_id="cell", start=start))
-    printed = b""
     async with open_link(sandbox, 60) as link:
-        async for answer in link.answers(agent_pb2.ToAgent(channel=1, call=frame)):
-            for event in call_pb2.CallEventBatch.FromString(answer.batch).events:
-                printed += event.output.data
+        call = AgentCall(link)
+        call.start(sandbox.sandbox_id, "run_ipython_cell", {"code": code})
+        printed = b"".join([event.output.data for event in await call.wait()])
     return printed.decode()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.agentlink.control_link import installing_token
+from sandmeshd.agentlink.connection import installing_token
 from sandmeshd.agentlink.warm_links import Kept, Waiting
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.drivers.conformance.inside import run

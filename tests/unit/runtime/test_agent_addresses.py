@@ -14,8 +14,8 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
 from sandmeshd.agent.link.tls import load_identity
 from sandmeshd.agentlink.addresses import read_address, tls_endpoint
-from sandmeshd.agentlink.control_link import open_link
-from sandmeshd.agentlink.link import AgentLink, connect
+from sandmeshd.agentlink.connection import connect, open_link
+from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.drivers.engine.identity import Identity, new_identity
 
 TOKEN = "what only the agent may hear"  # noqa: S105 - of a test
@@ -51,7 +51,7 @@ async def test_a_word_is_said_only_to_who_shows_the_certificate_that_is_known(tm
                 pass
         assert "not the sandbox's agent" in caught.value.facts["detail"]
         with pytest.raises(SandboxLost) as caught:
-            await connect(endpoint, lambda: AgentLink("sb", 1, lambda _: None), TOKEN, 10)
+            await connect(endpoint, lambda: AgentLink("sb"), TOKEN, 10)
         assert "not the sandbox's agent" in caught.value.facts["detail"]
         assert [await heard.get(), await heard.get()] == [b"", b""]
 

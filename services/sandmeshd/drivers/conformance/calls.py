@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import secrets
 from collections.abc import Mapping, Sequence
 
-from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import from_detail
-from sandmeshd.agentlink.control_link import AgentLink, open_link
+from sandmeshd.agentlink.calls import AgentCall
+from sandmeshd.agentlink.connection import open_link
+from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.drivers.conformance.expectations import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import PATIENCE_SECONDS, call, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
@@ -28,29 +26,17 @@ print(json.dumps([sorted(names), len(In), Out, _i + _ii + _iii, [n for n in dir(
 """
 
 
-class Stream:
-    """One call on a link: what was read of it, acknowledged as it came."""
+class Stream(AgentCall):
+    """One call on a link, with all that came of it."""
 
-    def __init__(self, link: AgentLink, call_id: str) -> None:
+    def __init__(self, link: AgentLink, call_id: str = "") -> None:
+        super().__init__(link, call_id)
         self.events: list[call_pb2.CallEvent] = []
-        self._link = link
-        self.call_id = call_id
-
-    async def send(self, **body: object) -> None:
-        """Send a frame about the call."""
-        frame = call_pb2.CallFrame(call_id=self.call_id, **body)  # type: ignore[arg-type]  # frames by name
-        await self._link.send(agent_pb2.ToAgent(channel=1, call=agent_pb2.Fenced(frame=frame)))
 
     async def read(self) -> bool:
-        """Read the next events; say whether they were the last."""
-        answer = await self._link.receive()
-        batch = call_pb2.CallEventBatch.FromString(answer.batch)
-        if batch.HasField("error"):
-            raise from_detail(batch.error)
-        self.events += batch.events
-        if batch.events:
-            await self.send(acknowledge=call_pb2.Acknowledge(sequence=batch.events[-1].sequence))
-        return answer.final
+        """Read the next events; return whether they were the last."""
+        self.events += await self.receive()
+        return self.result is not None
 
     @property
     def output(self) -> bytes:
@@ -58,26 +44,19 @@ class Stream:
         return b"".join(event.output.data for event in self.events)
 
 
-async def _started(
+def _started(
     sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], inputs: Sequence[bytes], link: AgentLink
 ) -> Stream:
-    stream = Stream(link, secrets.token_hex(8))
-    start = call_pb2.CallStart(
-        sandbox_id=sandbox.sandbox_id,
-        call_id=stream.call_id,
-        tool="start_process",
-        arguments=json.dumps(arguments).encode(),
-        takes_input=True,
-    )
-    await stream.send(start=start)
+    stream = Stream(link)
+    stream.start(sandbox.sandbox_id, "start_process", arguments, takes_input=True)
     for number, data in enumerate(inputs, 1):
-        await stream.send(input=call_pb2.Input(sequence=number, data=data, end=number == len(inputs)))
+        stream.send(input=call_pb2.Input(sequence=number, data=data, end=number == len(inputs)))
     return stream
 
 
 async def _run(sandbox: pb.RuntimeSandbox, arguments: Mapping[str, object], *inputs: bytes) -> Stream:
     async with open_link(sandbox, PATIENCE_SECONDS) as link:
-        stream = await _started(sandbox, arguments, inputs, link)
+        stream = _started(sandbox, arguments, inputs, link)
         while not await stream.read():
             pass
         return stream
@@ -101,10 +80,10 @@ async def a_process_has_a_terminal_of_its_own(subject: Subject) -> None:
         expect(lines[0].startswith("/dev/pts/"), f"tty said {lines}")
         expect_equal(lines[1:], ["33", "111"], "the size")
         async with open_link(sandbox, PATIENCE_SECONDS) as link:
-            asleep = await _started(sandbox, {"command": "echo up; exec sleep 1000", "terminal": size}, (), link)
+            asleep = _started(sandbox, {"command": "echo up; exec sleep 1000", "terminal": size}, (), link)
             while b"up" not in asleep.output:
                 await asleep.read()
-            await asleep.send(input=call_pb2.Input(sequence=1, data=b"\x03"))
+            asleep.send(input=call_pb2.Input(sequence=1, data=b"\x03"))
             while not await asleep.read():
                 pass
         expect_equal(asleep.events[-1].result.signal, 2, "the signal of Ctrl-C")
@@ -114,14 +93,14 @@ async def a_broken_link_loses_nothing_of_a_stream(subject: Subject) -> None:
     """A call that was attached to again goes on after the last event that came."""
     async with subject.open() as driver, subject.sandbox(driver) as sandbox:
         async with open_link(sandbox, PATIENCE_SECONDS) as link:
-            first = await _started(sandbox, {"command": ["python3", "-c", PRINTS]}, (b"",), link)
+            first = _started(sandbox, {"command": ["python3", "-c", PRINTS]}, (b"",), link)
             while len(first.output) < 500_000:
                 await first.read()
         async with open_link(sandbox, PATIENCE_SECONDS) as link:
             rest = Stream(link, first.call_id)
             last = first.events[-1].sequence
             attach = call_pb2.Attach(sandbox_id=sandbox.sandbox_id, call_id=first.call_id, after_sequence=last)
-            await rest.send(attach=attach)
+            rest.send(attach=attach)
             while not await rest.read():
                 pass
         numbers = [event.sequence for event in (*first.events, *rest.events)]

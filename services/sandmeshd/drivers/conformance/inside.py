@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import from_detail
-from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.calls import AgentCall
+from sandmeshd.agentlink.connection import open_link
 
 PATIENCE_SECONDS = 60.0
 
@@ -56,22 +54,10 @@ async def call(
         SandboxLost: The agent does not answer.
         LeaseLost: A higher fencing token is in force.
     """
-    call_id = secrets.token_hex(8)
-    start = call_pb2.CallStart(
-        sandbox_id=sandbox.sandbox_id,
-        call_id=call_id,
-        tool=tool,
-        arguments=json.dumps(arguments).encode(),
-        fencing_token=fencing_token,
-    )
-    frame = call_pb2.CallFrame(call_id=call_id, start=start)
-    events: list[call_pb2.CallEvent] = []
     async with open_link(sandbox, PATIENCE_SECONDS) as link:
-        async for answer in link.answers(agent_pb2.ToAgent(channel=1, call=agent_pb2.Fenced(frame=frame))):
-            batch = call_pb2.CallEventBatch.FromString(answer.batch)
-            if batch.HasField("error"):
-                raise from_detail(batch.error)
-            events += batch.events
+        started = AgentCall(link)
+        started.start(sandbox.sandbox_id, tool, arguments, fencing_token=fencing_token)
+        events = await started.wait()
     return _finished(events)
 
 

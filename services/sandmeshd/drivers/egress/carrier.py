@@ -8,7 +8,8 @@ from collections.abc import Callable, Coroutine
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch
-from sandmeshd.agentlink.control_link import AgentLink, held_link
+from sandmeshd.agentlink.connection import TIMEOUT_SECONDS, open_link
+from sandmeshd.agentlink.link import AgentLink, Channel, request
 from sandmeshd.drivers.egress.streams import Overrun, Stream
 
 MOST_STREAMS = 512
@@ -33,12 +34,13 @@ class Carrier:
             SandboxLost: The agent does not answer, or not any more.
             ProtocolMismatch: The agent breaks the rules of the link.
         """
-        async with held_link(self._sandbox) as link:
-            await link.ask(agent_pb2.ToAgent(channel=1, open_egress=agent_pb2.OpenEgress()))
+        async with open_link(self._sandbox, None) as link:
+            frames = Channel(link, number=0)
+            await request(link, agent_pb2.ToAgent(open_egress=agent_pb2.OpenEgress()), TIMEOUT_SECONDS)
             opened()
             try:
                 while True:
-                    self._take(link, (await link.receive()).egress)
+                    self._take(link, (await frames.receive()).egress)
             except Overrun as overrun:
                 raise ProtocolMismatch(f"the agent of {self._sandbox.sandbox_id} sent too much: {overrun}") from None
             finally:
@@ -54,7 +56,8 @@ class Carrier:
 
     def _begin(self, link: AgentLink, number: int) -> None:
         async def send(frame: agent_pb2.EgressFrame) -> None:
-            await link.send(agent_pb2.ToAgent(egress=frame))
+            link.send(agent_pb2.ToAgent(egress=frame))
+            await link.drain()
 
         stream = self._streams[number] = Stream(number, send)
         task = asyncio.create_task(self._follow(number, stream))

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandmesh.errors import SandboxLost, SandboxStartFailed
 from sandmeshd.agentlink.addresses import tls_endpoint
-from sandmeshd.agentlink.control_link import open_link
+from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.engine.identity import Identity, new_identity
 from sandmeshd.drivers.engine.links import AGENT_PORT
 from sandmeshd.drivers.engine.network import TLS, files_for, network_config

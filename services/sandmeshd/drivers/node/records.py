@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxNotFound
-from sandmeshd.agentlink.control_link import installing_token
+from sandmeshd.agentlink.connection import installing_token
 from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.runtime.paths import MeshPaths
 

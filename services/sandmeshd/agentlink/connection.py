@@ -1,0 +1,131 @@
+"""Connections to agents, each checked to be the agent that is meant before a word is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import SandboxLost
+from sandmeshd.agentlink.addresses import read_address
+from sandmeshd.agentlink.link import AgentLink, Channel
+
+TIMEOUT_SECONDS = 5.0
+GOODBYE_SECONDS = 1.0
+
+
+async def connect(endpoint: str, link: Callable[[], AgentLink], agent_token: str, timeout: float) -> AgentLink:
+    """Connect to an agent's endpoint, as `read_address` reads it, and exchange hellos.
+
+    Raises:
+        SandboxLost: Nothing answers there.
+        ProtocolMismatch: The agent speaks another protocol.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            made = await _dial(endpoint, link)
+    except (OSError, TimeoutError) as error:
+        raise SandboxLost("the sandbox's agent does not answer", {"detail": str(error) or "timeout"}) from None
+    try:
+        made.send_hello(agent_token)
+        await made.greeted(timeout)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+async def connect_sandbox(sandbox: pb.RuntimeSandbox) -> AgentLink:
+    """Connect to a sandbox's agent; the caller closes the link.
+
+    Raises:
+        SandboxLost, ProtocolMismatch: As `connect`.
+    """
+    return await connect(sandbox.endpoint, lambda: AgentLink(sandbox.sandbox_id), sandbox.agent_token, TIMEOUT_SECONDS)
+
+
+@asynccontextmanager
+async def open_link(sandbox: pb.RuntimeSandbox, timeout: float | None = TIMEOUT_SECONDS) -> AsyncGenerator[AgentLink]:
+    """Open a link to a sandbox's agent and use it for at most `timeout` seconds; None: for as long as it holds.
+
+    Raises:
+        SandboxLost: Nothing answers there, now or before the block ends.
+        ProtocolMismatch: The agent speaks another protocol.
+    """
+    with _lost(sandbox):
+        async with asyncio.timeout(timeout), AsyncExitStack() as stack:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                link = await stack.enter_async_context(_dialled(sandbox))
+                link.send_hello(sandbox.agent_token)
+                await link.greeted(TIMEOUT_SECONDS)
+            yield link
+
+
+@asynccontextmanager
+async def installing_token(
+    sandbox: pb.RuntimeSandbox, fencing_token: int, link: AgentLink | None = None
+) -> AsyncGenerator[None]:
+    """Make a sandbox's agent refuse every lower fencing token: sent before the block, answered when it has ended.
+
+    `link` is one that is open already; it is closed in any case.
+
+    Raises:
+        SandboxLost: It does not answer.
+        LeaseLost: A higher one is in force.
+    """
+    async with AsyncExitStack() as stack:
+        with _lost(sandbox):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                if link is None:
+                    link = await stack.enter_async_context(_dialled(sandbox))
+                    # The token is sent along with the hello: an agent that refuses the one does not look at the other.
+                    link.send_hello(sandbox.agent_token)
+                else:
+                    stack.callback(link.close)
+        channel = Channel(link)
+        channel.send(agent_pb2.ToAgent(install_token=agent_pb2.InstallToken(fencing_token=fencing_token)))
+        yield
+        with _lost(sandbox):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                await link.greeted(TIMEOUT_SECONDS)
+                await channel.receive()
+
+
+@contextmanager
+def _lost(sandbox: pb.RuntimeSandbox) -> Generator[None]:
+    try:
+        yield
+    except (OSError, EOFError, TimeoutError) as error:
+        detail = str(error) or type(error).__name__
+        raise SandboxLost(f"the agent of {sandbox.sandbox_id} does not answer", {"detail": detail}) from None
+
+
+@asynccontextmanager
+async def _dialled(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
+    link = await _dial(sandbox.endpoint, lambda: AgentLink(sandbox.sandbox_id))
+    try:
+        yield link
+    finally:
+        link.close()
+        if read_address(sandbox.endpoint).pin:
+            # The other end of a TLS connection closes it too, and is not waited for long.
+            _, late = await asyncio.wait([link.closed], timeout=GOODBYE_SECONDS)
+            if late:
+                link.close(now=True)
+                await link.closed
+
+
+async def _dial(endpoint: str, link: Callable[[], AgentLink]) -> AgentLink:
+    loop, address = asyncio.get_running_loop(), read_address(endpoint)
+    if address.path:
+        _, made = await loop.create_unix_connection(link, address.path)
+        return made
+    transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
+    try:
+        address.check(transport)
+    except ConnectionError:
+        transport.abort()
+        raise
+    return made
