@@ -10,7 +10,8 @@ from pathlib import Path
 
 from sandmesh import BaseSandboxAsync
 from sandmesh._calls.call import Order
-from sandmesh._calls.call_socket import CallSocket, connect
+from sandmesh._calls.call_socket import CallSocket
+from sandmesh._calls.local_socket import connect
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import run_call
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -55,7 +56,7 @@ async def calling(folder: Path) -> AsyncGenerator[tuple[CallMux, Gateway]]:
     gateway = Gateway()
 
     async def opened() -> CallSocket:
-        found = await connect(f"{folder}/g", ())
+        found = await connect(CallSocket, f"{folder}/g", ())
         assert found is not None
         return found
 

@@ -1,140 +1,103 @@
-"""The stream of all calls over a gateway's call socket, which SocketHello in call.proto specifies."""
+"""The stream of all calls over a local socket."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import ClassVar
 
+from sandmesh._calls.local_socket import LocalSocket
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import MeshUnavailable, from_detail
-from sandmesh.shared import frames
-
-Metadata = tuple[tuple[str, str], ...]
+from sandmesh.errors import from_detail
+from sandmesh.shared.frames import pack
 
 
-class CallSocket(asyncio.Protocol):
+class CallSocket(LocalSocket):
     """One connection, with what a gRPC stream of Multiplex has: `write`, `read`, `done_writing` and `cancel`."""
 
+    SUFFIX: ClassVar[str] = ".calls"
+
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._buffer = frames.FrameBuffer(frames.MAX_SOCKET_MESSAGE)
+        super().__init__()
         self._responses: deque[pb.MultiplexResponse] = deque()
         self._ended = False
-        self._refused: Exception | None = None
-        self._taker: Callable[[pb.MultiplexResponse], None] | None = None
-        self._news: asyncio.Future[None] | None = None
-        self._room = asyncio.Event()
-        self._room.set()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self._transport = cast("asyncio.Transport", transport)
+        self._handler: Callable[[pb.MultiplexResponse], None] | None = None
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let readers and writers know."""
+        """Wake waiting readers and writers."""
         self._ended = True
-        self._room.set()
-        self._tell()
+        self._writable.set()
+        self._arrived.set()
 
     def pause_writing(self) -> None:
-        """Make `write` wait."""
-        self._room.clear()
+        """Block `write`."""
+        self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Let it go on."""
-        self._room.set()
+        """Release `write`."""
+        self._writable.set()
 
-    def data_received(self, data: bytes) -> None:
-        """Give the responses away, or keep them until they are read; each call's window bounds how many there are."""
-        try:
-            for message in self._buffer.feed(data):
-                self._take(pb.MultiplexResponse.FromString(message))
-        except frames.FrameTooLarge as error:
-            self._fail(MeshUnavailable(f"what answers is no gateway: {error}"))
-        except Exception as error:
-            self._fail(error)  # a receiver's defect is the reader's to report
-        self._tell()
+    def handle(self, message: bytes) -> None:
+        """Deliver a response, or keep it until it is read; each call's window bounds how many there are."""
+        response = pb.MultiplexResponse.FromString(message)
+        batch = response.batch
+        if not batch.call_id and batch.HasField("error"):
+            self.error = from_detail(batch.error)
+        elif self._handler is not None:
+            self._handler(response)
+        else:
+            self._responses.append(response)
+            self._arrived.set()
 
-    def give_to(self, take: Callable[[pb.MultiplexResponse], None]) -> None:
-        """Have responses taken the moment they arrive; from now `read` tells only the end."""
-        self._taker = take
+    def subscribe(self, handler: Callable[[pb.MultiplexResponse], None]) -> None:
+        """Have responses handled the moment they arrive; from now on `read` waits for the end alone."""
+        self._handler = handler
         while self._responses:
-            take(self._responses.popleft())
+            handler(self._responses.popleft())
 
     async def read(self) -> pb.MultiplexResponse | None:
-        """Give the next response, None at the end.
+        """Return the next response, None at the end.
 
         Raises:
             SandmeshError: The gateway refused the client.
-            Exception: What took the responses failed with it.
+            Exception: What handled the responses failed with it.
         """
         while not self._responses:
             if self._ended:
-                if self._refused is not None:
-                    raise self._refused
+                if self.error is not None:
+                    raise self.error
                 return None
-            self._news = self._loop.create_future()
-            await self._news
+            self._arrived.clear()
+            await self._arrived.wait()
         return self._responses.popleft()
 
     async def write(self, request: pb.MultiplexRequest | bytes) -> None:
         """Send a request, which may be serialized, once there is room; on an ended connection it goes nowhere."""
-        if not self._room.is_set():
-            await self._room.wait()
+        if not self._writable.is_set():
+            await self._writable.wait()
         self.write_now(request)
 
     @property
     def has_room(self) -> bool:
         """Whether a request would leave at once."""
-        return self._room.is_set()
+        return self._writable.is_set()
 
     def write_now(self, request: pb.MultiplexRequest | bytes) -> None:
-        """Send a request, as `write` does but whatever waits already."""
-        if self._transport is not None and not self._ended:
-            self._transport.write(frames.pack(request if isinstance(request, bytes) else request.SerializeToString()))
+        """Send a request as `write` does, however much waits already."""
+        if self.transport is not None and not self._ended:
+            self.transport.write(pack(request if isinstance(request, bytes) else request.SerializeToString()))
 
     async def done_writing(self) -> None:
-        """Say that no request follows."""
-        if self._transport is not None and not self._ended:
-            self._transport.write_eof()
+        """Announce that no request follows."""
+        if self.transport is not None and not self._ended:
+            self.transport.write_eof()
 
     def cancel(self) -> bool:
         """End the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
         return True
-
-    def greet(self, metadata: Metadata) -> None:
-        """Send the hello."""
-        hello = pb.SocketHello(protocol=frames.SOCKET_PROTOCOL, metadata=dict(metadata))
-        if self._transport is not None:
-            self._transport.write(frames.pack(hello.SerializeToString()))
-
-    def _take(self, response: pb.MultiplexResponse) -> None:
-        batch = response.batch
-        if batch.call_id or not batch.HasField("error"):
-            (self._taker or self._responses.append)(response)
-        else:
-            self._refused = from_detail(batch.error)
-
-    def _fail(self, error: Exception) -> None:
-        self._refused = error
-        self.cancel()
-
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-
-async def connect(path: str, metadata: Metadata) -> CallSocket | None:
-    """Connect to the call socket beside a gateway's unix socket; None where there is none."""
-    loop = asyncio.get_running_loop()
-    try:
-        _, made = await loop.create_unix_connection(CallSocket, f"{path}.calls")
-    except OSError:
-        return None
-    made.greet(metadata)
-    return made

@@ -272,7 +272,7 @@ class CallMux:
         writing = asyncio.create_task(self._write(stream))
         try:
             if isinstance(stream, CallSocket):
-                stream.give_to(self._heard)
+                stream.subscribe(self._heard)
             while isinstance(response := await stream.read(), pb.MultiplexResponse):
                 self._heard(response)
         finally:

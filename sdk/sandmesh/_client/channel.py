@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from sandmesh._calls.call_socket import Metadata
+from sandmesh._calls.local_socket import Metadata
 from sandmesh._client.addresses import Target
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc

@@ -6,36 +6,39 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import grpc
-from google.protobuf.message import Message
 
-from sandmesh._calls import call_socket
 from sandmesh._calls.multiplexer import CallMux, Stream
-from sandmesh._client import ask_socket
 from sandmesh._client.addresses import Target, configured, configured_token, parse_all, trusting
-from sandmesh._client.channel import METHODS, Stubs, make_channel, make_metadata, make_stubs, may_repeat
-from sandmesh._client.heartbeat import WatchedStream
+from sandmesh._client.channel import make_metadata, may_repeat
 from sandmesh._client.private_mesh import PrivateMesh, find_program
 from sandmesh._client.process_state import process
+from sandmesh._client.transport import A, Choose, ChooseStream, Q, Transport
 from sandmesh.errors import MeshUnavailable, SandmeshError, Unavailable
 from sandmesh.shared.backoff import back_off
 from sandmesh.shared.wire_errors import from_rpc_error
-
-Q = TypeVar("Q", bound=Message)
-A = TypeVar("A", bound=Message)
-Choose = Callable[[Stubs], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"]
-ChooseStream = Callable[[Stubs], "grpc.aio.UnaryStreamMultiCallable[Q, A]"]
 
 # How long an address is tried that never answered, and one that did: a service that restarts is back in seconds.
 NEVER_SECONDS = 2.0
 AGAIN_SECONDS = 30.0
 
 
+@dataclass
+class RegisteredTemplates:
+    """The templates that were registered with a mesh over a connection."""
+
+    known: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Definitions that the mesh has, or refused, by name."""
+    refused: set[str] = field(default_factory=set[str])
+    """Those that it refused: its templates are not this program's to change."""
+
+
 class Connection:
-    """One channel to a mesh and the stream that carries this loop's calls over it.
+    """One transport to a mesh and the stream that carries this loop's calls over it.
 
     Of several gateways one is used until it does not answer, then the next.
     """
@@ -44,24 +47,20 @@ class Connection:
         self.loop = asyncio.get_running_loop()
         self.users = 0
         self.key = key
-        self.introduced: dict[str, Any] = {}
-        """The definitions of templates that this mesh was told, by name."""
-        self.refused_templates: set[str] = set()
-        """Those that it was told in vain: its templates are not this program's to change."""
+        self.templates = RegisteredTemplates()
         self._targets = deque(targets)
         self._metadata = make_metadata(bearer_token)
         self._answered = False
         self._closed = False
         self._usable = asyncio.Event()
-        self._streamed: Stubs | None = None
-        self._asks: ask_socket.AskSocket | None = None
-        self._dialling = asyncio.Lock()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._carrier: Transport | None = None
+        """The transport that the stream of all calls was last opened over."""
+        self._retiring: set[asyncio.Task[None]] = set()
         self.mux = CallMux(", ".join(target.address for target in targets))
         self.resume()
 
     async def ask(self, choose: Choose[Q, A], request: Q, timeout: float) -> A:
-        """Send a unary RPC, again with growing pauses where it may be and what stood in its way may pass.
+        """Send a unary RPC, and retry it with growing pauses where that is safe and the failure may pass.
 
         Raises:
             SandmeshError: What the mesh answered.
@@ -83,13 +82,13 @@ class Connection:
 
     @property
     def carries(self) -> bool:
-        """Whether its channel is open."""
+        """Whether its transport is open."""
         return self._usable.is_set()
 
     async def open_bulk(self, busy: Callable[[], bool]) -> Stream:
-        """Open a stream as that of all calls, for one call of much data that must not be before the others.
+        """Open a stream as that of all calls, for one call of much data that must not delay the others.
 
-        `busy` says whether an answer is waited for now.
+        `busy` returns whether a response is awaited now.
 
         Raises:
             MeshUnavailable: The connection was closed.
@@ -97,76 +96,62 @@ class Connection:
         if self._closed:
             raise _closed()
         await self._usable.wait()
-        return await self._stream_over(self._stubs, busy)
+        return await self._transport.open_stream(busy, self._renew)
 
     def follow(self, choose: ChooseStream[Q, A], request: Q) -> AsyncIterable[A]:
-        """Send an RPC that is answered by a stream, and give its responses until the caller lets go.
+        """Send an RPC that is answered by a stream, and return its responses.
 
-        It is sent once: who follows knows after what to go on.
+        It is sent once: a subscriber knows after what to continue.
         """
-        return choose(self._stubs)(request, metadata=self._metadata)
+        return self._transport.follow(choose, request)
 
     async def close(self) -> None:
-        """Close the channel for good."""
+        """Close the transport for good."""
         self._closed = True
         await self.suspend()
         self.mux.fail_all(_closed())
 
     async def suspend(self) -> None:
-        """Close the channel; what waits for an answer waits for `resume`."""
+        """Close the transport; what waits for a response waits for `resume`."""
         if not self._usable.is_set():
             return
         self._usable.clear()
-        async with self._dialling:
-            if self._asks is not None:
-                self._asks.close()
+        await self._transport.close_socket()
         await self.mux.suspend()
-        await asyncio.gather(self._channel.close(), *self._closing)
-        self._streamed = None
-        del self._channel, self._stubs
+        await asyncio.gather(self._transport.close_channel(), *self._retiring)
+        self._carrier = None
+        del self._transport
 
     def resume(self) -> None:
-        """Open the channel; running calls are attached to again."""
+        """Open the transport; running calls are attached to again."""
         if self._closed:
             return
-        self._dial()
+        self._transport = Transport(self._targets[0], self._metadata)
         self.mux.resume(self._open_stream)
         self._usable.set()
 
-    def _dial(self) -> None:
-        self._channel = make_channel(self._targets[0])
-        self._stubs = make_stubs(self._channel)
+    def _replace(self) -> None:
+        """Use the next gateway, or the same by a new channel where there is no other."""
+        task = asyncio.create_task(self._transport.close_channel(1.0), name="sandmesh-old-channel")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+        self._transport.retire()
+        self._targets.rotate(-1)
+        self._transport = Transport(self._targets[0], self._metadata)
 
-    def _move_on(self, stubs: Stubs) -> None:
+    def _move_on(self, transport: Transport) -> None:
         """Use the next gateway, where there is another and nobody went on to it yet."""
-        if len(self._targets) > 1 and stubs is self._stubs:
+        if len(self._targets) > 1 and transport is self._transport:
             self._replace()
 
-    def _replace(self) -> None:
-        task = asyncio.create_task(self._channel.close(1.0), name="sandmesh-old-channel")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        if self._asks is not None:
-            self._asks.retire()
-        self._targets.rotate(-1)
-        self._dial()
-
     async def _open_stream(self) -> Stream:
-        """Open what carries the calls: the call socket where there is one, which takes half the time a call."""
-        if self._streamed is not None:
-            self._move_on(self._streamed)
-        self._streamed = self._stubs
-        return await self._stream_over(self._streamed, self.mux.is_busy)
-
-    async def _stream_over(self, stubs: Stubs, busy: Callable[[], bool]) -> Stream:
-        path = self._targets[0].path
-        found = None if path is None else await call_socket.connect(path, self._metadata)
-        if found is not None:
-            return found
-        return WatchedStream(stubs.calls.Multiplex(metadata=self._metadata), busy, self._renew)
+        if self._carrier is not None:
+            self._move_on(self._carrier)
+        self._carrier = self._transport
+        return await self._carrier.open_stream(self.mux.is_busy, self._renew)
 
     def _renew(self) -> None:
-        """Make a new channel where the old one is silent, to the next gateway if there is one."""
+        """Replace a channel that is silent, by one to the next gateway if there is one."""
         if self._usable.is_set():
             self._replace()
 
@@ -175,42 +160,21 @@ class Connection:
             raise _closed()
         if not self._usable.is_set():
             await self._usable.wait()
-        asks = await self._ask_socket()
-        if not self._usable.is_set():
-            raise MeshUnavailable("the connection was closed before the request was sent")
-        stubs, seconds = self._stubs, max(0.001, ends - time.monotonic())
+        transport = self._transport
         try:
-            if asks is None or request.ByteSize() > ask_socket.LARGEST_REQUEST:
-                answer = await choose(stubs)(request, timeout=seconds, metadata=self._metadata)
-            else:
-                method = METHODS[request.DESCRIPTOR.full_name]
-                response = await asks.ask(method.path, request.SerializeToString(), seconds)
-                answer = cast("A", method.response.FromString(response))
+            response = await transport.unary(choose, request, max(0.001, ends - time.monotonic()))
         except (grpc.aio.AioRpcError, Unavailable) as failed:
-            raise self._failed(failed, stubs) from None
+            error = from_rpc_error(failed) if isinstance(failed, grpc.aio.AioRpcError) else failed
+            if isinstance(error, Unavailable) and self._usable.is_set():
+                self._move_on(transport)
+            raise error from None
         except asyncio.CancelledError:
-            if self._usable.is_set() and stubs is self._stubs:
+            if self._usable.is_set() and transport is self._transport:
                 raise
             # The channel was closed under this RPC, for a fork or for good, which cancelled it; the caller did not.
             raise MeshUnavailable("the connection was closed under the request", changed=True) from None
         self._answered = True
-        return answer
-
-    def _failed(self, failed: grpc.aio.AioRpcError | Unavailable, stubs: Stubs) -> SandmeshError:
-        error = from_rpc_error(failed) if isinstance(failed, grpc.aio.AioRpcError) else failed
-        if isinstance(error, Unavailable) and self._usable.is_set():
-            self._move_on(stubs)
-        return error
-
-    async def _ask_socket(self) -> ask_socket.AskSocket | None:
-        """Give what carries unary RPCs in a part of gRPC's time, where the gateway has it."""
-        path = self._targets[0].path
-        if path is None or (self._asks is not None and self._asks.usable):
-            return self._asks if path is not None else None
-        async with self._dialling:
-            if self._usable.is_set() and (self._asks is None or not self._asks.usable):
-                self._asks = await ask_socket.connect(path, self._metadata)
-        return self._asks
+        return response
 
     def _explained(self, error: SandmeshError) -> SandmeshError:
         if not isinstance(error, MeshUnavailable):

@@ -8,7 +8,8 @@ from typing import Generic, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from sandmesh._client.connection import Choose, Connection
+from sandmesh._client.connection import Connection
+from sandmesh._client.transport import Choose
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)

@@ -21,21 +21,23 @@ async def introduce(connection: Connection, templates: Iterable[str], timeout: f
     """
     for name in templates:
         definition = registered().definition_of(name)
-        if definition is None or connection.introduced.get(name) == definition:
+        if definition is None or connection.templates.known.get(name) == definition:
             continue
         request = template_pb2.RegisterTemplateRequest(definition=definition)
         try:
             await connection.ask(lambda stubs: stubs.templates.RegisterTemplate, request, timeout)
         except (PermissionDenied, MethodNotFound):
-            connection.refused_templates.add(name)
-        connection.introduced[name] = definition
+            connection.templates.refused.add(name)
+        connection.templates.known[name] = definition
 
 
 def forget(connection: Connection, templates: Iterable[str]) -> bool:
     """Forget what a mesh was told that does not know it any more; say whether there was anything."""
-    told = [name for name in templates if name in connection.introduced and name not in connection.refused_templates]
+    told = [
+        name for name in templates if name in connection.templates.known and name not in connection.templates.refused
+    ]
     for name in told:
-        del connection.introduced[name]
+        del connection.templates.known[name]
     return bool(told)
 
 

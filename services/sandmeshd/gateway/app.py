@@ -19,13 +19,14 @@ from sandmeshd.auth.token_cache import KnownTokens
 from sandmeshd.gateway.access import admitted, closed_to_users
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
-from sandmeshd.gateway.ask_socket import open_ask_sockets
-from sandmeshd.gateway.call_socket import open_call_sockets
+from sandmeshd.gateway.call_socket import call_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
+from sandmeshd.gateway.local_sockets import open_local_sockets
 from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.gateway.unary_socket import unary_sockets
 from sandmeshd.runtime.http import Certificate, HttpDoor, Wanted, open_door
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.metrics import GatewayMetrics, Observed
@@ -102,8 +103,8 @@ async def open_gateway(
         tls, shared = _tls(settings), settings.share_ports
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
-        await stack.enter_async_context(open_call_sockets(settings.listen, calls.make_client, arounds))
-        await stack.enter_async_context(open_ask_sockets(settings.listen, services, arounds))
+        kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
+        await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, door, activity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Final, cast
 
 from google.protobuf.message import DecodeError
@@ -13,7 +13,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError
 from sandmesh.shared.bulk_frames import LEAST, read_input
 from sandmeshd.gateway.calls import NAME, Client, Put
-from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, check_protocol, open_beside, settled
+from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
 from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.wire import refusal
 from sandmeshd.runtime.rpc.interceptors import Around, Context, unexpected
@@ -42,19 +42,24 @@ class CallSocket(Peer):
             self._client.detach()
             self._client = None
 
-    def take(self, message: bytes) -> None:
-        """Act on the hello, or on frames, which wait until that is through."""
-        if self._client is not None:
-            found = read_input(message) if len(message) >= LEAST else None
-            if found is not None:
-                self._client.take_input(*found)
-            else:
-                self._client.take_all(pb.MultiplexRequest.FromString(message))
-        elif self._serving is None:
-            hello = pb.SocketHello.FromString(message)
-            self._serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")
-        else:
+    def begin(self, hello: pb.SocketHello) -> None:
+        """Admit the client."""
+        self._serving = asyncio.get_running_loop().create_task(self._serve(hello), name="call-socket")
+
+    def handle(self, message: bytes) -> None:
+        """Route frames; those that come before the client is admitted wait."""
+        if self._client is None:
             self._early.append(message)
+            return
+        found = read_input(message) if len(message) >= LEAST else None
+        if found is not None:
+            self._client.take_input(*found)
+        else:
+            self._client.take_all(pb.MultiplexRequest.FromString(message))
+
+    def refusal(self, error: SandmeshError) -> bytes:
+        """Return a response that refuses the client."""
+        return refusal("", error)
 
     async def end(self) -> None:
         """End the connection; calls go on."""
@@ -66,7 +71,6 @@ class CallSocket(Peer):
 
     async def _serve(self, hello: pb.SocketHello) -> None:
         try:
-            check_protocol(hello)
             async with AsyncExitStack() as stack:
                 context = cast("Context", SocketContext(hello))
                 for around in self._arounds:
@@ -74,9 +78,9 @@ class CallSocket(Peer):
                 self._admit()
                 await self._ended.wait()
         except SandmeshError as error:
-            self._refuse(error)
+            self.refuse(error)
         except Exception:  # as the interceptor of a server: what is unexpected leaves with an id to look up
-            self._refuse(unexpected(METHOD))
+            self.refuse(unexpected(METHOD))
 
     def _admit(self) -> None:
         if self._ended.is_set():
@@ -88,7 +92,7 @@ class CallSocket(Peer):
     def _take_early(self, messages: Sequence[bytes]) -> None:
         try:
             for message in messages:
-                self.take(message)
+                self.handle(message)
         except DecodeError:
             self.close()
 
@@ -96,13 +100,7 @@ class CallSocket(Peer):
         # It leaves at once: each call's window bounds how much may wait in the connection.
         self.send(response)
 
-    def _refuse(self, error: SandmeshError) -> None:
-        self.send(refusal("", error))
-        self.close()
 
-
-def open_call_sockets(
-    addresses: Sequence[str], make_client: MakeClient, arounds: Sequence[Around]
-) -> AbstractAsyncContextManager[None]:
-    """Serve a call socket beside each unix socket among the addresses until the block ends."""
-    return open_beside(addresses, ".calls", lambda connected: CallSocket(connected, make_client, arounds))
+def call_sockets(make_client: MakeClient, arounds: Sequence[Around]) -> SocketKind:
+    """Return the kind of socket that carries calls."""
+    return SocketKind(".calls", lambda connected: CallSocket(connected, make_client, arounds))

@@ -9,13 +9,15 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 from google.protobuf.message import DecodeError
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import ProtocolMismatch
+from sandmesh.errors import ProtocolMismatch, SandmeshError
 from sandmesh.shared import frames
 
 GRACE_SECONDS: Final = 0.5
@@ -37,6 +39,7 @@ class Peer(asyncio.Protocol, ABC):
     def __init__(self, connected: Connections) -> None:
         self._connected = connected
         self._buffer = frames.FrameBuffer(frames.MAX_SOCKET_MESSAGE)
+        self._greeted = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,20 +54,43 @@ class Peer(asyncio.Protocol, ABC):
         self._connected.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        """Act on whole messages."""
+        """Check the hello, then handle whole messages."""
         try:
             for message in self._buffer.feed(data):
-                self.take(message)
+                if self._greeted:
+                    self.handle(message)
+                else:
+                    self._greet(pb.SocketHello.FromString(message))
         except (frames.FrameTooLarge, DecodeError):
             self.close()
+
+    def _greet(self, hello: pb.SocketHello) -> None:
+        self._greeted = True
+        if hello.protocol == frames.SOCKET_PROTOCOL:
+            self.begin(hello)
+        else:
+            self.refuse(ProtocolMismatch(f"this socket speaks protocol {frames.SOCKET_PROTOCOL}, not {hello.protocol}"))
 
     def eof_received(self) -> bool:
         """End: a client that sends no more wants no more."""
         return False
 
     @abstractmethod
-    def take(self, message: bytes) -> None:
-        """Act on a message.
+    def begin(self, hello: pb.SocketHello) -> None:
+        """Serve a client that said hello."""
+
+    def refuse(self, error: SandmeshError) -> None:
+        """Send the client away with an error."""
+        self.send(self.refusal(error))
+        self.close()
+
+    @abstractmethod
+    def refusal(self, error: SandmeshError) -> bytes:
+        """Return the message that sends the client away."""
+
+    @abstractmethod
+    def handle(self, message: bytes) -> None:
+        """Handle a message.
 
         Raises:
             DecodeError: It is none.
@@ -90,16 +116,6 @@ class Peer(asyncio.Protocol, ABC):
         """End the connection, and what is under way for it within its grace."""
 
 
-def check_protocol(hello: pb.SocketHello) -> None:
-    """Check that a client speaks what is spoken here.
-
-    Raises:
-        ProtocolMismatch: It does not.
-    """
-    if hello.protocol != frames.SOCKET_PROTOCOL:
-        raise ProtocolMismatch(f"this socket speaks protocol {frames.SOCKET_PROTOCOL}, not {hello.protocol}")
-
-
 class SocketContext:
     """What interceptors and servicers of unary RPCs use of a ServicerContext."""
 
@@ -120,23 +136,29 @@ class SocketContext:
         return None if self._ends is None else max(0.0, self._ends - asyncio.get_running_loop().time())
 
 
+@dataclass(frozen=True)
+class SocketKind:
+    """One kind of local socket: what follows the gateway's path in its name, and what serves a client."""
+
+    suffix: str
+    make_peer: Callable[[Connections], Peer]
+
+
 @asynccontextmanager
-async def open_beside(
-    addresses: Sequence[str], suffix: str, make_peer: Callable[[Connections], Peer]
-) -> AsyncGenerator[None]:
-    """Serve a socket beside each unix socket among the addresses until the block ends."""
+async def open_local_sockets(addresses: Sequence[str], kinds: Sequence[SocketKind]) -> AsyncGenerator[None]:
+    """Serve a socket of each kind beside each unix socket among the addresses until the block ends."""
     loop = asyncio.get_running_loop()
     connected = Connections()
-    paths = [Path(f"{address.removeprefix('unix://')}{suffix}") for address in addresses if address.startswith("unix:")]
+    paths = [address.removeprefix("unix://") for address in addresses if address.startswith("unix:")]
+    sockets = {Path(f"{path}{kind.suffix}"): kind for path in paths for kind in kinds}
     servers: list[Any] = []
     try:
-        for path in paths:
-            server = await loop.create_unix_server(lambda: make_peer(connected), path)
-            servers.append(server)
+        for path, kind in sockets.items():
+            servers.append(await loop.create_unix_server(partial(kind.make_peer, connected), path))
             path.chmod(0o600)
         yield
     finally:
-        for path in paths:
+        for path in sockets:
             path.unlink(missing_ok=True)
         connected.closing = True
         # asyncio forgets a connection that it accepted but has not made when its server closes: let it make them.

@@ -12,14 +12,14 @@ import grpc
 import pytest
 
 from sandmesh._client.addresses import parse
-from sandmesh._client.ask_socket import LARGEST_REQUEST
 from sandmesh._client.connection import Connection
+from sandmesh._client.unary_socket import LARGEST_REQUEST
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxResponse as Got
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.gateway.ask_socket import open_ask_sockets
-from sandmeshd.gateway.local_sockets import SocketContext
+from sandmeshd.gateway.local_sockets import SocketContext, open_local_sockets
+from sandmeshd.gateway.unary_socket import unary_sockets
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.server import Registration, open_server
 
@@ -50,7 +50,8 @@ class Gateway:
     async def serve(self, with_socket: bool = True) -> AsyncGenerator[None]:
         """Serve gRPC, and the ask socket beside it."""
         address, services = f"unix://{self.path}", [self._registration()]
-        async with open_server([address], services, grace=0), open_ask_sockets([address] * with_socket, services, ()):
+        kinds = [unary_sockets(services, ())] * with_socket
+        async with open_server([address], services, grace=0), open_local_sockets([address], kinds):
             yield
 
 

@@ -1,17 +1,18 @@
-"""The ask socket of a gateway, spoken to by the SDK's end and by hand."""
+"""The socket for unary RPCs of a gateway, spoken to by the SDK's end and by hand."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from sandmesh._client.ask_socket import AskSocket, connect
+from sandmesh._calls.local_socket import connect
+from sandmesh._client.unary_socket import UnarySocket
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.sandbox.v1.sandbox_pb2 import GetSandboxRequest as Get
@@ -30,7 +31,8 @@ from sandmesh.errors import (
 from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, pack
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.gateway.ask_socket import open_ask_sockets
+from sandmeshd.gateway.local_sockets import open_local_sockets
+from sandmeshd.gateway.unary_socket import unary_sockets
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.server import Registration, open_server
 
@@ -57,25 +59,30 @@ async def known(request: Get, context: Context) -> Got:
     return Got(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))
 
 
+def local_sockets(path: Path, behaviour: Behaviour, *arounds: Around) -> AbstractAsyncContextManager[None]:
+    kinds = [unary_sockets([service(behaviour)], arounds)]
+    return open_local_sockets([f"unix://{path}", "127.0.0.1:0"], kinds)
+
+
 @asynccontextmanager
-async def serving(path: Path, behaviour: Behaviour, *arounds: Around) -> AsyncGenerator[AskSocket]:
+async def serving(path: Path, behaviour: Behaviour, *arounds: Around) -> AsyncGenerator[UnarySocket]:
     """Serve one method, and connect to it."""
-    async with asyncio.timeout(20), open_ask_sockets([f"unix://{path}", "127.0.0.1:0"], [service(behaviour)], arounds):
-        asks = await dial(path)
+    async with asyncio.timeout(20), local_sockets(path, behaviour, *arounds):
+        socket = await dial(path)
         try:
-            yield asks
+            yield socket
         finally:
-            asks.close()
+            socket.close()
 
 
-async def dial(path: Path, *metadata: tuple[str, str]) -> AskSocket:
-    made = await connect(str(path), metadata)
+async def dial(path: Path, *metadata: tuple[str, str]) -> UnarySocket:
+    made = await connect(UnarySocket, str(path), metadata)
     assert made is not None
     return made
 
 
-async def ask(asks: AskSocket, sandbox_id: str = "sb_one", seconds: float = 10.0, method: str = GET) -> str:
-    answer = await asks.ask(method, Get(sandbox_id=sandbox_id).SerializeToString(), seconds)
+async def ask(socket: UnarySocket, sandbox_id: str = "sb_one", seconds: float = 10.0, method: str = GET) -> str:
+    answer = await socket.request(method, Get(sandbox_id=sandbox_id).SerializeToString(), seconds)
     return Got.FromString(answer).sandbox.sandbox_id
 
 
@@ -89,12 +96,12 @@ async def test_answers_reach_who_asked_whatever_their_order(tmp_path: Path) -> N
             second.set()
         return await known(request, context)
 
-    async with serving(tmp_path / "g", slow_first) as asks:
-        answers = await asyncio.gather(ask(asks, "first"), ask(asks, "second"))
+    async with serving(tmp_path / "g", slow_first) as socket:
+        answers = await asyncio.gather(ask(socket, "first"), ask(socket, "second"))
         assert list(answers) == ["first", "second"]
         assert (tmp_path / "g.asks").stat().st_mode & 0o777 == 0o600
     assert not (tmp_path / "g.asks").exists()
-    assert await connect(str(tmp_path / "g"), ()) is None
+    assert await connect(UnarySocket, str(tmp_path / "g"), ()) is None
 
 
 async def test_errors_come_whole_and_defects_with_an_id_alone(tmp_path: Path) -> None:
@@ -105,28 +112,28 @@ async def test_errors_come_whole_and_defects_with_an_id_alone(tmp_path: Path) ->
             raise RuntimeError("a secret")
         raise SandboxNotFound("none", {"sandbox_id": request.sandbox_id})
 
-    async with serving(tmp_path / "g", fail) as asks:
+    async with serving(tmp_path / "g", fail) as socket:
         with pytest.raises(SandboxNotFound) as missing:
-            await ask(asks)
+            await ask(socket)
         assert missing.value.facts == {"sandbox_id": "sb_one"}
         with pytest.raises(Recovering) as later:
-            await ask(asks, "later")
+            await ask(socket, "later")
         assert later.value.retry_after == 0.5
         with pytest.raises(InternalError) as defect:
-            await ask(asks, "defect")
+            await ask(socket, "defect")
         assert "secret" not in str(defect.value)
         assert defect.value.facts["error_id"]
 
 
 async def test_what_is_no_unary_rpc_or_lacks_a_field_is_refused_by_name(tmp_path: Path) -> None:
-    async with serving(tmp_path / "g", known) as asks:
+    async with serving(tmp_path / "g", known) as socket:
         with pytest.raises(MethodNotFound):
-            await ask(asks, method="/sandmesh.api.sandbox.v1.SandboxService/Other")
+            await ask(socket, method="/sandmesh.api.sandbox.v1.SandboxService/Other")
         with pytest.raises(MethodNotFound, match="use gRPC"):
-            await ask(asks, method=WATCH)
+            await ask(socket, method=WATCH)
         with pytest.raises(InvalidArgument, match="sandbox_id"):
-            await ask(asks, "")
-        assert await ask(asks) == "sb_one"
+            await ask(socket, "")
+        assert await ask(socket) == "sb_one"
 
 
 class Held:
@@ -151,52 +158,52 @@ class Held:
 
 async def test_a_deadline_ends_both_sides_and_the_connection_goes_on(tmp_path: Path) -> None:
     held = Held()
-    async with serving(tmp_path / "g", held.get) as asks:
+    async with serving(tmp_path / "g", held.get) as socket:
         with pytest.raises(DeadlineExceeded) as late:
-            await ask(asks, seconds=0.05)
+            await ask(socket, seconds=0.05)
         assert late.value.changed
         await held.cancelled.wait()
         assert held.remaining is not None
         assert held.remaining <= 0.05
         held.let.set()
-        assert await ask(asks) == "sb_one"
+        assert await ask(socket) == "sb_one"
 
 
 async def test_who_no_longer_waits_ends_what_was_asked(tmp_path: Path) -> None:
     held = Held()
-    async with serving(tmp_path / "g", held.get) as asks:
-        asking = asyncio.create_task(ask(asks))
+    async with serving(tmp_path / "g", held.get) as socket:
+        asking = asyncio.create_task(ask(socket))
         await held.begun.wait()
         asking.cancel()
         await held.cancelled.wait()
         held.let.set()
-        assert await ask(asks) == "sb_one"
+        assert await ask(socket) == "sb_one"
 
 
 async def test_a_lost_connection_ends_what_was_asked_on_it(tmp_path: Path) -> None:
     held = Held()
-    async with serving(tmp_path / "g", held.get) as asks:
-        asking = asyncio.create_task(ask(asks))
+    async with serving(tmp_path / "g", held.get) as socket:
+        asking = asyncio.create_task(ask(socket))
         await held.begun.wait()
-        asks.close()
+        socket.close()
         with pytest.raises(MeshUnavailable, match="closed under the request"):
             await asking
         await held.cancelled.wait()
         with pytest.raises(MeshUnavailable):
-            await ask(asks)
+            await ask(socket)
 
 
 async def test_a_retired_connection_closes_with_its_last_answer(tmp_path: Path) -> None:
     held = Held()
-    async with serving(tmp_path / "g", held.get) as asks:
-        asking = asyncio.create_task(ask(asks))
+    async with serving(tmp_path / "g", held.get) as socket:
+        asking = asyncio.create_task(ask(socket))
         await held.begun.wait()
-        asks.retire()
-        assert not asks.usable
+        socket.retire()
+        assert not socket.usable
         held.let.set()
         assert await asking == "sb_one"
         with pytest.raises(MeshUnavailable):
-            await ask(asks)
+            await ask(socket)
 
 
 async def test_the_end_of_a_gateway_answers_what_is_quick_and_refuses_the_rest(tmp_path: Path) -> None:
@@ -206,9 +213,9 @@ async def test_the_end_of_a_gateway_answers_what_is_quick_and_refuses_the_rest(t
         return await (quick if request.sandbox_id == "quick" else slow).get(request, context)
 
     async with asyncio.timeout(20), AsyncExitStack() as stack:
-        await stack.enter_async_context(open_ask_sockets([f"unix://{tmp_path}/g"], [service(either)], ()))
-        asks = await dial(tmp_path / "g")
-        first, second = asyncio.create_task(ask(asks, "quick")), asyncio.create_task(ask(asks, "slow"))
+        await stack.enter_async_context(local_sockets(tmp_path / "g", either))
+        socket = await dial(tmp_path / "g")
+        first, second = asyncio.create_task(ask(socket, "quick")), asyncio.create_task(ask(socket, "slow"))
         await asyncio.gather(quick.begun.wait(), slow.begun.wait())
         ending = asyncio.create_task(stack.pop_all().aclose())
         await asyncio.sleep(0)
@@ -220,28 +227,28 @@ async def test_the_end_of_a_gateway_answers_what_is_quick_and_refuses_the_rest(t
         await slow.cancelled.wait()
         await ending
         with pytest.raises(MeshUnavailable):
-            await ask(asks)
+            await ask(socket)
 
 
 async def test_each_rpc_is_let_in_or_refused_by_itself(tmp_path: Path) -> None:
-    told: list[str] = []
+    seen: list[str] = []
 
     @asynccontextmanager
     async def door(method: str, context: Context) -> AsyncGenerator[None]:
-        given = dict(context.invocation_metadata() or ()).get("authorization")
-        told.append(f"{method} {given!s} {context.peer()}")
-        if given != "Bearer right" or len(told) == 2:
+        shown = dict(context.invocation_metadata() or ()).get("authorization")
+        seen.append(f"{method} {shown!s} {context.peer()}")
+        if shown != "Bearer right" or len(seen) == 2:
             raise Unauthenticated("no")
         yield
 
     async with serving(tmp_path / "g", known, door):
-        asks = await dial(tmp_path / "g", ("authorization", "Bearer right"))
-        assert await ask(asks) == "sb_one"
+        socket = await dial(tmp_path / "g", ("authorization", "Bearer right"))
+        assert await ask(socket) == "sb_one"
         with pytest.raises(Unauthenticated):
-            await ask(asks)
-        assert await ask(asks) == "sb_one"
-        asks.close()
-    assert told == [f"{GET} Bearer right unix:"] * 3
+            await ask(socket)
+        assert await ask(socket) == "sb_one"
+        socket.close()
+    assert seen == [f"{GET} Bearer right unix:"] * 3
 
 
 async def test_another_protocol_is_refused_by_name(tmp_path: Path) -> None:
@@ -285,8 +292,8 @@ async def test_a_gateway_serves_what_is_public_and_nothing_else(tmp_path: Path) 
         channel = await enter(open_channel(upstream.addresses[0]))
         settings = GatewaySettings(listen=(f"unix://{tmp_path}/g",), http_listen=())
         await enter(open_gateway(settings, channel, channel))
-        asks = await dial(tmp_path / "g")
-        assert await ask(asks, "sb_any") == "sb_any"
+        socket = await dial(tmp_path / "g")
+        assert await ask(socket, "sb_any") == "sb_any"
         with pytest.raises(MethodNotFound, match="not public"):
-            await ask(asks, method="/sandmesh.api.sandbox.v1.SandboxService/ResolveSandbox")
-        asks.close()
+            await ask(socket, method="/sandmesh.api.sandbox.v1.SandboxService/ResolveSandbox")
+        socket.close()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from sandmesh._calls.call_socket import connect
+from sandmesh._calls.call_socket import CallSocket
+from sandmesh._calls.local_socket import connect
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.errors.v1 import errors_pb2
@@ -21,8 +22,9 @@ from sandmesh.shared.frames import MAX_SOCKET_MESSAGE, pack
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway import GatewaySettings, open_gateway
-from sandmeshd.gateway.call_socket import open_call_sockets
+from sandmeshd.gateway.call_socket import call_sockets
 from sandmeshd.gateway.calls import Client, Put
+from sandmeshd.gateway.local_sockets import open_local_sockets
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.server import open_server
@@ -55,10 +57,10 @@ class Wire:
 
 async def echo(peer: Peer) -> None:
     while True:
-        got = await peer.receive()
-        begun = got.call.frame.start
-        if got.call.frame.HasField("start"):
-            peer.send_events(got.channel, begun.call_id, output(1, begun.arguments.decode()), result(2))
+        message = await peer.receive()
+        begun = message.call.frame.start
+        if message.call.frame.HasField("start"):
+            peer.send_events(message.channel, begun.call_id, output(1, begun.arguments.decode()), result(2))
 
 
 @asynccontextmanager
@@ -153,7 +155,7 @@ async def test_what_is_no_message_of_ours_ends_that_connection_alone(gateway: Pa
 
 
 async def test_the_sdks_end_reads_what_the_gateway_sends(gateway: Path) -> None:
-    stream = await connect(str(gateway), ())
+    stream = await connect(CallSocket, str(gateway), ())
     assert stream is not None
     await stream.write(starting("sdk", arguments=b"hello"))
     answer = await stream.read()
@@ -161,23 +163,23 @@ async def test_the_sdks_end_reads_what_the_gateway_sends(gateway: Path) -> None:
     assert answer.batch.events[0].output.data == b"hello"
     await stream.done_writing()
     assert await stream.read() is None
-    assert await connect(f"{gateway}-other", ()) is None
+    assert await connect(CallSocket, f"{gateway}-other", ()) is None
 
 
 async def test_a_client_that_is_refused_learns_why(tmp_path: Path) -> None:
     @asynccontextmanager
     async def refuse(method: str, context: Context) -> AsyncGenerator[None]:
-        given = dict(context.invocation_metadata() or ()).get("authorization")
-        if given != "Bearer right":
-            raise Unauthenticated(f"{given!r} may not use {method}")
+        shown = dict(context.invocation_metadata() or ()).get("authorization")
+        if shown != "Bearer right":
+            raise Unauthenticated(f"{shown!r} may not use {method}")
         yield
 
     async with serving(tmp_path / "g", refuse):
-        stream = await connect(str(tmp_path / "g"), (("authorization", "Bearer wrong"),))
+        stream = await connect(CallSocket, str(tmp_path / "g"), (("authorization", "Bearer wrong"),))
         assert stream is not None
         with pytest.raises(Unauthenticated, match=r"Bearer wrong.* may not use /sandmesh.*/Multiplex"):
             await stream.read()
-        allowed = await connect(str(tmp_path / "g"), (("authorization", "Bearer right"),))
+        allowed = await connect(CallSocket, str(tmp_path / "g"), (("authorization", "Bearer right"),))
         assert allowed is not None
         await allowed.done_writing()
         assert await allowed.read() is None
@@ -185,7 +187,7 @@ async def test_a_client_that_is_refused_learns_why(tmp_path: Path) -> None:
 
 async def test_the_end_of_a_gateway_ends_its_clients_and_leaves_no_socket(tmp_path: Path) -> None:
     async with serving(tmp_path / "g") as _, dial(tmp_path / "g") as silent:
-        stream = await connect(str(tmp_path / "g"), ())
+        stream = await connect(CallSocket, str(tmp_path / "g"), ())
         assert stream is not None
         closing = asyncio.create_task(stream.read())
         assert (tmp_path / "g.calls").stat().st_mode & 0o777 == 0o600
@@ -206,5 +208,7 @@ async def serving(path: Path, *arounds: Around) -> AsyncGenerator[None]:
         def make(put: Put) -> Client:
             return Client(routes.of(ADMIN), 1.0, put)
 
-        await stack.enter_async_context(open_call_sockets([f"unix://{path}", "127.0.0.1:0"], make, arounds))
+        await stack.enter_async_context(
+            open_local_sockets([f"unix://{path}", "127.0.0.1:0"], [call_sockets(make, arounds)])
+        )
         yield

@@ -1,10 +1,9 @@
-"""The ask socket: unary RPCs without HTTP/2 beside each unix socket. SocketAsk in call.proto specifies it."""
+"""Unary RPCs without HTTP/2 over a local socket. SocketAsk in call.proto specifies it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import grpc
@@ -12,7 +11,7 @@ import grpc
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, MeshUnavailable, MethodNotFound, SandmeshError, to_detail
 from sandmesh.shared.wire_errors import from_rpc_error
-from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, check_protocol, open_beside, settled
+from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
 from sandmeshd.runtime.rpc.handlers import Handlers
 from sandmeshd.runtime.rpc.interceptors import Around, nested, unexpected, within
 from sandmeshd.runtime.rpc.server import Registration
@@ -65,13 +64,13 @@ class Rpcs:
         return answer
 
 
-class AskSocket(Peer):
-    """One client: its hello, then what it asks."""
+class UnarySocket(Peer):
+    """One client: its hello, then its requests."""
 
     def __init__(self, connected: Connections, rpcs: Rpcs) -> None:
         super().__init__(connected)
         self._rpcs = rpcs
-        self._hello: pb.SocketHello | None = None
+        self._hello = pb.SocketHello()
         self._open: dict[int, asyncio.Task[None]] = {}
         self._ending = False
 
@@ -81,22 +80,27 @@ class AskSocket(Peer):
         for task in self._open.values():
             task.cancel()
 
-    def take(self, message: bytes) -> None:
-        """Act on the hello, or begin or end an RPC."""
-        if self._hello is None:
-            self._greet(pb.SocketHello.FromString(message))
-            return
-        ask = pb.SocketAsk.FromString(message)
-        found = self._open.get(ask.id)
-        if ask.cancel:
+    def begin(self, hello: pb.SocketHello) -> None:
+        """Keep the hello, whose metadata goes with each RPC."""
+        self._hello = hello
+
+    def handle(self, message: bytes) -> None:
+        """Begin or end an RPC."""
+        request = pb.SocketAsk.FromString(message)
+        found = self._open.get(request.id)
+        if request.cancel:
             if found is not None:
                 found.cancel()
-        elif ask.id == 0 or found is not None:
+        elif request.id == 0 or found is not None:
             self.close()
         elif self._ending:
-            self._tell(pb.SocketAnswer(id=ask.id, error=to_detail(_ending())))
+            self._respond(pb.SocketAnswer(id=request.id, error=to_detail(_ending())))
         else:
-            self._begin(ask, self._hello)
+            self._begin(request)
+
+    def refusal(self, error: SandmeshError) -> bytes:
+        """Return a response to no RPC."""
+        return pb.SocketAnswer(error=to_detail(error)).SerializeToString()
 
     async def end(self) -> None:
         """End the connection once what is under way was answered, or its grace has passed."""
@@ -104,18 +108,9 @@ class AskSocket(Peer):
         await settled(list(self._open.values()))
         self.close()
 
-    def _greet(self, hello: pb.SocketHello) -> None:
-        try:
-            check_protocol(hello)
-        except SandmeshError as error:
-            self._tell(pb.SocketAnswer(error=to_detail(error)))
-            self.close()
-        else:
-            self._hello = hello
-
-    def _begin(self, ask: pb.SocketAsk, hello: pb.SocketHello) -> None:
+    def _begin(self, ask: pb.SocketAsk) -> None:
         seconds = ask.timeout.ToMicroseconds() / 1e6 if ask.HasField("timeout") else None
-        working = self._answer(ask, SocketContext(hello, seconds))
+        working = self._answer(ask, SocketContext(self._hello, seconds))
         self._open[ask.id] = asyncio.get_running_loop().create_task(working, name=ask.method)
 
     async def _answer(self, ask: pb.SocketAsk, context: SocketContext) -> None:
@@ -130,9 +125,9 @@ class AskSocket(Peer):
             answer.error.CopyFrom(to_detail(_ending(changed=True)))
         finally:
             del self._open[ask.id]
-        self._tell(answer)
+        self._respond(answer)
 
-    def _tell(self, answer: pb.SocketAnswer) -> None:
+    def _respond(self, answer: pb.SocketAnswer) -> None:
         self.send(answer.SerializeToString())
 
 
@@ -140,9 +135,7 @@ def _ending(*, changed: bool = False) -> MeshUnavailable:
     return MeshUnavailable("the gateway ends", changed=changed)
 
 
-def open_ask_sockets(
-    addresses: Sequence[str], services: Sequence[Registration], arounds: Sequence[Around]
-) -> AbstractAsyncContextManager[None]:
-    """Serve an ask socket beside each unix socket among the addresses until the block ends."""
+def unary_sockets(services: Sequence[Registration], arounds: Sequence[Around]) -> SocketKind:
+    """Return the kind of socket that carries unary RPCs."""
     rpcs = Rpcs(services, arounds)
-    return open_beside(addresses, ".asks", lambda connected: AskSocket(connected, rpcs))
+    return SocketKind(".asks", lambda connected: UnarySocket(connected, rpcs))

@@ -1,0 +1,89 @@
+"""The transport to one gateway: a gRPC channel, and local sockets in its place where the gateway has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable
+from typing import TypeVar, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from sandmesh._calls.call_socket import CallSocket
+from sandmesh._calls.local_socket import Metadata, connect
+from sandmesh._calls.multiplexer import Stream
+from sandmesh._client.addresses import Target
+from sandmesh._client.channel import METHODS, Stubs, make_channel, make_stubs
+from sandmesh._client.heartbeat import WatchedStream
+from sandmesh._client.unary_socket import LARGEST_REQUEST, UnarySocket
+from sandmesh.errors import MeshUnavailable
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+Choose = Callable[[Stubs], "grpc.aio.UnaryUnaryMultiCallable[Q, A]"]
+ChooseStream = Callable[[Stubs], "grpc.aio.UnaryStreamMultiCallable[Q, A]"]
+
+
+class Transport:
+    """Sends RPCs to one gateway; it connects at the first one and again whenever it broke."""
+
+    def __init__(self, target: Target, metadata: Metadata) -> None:
+        self._path = target.path
+        self._metadata = metadata
+        self._channel = make_channel(target)
+        self._stubs = make_stubs(self._channel)
+        self._socket: UnarySocket | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def unary(self, choose: Choose[Q, A], request: Q, seconds: float) -> A:
+        """Send a unary RPC, by the local socket in a part of gRPC's time.
+
+        Raises:
+            AioRpcError, SandmeshError: What the gateway answered.
+            MeshUnavailable: The transport was closed.
+        """
+        socket = self._socket
+        if self._path is not None and (socket is None or not socket.usable):
+            socket = await self._connect(self._path)
+        if self._closed:
+            raise MeshUnavailable("the connection was closed before the request was sent")
+        if socket is None or request.ByteSize() > LARGEST_REQUEST:
+            return await choose(self._stubs)(request, timeout=seconds, metadata=self._metadata)
+        method = METHODS[request.DESCRIPTOR.full_name]
+        response = await socket.request(method.path, request.SerializeToString(), seconds)
+        return cast("A", method.response.FromString(response))
+
+    def follow(self, choose: ChooseStream[Q, A], request: Q) -> AsyncIterable[A]:
+        """Send an RPC that is answered by a stream, and return its responses."""
+        return choose(self._stubs)(request, metadata=self._metadata)
+
+    async def open_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> Stream:
+        """Open a stream of calls: by the local socket a call takes half the time.
+
+        `on_silent` is called where a gRPC stream hears nothing while `busy`.
+        """
+        found = None if self._path is None else await connect(CallSocket, self._path, self._metadata)
+        return found or WatchedStream(self._stubs.calls.Multiplex(metadata=self._metadata), busy, on_silent)
+
+    def retire(self) -> None:
+        """Send no further RPC by the local socket, which closes with its last response."""
+        if self._socket is not None:
+            self._socket.retire()
+
+    async def close_socket(self) -> None:
+        """Close the local socket for good; RPCs that begin from now on are refused."""
+        self._closed = True
+        async with self._connecting:
+            if self._socket is not None:
+                self._socket.close()
+
+    async def close_channel(self, grace: float | None = None) -> None:
+        """Close the gRPC channel; what is under way may take so many seconds."""
+        await self._channel.close(grace)
+
+    async def _connect(self, path: str) -> UnarySocket | None:
+        async with self._connecting:
+            if not self._closed and (self._socket is None or not self._socket.usable):
+                self._socket = await connect(UnarySocket, path, self._metadata)
+        return self._socket
