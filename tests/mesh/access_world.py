@@ -36,7 +36,7 @@ ROOT = "sesame-of-the-root"
 
 
 def public_methods() -> Iterator[MethodDescriptor]:
-    """Give every method that the gateway serves."""
+    """Yield every method that the gateway serves."""
     for module in pkgutil.walk_packages(sandmesh.api.__path__, "sandmesh.api."):
         if module.name.endswith("_pb2"):
             for service in import_module(module.name).DESCRIPTOR.services_by_name.values():
@@ -73,7 +73,7 @@ class World:
     secrets: dict[str, str] = field(default_factory=dict[str, str])
 
     def metadata(self, who: str) -> tuple[tuple[str, str], ...]:
-        """Give what somebody sends along."""
+        """Return what somebody sends along."""
         return (("authorization", f"Bearer {self.secrets[who]}"),) if who in self.secrets else ()
 
     async def send(self, method: MethodDescriptor, request: Message, who: str, seconds: float = SECONDS) -> Message:
@@ -144,9 +144,9 @@ async def _kept_open(request: Message) -> AsyncIterator[Message]:
 
 
 @asynccontextmanager
-async def open_world(**told: object) -> AsyncGenerator[World]:
+async def open_world(**changed: object) -> AsyncGenerator[World]:
     """Run a mesh that asks for tokens, with ada, bob and two administrators."""
-    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": ROOT, **told}
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": ROOT, **changed}
     async with run_mesh(**settings) as mesh, open_channel(mesh.addresses[1]) as channel:
         world = World(
             channel,

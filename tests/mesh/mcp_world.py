@@ -38,12 +38,12 @@ async def serving(address: str, http: dict[str, Any] | None = None, **adapter: A
 
 
 @asynccontextmanager
-async def connected(url: str, token: str = "", **told: Any) -> AsyncGenerator[Client]:
+async def connected(url: str, token: str = "", **options: Any) -> AsyncGenerator[Client]:
     """Connect as whom the token names."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
         create_mcp_http_client(headers) as http,
-        Client(streamable_http_client(url, http_client=http), **told) as client,
+        Client(streamable_http_client(url, http_client=http), **options) as client,
     ):
         yield client
 
@@ -72,17 +72,17 @@ async def delete(url: str, headers: dict[str, str]) -> httpx2.Response:
 
 
 def named(answer: httpx2.Response) -> dict[str, str]:
-    """Give the header that names the session which an answer opened."""
+    """Return the header that names the session which an answer opened."""
     return {"mcp-session-id": answer.headers["mcp-session-id"]}
 
 
 def text_of(result: types.CallToolResult) -> str:
-    """Give a result's text."""
+    """Return a result's text."""
     return "".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 async def sandbox_of(client: Client) -> str:
-    """Give the id of the sandbox in use, of a client that manages its sandboxes; a call makes one first."""
+    """Return the id of the sandbox in use, of a client that manages its sandboxes; a call makes one first."""
     await client.call_tool("run_shell_command", {"command": "true"})
     listed: Any = (await client.call_tool("list_sandboxes", {})).structured_content
     boxes: list[dict[str, Any]] = listed["sandboxes"]

@@ -25,15 +25,15 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815 - as the library names them
 
     def answer_echo(self) -> None:
-        """Tell what was asked."""
+        """Echo the request."""
         length = int(self.headers.get("Content-Length", 0))
-        told = {
+        request = {
             "method": self.command,
             "path": self.path,
             "headers": list(self.headers.items()),
             "body": self.rfile.read(length).decode(),
         }
-        self.send(200, json.dumps(told).encode(), "application/json")
+        self.send(200, json.dumps(request).encode(), "application/json")
 
     def answer_length(self) -> None:
         """Count the body."""
@@ -43,16 +43,16 @@ class Handler(BaseHTTPRequestHandler):
         self.send(200, str(count).encode())
 
     def answer_large(self) -> None:
-        """Give so many bytes."""
+        """Send a number of bytes."""
         self.send(200, b"x" * int(self.path.rpartition("/")[2]))
 
     def answer_next(self) -> None:
-        """Let the stream of events go on."""
+        """Resume the stream of events."""
         MORE.set()
         self.send(200, b"")
 
     def answer_events(self) -> None:
-        """Send one event, and another when told."""
+        """Send one event, and another when request."""
         MORE.clear()
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         while data != b"bye" and code != 8:
             self.send_frame(code, data)
             code, data = self.frame()
-        self.send_frame(8, struct.pack(">H", 4001) + b"as told")
+        self.send_frame(8, struct.pack(">H", 4001) + b"as request")
         self.close_connection = True
 
     def frame(self) -> tuple[int, bytes]:

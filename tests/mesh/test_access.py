@@ -37,7 +37,7 @@ OUTSIDERS = {
 ENDING = ("ReleaseSandbox", "ReleaseSession", "CancelCall", "SignalCall", "RevokeToken", "DeleteSnapshot")
 LISTING = ("ListSandboxes", "ListEvents", "ListSnapshots")
 SILENT_SECONDS = 1.0
-# What owners are told in place of an answer, once they got that far.
+# What owners are messages in place of an answer, once they got that far.
 REFUSED_LATER = {"ResizeCall": "no terminal", "PauseSandbox": "has no pause"}
 SHOWING = (
     "ListEvents",
@@ -62,7 +62,7 @@ async def world() -> AsyncGenerator[World]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def adas(world: World) -> Owned:
-    """Give what is ada's, which others try to get at."""
+    """Return what is ada's, which others try to get at."""
     return await world.own("ada")
 
 
@@ -124,8 +124,8 @@ async def test_to_another_user_a_sandbox_of_adas_is_as_one_that_never_was(
     hers, none = await refusal(world, method, adas), await refusal(world, method, nothing)
     assert type(hers) is type(none)
     if hers is not None and none is not None:
-        told = hers.message.replace(adas.sandbox_id[3:], ""), none.message.replace(nothing.sandbox_id[3:], "")
-        assert told[0] == told[1]
+        messages = hers.message.replace(adas.sandbox_id[3:], ""), none.message.replace(nothing.sandbox_id[3:], "")
+        assert messages[0] == messages[1]
 
 
 @every_method

@@ -97,11 +97,11 @@ async def test_one_request_has_one_id_in_the_logs_of_all_services_and_a_call_its
         )
         assert [batch async for batch in run]
     seen = await asyncio.to_thread(_logs, tmp_path)
-    asked = {name: [line for line in lines if line.get("request_id") == "r-1"] for name, lines in seen.items()}
-    assert [name for name, lines in asked.items() if not lines] == []
+    of_request = {name: [line for line in lines if line.get("request_id") == "r-1"] for name, lines in seen.items()}
+    assert [name for name, lines in of_request.items() if not lines] == []
     for name in ("broker", "allocator"):
-        assert "s-1" in {line.get("session_id") for line in asked[name]}
-    assert sandbox_id in {line.get("sandbox_id") for line in asked["driver"]}
+        assert "s-1" in {line.get("session_id") for line in of_request[name]}
+    assert sandbox_id in {line.get("sandbox_id") for line in of_request["driver"]}
     calls = [line for line in seen["gateway"] if line.get("call_id") == "c-1"]
     assert [line["event"] for line in calls] == ["a call is followed", "a call ended"]
     assert (calls[0]["request_id"], calls[0]["sandbox_id"], calls[0]["tool"]) == ("r-2", sandbox_id, start.tool)

@@ -67,7 +67,7 @@ class CuttingProxy:
 
 @asynccontextmanager
 async def cutting(address: str) -> AsyncGenerator[tuple[str, CuttingProxy]]:
-    """Give the address of a proxy before a mesh's."""
+    """Yield the address of a proxy before a mesh's."""
     proxy = CuttingProxy(int(address.rpartition(":")[2]))
     server = await asyncio.start_server(proxy.carry, "127.0.0.1", 0)
     try:

@@ -106,8 +106,8 @@ async def test_a_cancelled_call_ends_with_all_its_processes(url: str) -> None:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        told = {"command": "while kill -0 $(cat pid); do sleep 0.02; done 2>/dev/null; echo gone", "timeout": 30}
-        assert "gone" in text_of(await client.call_tool("run_shell_command", told))
+        called = {"command": "while kill -0 $(cat pid); do sleep 0.02; done 2>/dev/null; echo gone", "timeout": 30}
+        assert "gone" in text_of(await client.call_tool("run_shell_command", called))
 
 
 async def test_files_of_the_workspace_are_resources(url: str) -> None:
@@ -216,9 +216,9 @@ async def test_a_lost_sandbox_is_told_of_and_replaced(mesh: Mesh, url: str) -> N
         lost = await sandbox_of(client)
         async with ending(mesh.addresses[0], lost):
             await release(mesh, lost)
-        told = await client.call_tool("run_shell_command", {"command": "true"})
-        assert told.is_error
-        assert "the next call gets a new one" in text_of(told)
+        called = await client.call_tool("run_shell_command", {"command": "true"})
+        assert called.is_error
+        assert "the next call gets a new one" in text_of(called)
         assert await sandbox_of(client) != lost
 
 

@@ -39,7 +39,7 @@ SERVERS: dict[str, dict[str, Any]] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def box() -> AsyncGenerator[BaseSandboxAsync]:
-    """Give a sandbox that may download packages, with the servers, one of them broken."""
+    """Yield a sandbox that may download packages, with the servers, one of them broken."""
     async with run_mesh() as mesh, BaseSandboxAsync(base_url=mesh.addresses[0], network="packages") as opened:
         servers = await add(opened, SERVERS)
         for _ in range(ATTEMPTS):
@@ -62,7 +62,7 @@ async def add(box: BaseSandboxAsync, servers: dict[str, dict[str, Any]]) -> list
 
 
 async def found(box: BaseSandboxAsync, name: str) -> McpServer:
-    """Give what is known of a server."""
+    """Return what is known of a server."""
     (server,) = [server for server in await box.list_mcp_servers() if server.name == name]
     return server
 
@@ -81,9 +81,9 @@ async def test_a_broken_server_beside_the_others_says_why(box: BaseSandboxAsync)
 
 
 async def test_a_server_by_uvx_answers_and_refuses(box: BaseSandboxAsync) -> None:
-    told = await box.call_tool("get_current_time", {"timezone": "Asia/Kathmandu"})
-    assert not told.is_error
-    assert "+05:45" in told.text
+    answered = await box.call_tool("get_current_time", {"timezone": "Asia/Kathmandu"})
+    assert not answered.is_error
+    assert "+05:45" in answered.text
     wrong = await box.call_tool("time.get_current_time", {"timezone": "Atlantis/Center"})
     assert wrong.is_error
     assert "Atlantis/Center" in wrong.text
@@ -96,7 +96,7 @@ async def test_a_server_by_uvx_that_is_killed_starts_again_and_leaves_nothing(bo
         while (await found(box, "time")).state != "IDLE":
             pass
     assert "signal 9" in (await found(box, "time")).error
-    # The program that uvx had started ends with it, though nobody told that one.
+    # The program that uvx had started ends with it, though nobody answered that one.
     await box.run_shell_command("while pgrep -f bin/mcp-server-tim[e]; do sleep 0.05; done", timeout=SECONDS)
     assert "+01:00" in (await box.call_tool("get_current_time", {"timezone": "Africa/Lagos"})).text
     after = await found(box, "time")
@@ -140,8 +140,8 @@ async def test_a_server_by_npx_tells_its_progress_and_hears_of_a_cancelled_call(
         async for event in running:
             if isinstance(event, Progress):
                 break
-    told = "until grep -q notifications/cancelled asked.jsonl; do sleep 0.05; done"
-    assert (await box.run_shell_command(told, timeout=60)).exit_code == 0
+    answered = "until grep -q notifications/cancelled asked.jsonl; do sleep 0.05; done"
+    assert (await box.run_shell_command(answered, timeout=60)).exit_code == 0
     assert (await box.call_tool("heard.echo", {"message": "still here"})).text == "Echo: still here"
     await box.remove_mcp_server("heard")
 

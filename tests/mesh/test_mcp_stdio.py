@@ -115,8 +115,8 @@ async def test_images_errors_progress_cancellation_and_resources_go_through_the_
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        told = {"command": "while kill -0 $(cat pid); do sleep 0.02; done 2>/dev/null; echo gone", "timeout": 60}
-        assert "gone" in text_of(await client.call_tool("run_shell_command", told))
+        command = {"command": "while kill -0 $(cat pid); do sleep 0.02; done 2>/dev/null; echo gone", "timeout": 60}
+        assert "gone" in text_of(await client.call_tool("run_shell_command", command))
         [content] = (await client.read_resource("workspace:///pid")).contents
         assert isinstance(content, types.TextResourceContents)
         assert content.text.strip().isdigit()

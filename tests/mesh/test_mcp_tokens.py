@@ -76,5 +76,5 @@ async def test_hosts_and_origins_that_were_allowed_may_come() -> None:
 
 
 def shown(token: str) -> dict[str, str]:
-    """Give the header that shows a token."""
+    """Return the header that shows a token."""
     return {"Authorization": f"Bearer {token}"} if token else {}

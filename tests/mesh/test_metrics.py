@@ -23,7 +23,7 @@ from tests.mesh.conftest import run_mesh
 
 
 def read(text: str) -> dict[str, float]:
-    """Give the values by name and labels, as Prometheus writes them."""
+    """Return the values by name and labels, as Prometheus writes them."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -44,10 +44,10 @@ async def client() -> AsyncGenerator[aiohttp.ClientSession]:
 async def test_requests_and_answers_pass(url: str, client: aiohttp.ClientSession) -> None:
     where = URL(f"{url}echo/a%20b?x=1&y=%2F", encoded=True)
     async with client.get(where, headers={"X-One": "1", "Connection": "X-Hop", "X-Hop": "1"}) as answer:
-        told = await answer.json()
-    assert (answer.status, told["method"]) == (200, "GET")
-    assert told["path"] == "/echo/a%20b?x=1&y=%2F"
-    headers = {name.lower(): value for name, value in told["headers"]}
+        echo = await answer.json()
+    assert (answer.status, echo["method"]) == (200, "GET")
+    assert echo["path"] == "/echo/a%20b?x=1&y=%2F"
+    headers = {name.lower(): value for name, value in echo["headers"]}
     assert headers["host"] == "localhost:8000"
     assert headers["x-one"] == "1"
     assert "x-hop" not in headers
@@ -55,8 +55,8 @@ async def test_requests_and_answers_pass(url: str, client: aiohttp.ClientSession
     assert headers["x-forwarded-proto"] == "http"
     assert headers["x-forwarded-prefix"] == url[url.index("/p/") :].rstrip("/")
     async with client.post(f"{url}echo", data=b"body", headers={"Content-Type": "x/y"}) as answer:
-        told = await answer.json()
-    assert (told["method"], told["body"]) == ("POST", "body")
+        echo = await answer.json()
+    assert (echo["method"], echo["body"]) == ("POST", "body")
 
 
 async def test_large_bodies_pass_both_ways(url: str, client: aiohttp.ClientSession) -> None:
@@ -86,8 +86,8 @@ async def test_places_and_cookies_are_below_the_url(url: str, client: aiohttp.Cl
         assert (answer.status, answer.headers["Location"]) == (302, f"{prefix}echo")
         assert f"Path={prefix}" in answer.headers["Set-Cookie"]
     async with client.get(f"{url}echo") as answer:
-        told = await answer.json()
-    assert ["Cookie", "a=b"] in told["headers"]
+        echo = await answer.json()
+    assert ["Cookie", "a=b"] in echo["headers"]
     async with client.get(url.rstrip("/"), allow_redirects=False) as answer:
         assert (answer.status, answer.headers["Location"]) == (308, prefix)
 
@@ -101,7 +101,7 @@ async def test_websockets_pass_both_ways(url: str, client: aiohttp.ClientSession
         assert await socket.receive_bytes() == b"\x00" * 300_000
         await socket.send_str("bye")
         message = await socket.receive()
-    assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 4001, "as told")
+    assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 4001, "as echo")
 
 
 async def test_a_url_that_is_revoked_or_was_never_made_is_not_found(

@@ -29,7 +29,7 @@ SECONDS = 20.0
 
 
 def descendants(pid: int) -> set[int]:
-    """Give every process below one, by walking /proc."""
+    """Return every process below one, by walking /proc."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -40,8 +40,8 @@ class Up:
 async def up(tmp_path: Path) -> AsyncGenerator[Up]:
     """Run `sandmesh up` with a token, and everything logged."""
     settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
-    told = {"MESH_ID": settings.mesh_id, "BEARER_TOKEN": STATIC, "LOG_LEVEL": "DEBUG"}
-    environment = {**os.environ, **{f"SANDMESH_{name}": value for name, value in told.items()}}
+    variables = {"MESH_ID": settings.mesh_id, "BEARER_TOKEN": STATIC, "LOG_LEVEL": "DEBUG"}
+    environment = {**os.environ, **{f"SANDMESH_{name}": value for name, value in variables.items()}}
     command = ("-m", "sandmeshd.cli.user", "up", "--json", "--listen", "127.0.0.1:0")
     with (tmp_path / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -118,7 +118,7 @@ async def test_the_bearer_token_of_the_settings_goes_on_working(up: Up) -> None:
 
 
 def command_lines() -> str:
-    """Give the arguments of every process."""
+    """Return the arguments of every process."""
     found: list[bytes] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

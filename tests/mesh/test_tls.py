@@ -28,7 +28,7 @@ async def files(tmp_path: Path) -> Path:
     return tmp_path / "tls"
 
 
-def told(files: Path) -> dict[str, object]:
+def tls_settings(files: Path) -> dict[str, object]:
     return {
         "listen": ("0.0.0.0:0",),
         "tls_cert": files / "cert.pem",
@@ -42,7 +42,7 @@ def port_of(addresses: tuple[str, ...]) -> str:
 
 
 async def test_a_box_comes_in_over_tls_with_a_token(files: Path) -> None:
-    async with run_mesh(**told(files)) as mesh:
+    async with run_mesh(**tls_settings(files)) as mesh:
         for scheme in ("https", "grpcs"):
             url = f"{scheme}://localhost:{port_of(mesh.addresses)}"
             async with BaseSandboxAsync(base_url=url, bearer_token=TOKEN, ca_cert=files / "ca.pem") as box:
@@ -63,7 +63,7 @@ def test_what_up_prints_is_an_address_that_clients_take(files: Path) -> None:
 
 
 async def test_who_does_not_know_the_authority_or_speaks_no_tls_stays_outside(files: Path) -> None:
-    async with run_mesh(**told(files)) as mesh:
+    async with run_mesh(**tls_settings(files)) as mesh:
         address = f"localhost:{port_of(mesh.addresses)}"
         for url in (f"https://{address}", f"grpc://{address}"):
             with pytest.raises(MeshUnavailable):
@@ -73,7 +73,7 @@ async def test_who_does_not_know_the_authority_or_speaks_no_tls_stays_outside(fi
 async def test_the_commands_come_in_with_what_the_environment_says(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with run_mesh(**told(files)) as mesh:
+    async with run_mesh(**tls_settings(files)) as mesh:
         monkeypatch.setenv("SANDMESH_ADDRESS", f"https://localhost:{port_of(mesh.addresses)}")
         monkeypatch.setenv("SANDMESH_CA_FILE", str(files / "ca.pem"))
         monkeypatch.setenv("SANDMESH_TOKEN", TOKEN)
@@ -84,7 +84,7 @@ async def test_the_commands_come_in_with_what_the_environment_says(
 
 
 async def test_a_renewed_certificate_is_used_without_a_restart(files: Path, tmp_path: Path) -> None:
-    async with run_mesh(**told(files)) as mesh:
+    async with run_mesh(**tls_settings(files)) as mesh:
         url = f"https://localhost:{port_of(mesh.addresses)}"
         await run("-m", "sandmeshd.cli.user", "certificate", "--directory", str(tmp_path / "new"))
         for name in ("cert.pem", "key.pem"):
@@ -97,7 +97,7 @@ async def test_a_renewed_certificate_is_used_without_a_restart(files: Path, tmp_
 async def test_a_file_that_is_no_certificate_or_key_is_named(files: Path, what: str) -> None:
     (files / what).write_text("hello")
     with pytest.raises(InvalidArgument, match=what):
-        async with run_mesh(**told(files)):
+        async with run_mesh(**tls_settings(files)):
             pass
 
 

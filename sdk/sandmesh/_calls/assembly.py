@@ -22,7 +22,7 @@ _LONG = (("", "text"), ("", "data"), ("resource", "text"), ("resource", "blob"))
 
 
 def text_block(text: str, description: str | None) -> Block:
-    """Give a text block."""
+    """Return a text block."""
     return {"type": "text", "text": text, "annotations": None, "description": description}
 
 
@@ -52,7 +52,7 @@ class Assembly:
             self._add_dropped(event.dropped)
 
     def finish(self, ended: pb.Result) -> ToolResult:
-        """Give the result."""
+        """Return the result."""
         result = read_result(ended)
         self._close()
         self._join()

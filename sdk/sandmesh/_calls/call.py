@@ -37,13 +37,13 @@ class Nobody:
     """Receives for a caller that went away."""
 
     def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
-        """Let them go."""
+        """Drop them."""
 
     def on_input_taken(self, call: Call) -> None:
-        """Let it be."""
+        """Ignore it."""
 
     def on_error(self, error: SandmeshError) -> None:
-        """Let it go."""
+        """Drop it."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Call:
         """What was sent and not yet taken by the sandbox: a new stream carries it again."""
 
     def start_frame(self) -> pb.CallFrame:
-        """Give the frame that starts it, with as many arguments as fit."""
+        """Return the frame that starts it, with as many arguments as fit."""
         order = self.order
         arguments = order.arguments
         start = pb.CallStart(
@@ -114,14 +114,14 @@ class Call:
         return pb.CallFrame(call_id=self.call_id, start=start)
 
     def chunk_frames(self) -> Iterator[pb.CallFrame]:
-        """Give the frames with the rest of its arguments."""
+        """Yield the frames with the rest of its arguments."""
         arguments = self.order.arguments
         for offset in range(CHUNK, len(arguments), CHUNK):
             chunk = pb.ArgumentChunk(data=arguments[offset : offset + CHUNK])
             yield pb.CallFrame(call_id=self.call_id, argument_chunk=chunk)
 
     def attach_frames(self) -> Iterator[pb.CallFrame]:
-        """Give the frames that take it up on a new stream after the last event that came."""
+        """Yield the frames that take it up on a new stream after the last event that came."""
         order = self.order
         attach = pb.Attach(sandbox_id=order.sandbox_id, call_id=self.call_id, after_sequence=self.last)
         attach.fencing_token = order.fencing_token
@@ -130,7 +130,7 @@ class Call:
             yield self.cancel_frame()
 
     def input_frame(self, item: pb.Input) -> pb.CallFrame:
-        """Give the frame that carries data for its standard input."""
+        """Return the frame that carries data for its standard input."""
         return pb.CallFrame(call_id=self.call_id, input=item)
 
     def input_taken(self, batch: pb.CallEventBatch) -> None:
@@ -140,11 +140,11 @@ class Call:
             self.inputs.popleft()
 
     def cancel_frame(self) -> pb.CallFrame:
-        """Give the frame that ends it."""
+        """Return the frame that ends it."""
         return pb.CallFrame(call_id=self.call_id, cancel=pb.Cancel())
 
     def unseen(self, events: Sequence[pb.CallEvent]) -> Sequence[pb.CallEvent]:
-        """Give those of some events that did not come before: an attach may bring some twice."""
+        """Return those of some events that did not come before: an attach may bring some twice."""
         last = self.last
         if events[0].sequence <= last:
             events = [event for event in events if event.sequence > last]

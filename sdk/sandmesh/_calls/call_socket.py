@@ -54,7 +54,7 @@ class CallSocket(LocalSocket):
             self._arrived.set()
 
     def subscribe(self, handler: Callable[[pb.MultiplexResponse], None]) -> None:
-        """Have responses handled the moment they arrive; from now on `read` waits for the end alone."""
+        """Handle responses the moment they arrive; from now on `read` waits for the end alone."""
         self._handler = handler
         while self._responses:
             handler(self._responses.popleft())

@@ -112,7 +112,7 @@ class Feed:
         return taken
 
     def unread(self, after: int) -> list[OutputEvent]:
-        """Give the output that is not taken yet, without taking it, from the event of a number on."""
+        """Return the output that is not taken yet, without taking it, from the event of a number on."""
         skipped = max(0, after - (self.arrived - len(self._events)))
         return [event for event, _, _ in list(self._events)[skipped:]]
 
@@ -153,7 +153,7 @@ class Feed:
             self._mux.send_input(self._call, item)
 
     def detach(self) -> None:
-        """Let go of the call, which goes on."""
+        """Detach from the call, which goes on."""
         if not self.ended:
             self._mux.detach(self._call)
 
@@ -186,7 +186,7 @@ class Feed:
             self._mux.acknowledge(self._call, last, size)
 
     def tell(self) -> None:
-        """Have those that wait ask again."""
+        """Wake those that wait, to check again."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)

@@ -48,7 +48,7 @@ class Stream(Protocol):
     """What carries all calls: a gRPC stream of Multiplex, or a call socket."""
 
     async def read(self) -> object:
-        """Give the next MultiplexResponse, anything else at the end."""
+        """Return the next MultiplexResponse, anything else at the end."""
         ...
 
     async def write(self, request: pb.MultiplexRequest | bytes) -> None:
@@ -56,7 +56,7 @@ class Stream(Protocol):
         ...
 
     async def done_writing(self) -> None:
-        """Say that no request follows."""
+        """Announce that no request follows."""
         ...
 
     def cancel(self) -> bool:
@@ -122,7 +122,7 @@ class CallMux:
         self.send_input(call, pb.Input(sequence=call.last_input, data=f"{line}\n".encode()))
 
     def detach(self, call: Call) -> None:
-        """Let go of a call, which goes on."""
+        """Detach from a call, which goes on."""
         if self._calls.get(call.call_id) is call:
             call.receiver = Nobody()
             del self._calls[call.call_id]
@@ -157,7 +157,7 @@ class CallMux:
         self._wake()
 
     def is_busy(self) -> bool:
-        """Say whether there are calls to hear of."""
+        """Return whether calls are under way."""
         return bool(self._calls)
 
     def fail_all(self, error: SandmeshError) -> None:

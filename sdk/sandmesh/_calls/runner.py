@@ -20,7 +20,7 @@ NO_LIMIT_SECONDS = 10.0 * 365 * 86400
 
 
 def overdue(order: Order) -> DeadlineExceeded:
-    """Give the error of a call whose time passed without a word."""
+    """Return the error of a call whose time passed without a word."""
     message = (
         f"{order.tool} gave no result within {order.timeout:g} s and the mesh said nothing more; "
         "it was told to cancel the call"
@@ -29,7 +29,7 @@ def overdue(order: Order) -> DeadlineExceeded:
 
 
 def patience(order: Order) -> float:
-    """Give for how many seconds a call is waited for."""
+    """Return for how many seconds a call is waited for."""
     return order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
 
 
@@ -55,7 +55,7 @@ class Collector:
             assembly.add(event)
 
     def on_input_taken(self, call: Call) -> None:
-        """Do nothing: no input was sent."""
+        """Ignore it: no input was sent."""
 
     def on_error(self, error: SandmeshError) -> None:
         """End the collection."""
@@ -72,7 +72,7 @@ class HeardCollector(Collector):
         self._reader = EventReader()
 
     def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
-        """Tell of events and collect them."""
+        """Report events and collect them."""
         for event in events:
             read = self._reader.read(event)
             if read is not None:
@@ -119,7 +119,7 @@ class _Buffer:
         self._tell()
 
     def on_input_taken(self, call: Call) -> None:
-        """Do nothing: no input was sent."""
+        """Ignore it: no input was sent."""
 
     def on_error(self, error: SandmeshError) -> None:
         if not self.ended:
@@ -184,7 +184,7 @@ class EventStream(AsyncIterator[CallEvent]):
         return [event for event, _, _ in taken]
 
     async def answer(self, line: str) -> None:
-        """Give a line of input to code that asked for one.
+        """Send a line of input to code that reads one.
 
         Raises:
             WrongState: The call was not started, or takes no input.
@@ -198,7 +198,7 @@ class EventStream(AsyncIterator[CallEvent]):
         self.drop()
 
     def drop(self) -> None:
-        """Do what `aclose` does, in the loop, without waiting."""
+        """Close as `aclose` does, in the loop, without waiting."""
         if self._buffer is None:
             self._buffer = _Buffer(asyncio.get_running_loop())
         self._buffer.ready.clear()
@@ -209,7 +209,7 @@ class EventStream(AsyncIterator[CallEvent]):
             self._mux.abandon(self._call)
 
     async def __aenter__(self) -> EventStream:
-        """Give itself."""
+        """Return itself."""
         return self
 
     async def __aexit__(self, *_exc: object) -> None:

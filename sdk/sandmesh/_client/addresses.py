@@ -74,18 +74,18 @@ def _has_more(parts: SplitResult) -> bool:
 
 
 def configured(base_url: str | None) -> str | None:
-    """Give the address that is stated, or that of the local mesh where it answers; none: a private mesh is wanted."""
+    """Return the configured address, or that of the local mesh where it answers; None for a private mesh."""
     if base_url is not None:
         return base_url
-    stated = os.environ.get(VARIABLE)
-    if stated:
-        return stated
+    address = os.environ.get(VARIABLE)
+    if address:
+        return address
     local = local_gateway()
     return f"unix://{local}" if answers(local) else None
 
 
 def configured_token(address: str, bearer_token: str | None) -> str | None:
-    """Give the token that is stated, or the environment's; a unix socket, which needs none, gets a stated one only."""
+    """Return the explicit token, or the environment's; a unix socket, which needs none, gets an explicit one only."""
     if bearer_token is not None or address.startswith("unix:"):
         return bearer_token
     return next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
@@ -112,7 +112,7 @@ def trusting(target: Target, ca_cert: str | Path | None) -> Target:
 
 
 def answers(path: Path) -> bool:
-    """Say whether a socket of this user has somebody behind it."""
+    """Return whether a socket of this user has a listener."""
     # A socket file outlives the process that made it, so only a connection tells.
     try:
         if path.stat().st_uid != os.geteuid():

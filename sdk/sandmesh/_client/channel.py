@@ -97,10 +97,10 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
 
 
 def make_metadata(bearer_token: str | None) -> Metadata:
-    """Give what every RPC carries."""
+    """Return the metadata of every RPC."""
     return (("authorization", f"Bearer {bearer_token}"),) if bearer_token else ()
 
 
 def may_repeat(request_type: str, error: SandmeshError) -> bool:
-    """Say whether a request may be sent again: its method is idempotent and what stood in its way may pass."""
+    """Return whether a request may be retried: its method is idempotent and the failure may pass."""
     return METHODS[request_type].idempotent and isinstance(error, _PASSING)

@@ -192,7 +192,7 @@ def _closed() -> MeshUnavailable:
 async def acquire(
     base_url: str | None, bearer_token: str | None, timeout: float, ca_cert: str | Path | None = None
 ) -> Connection:
-    """Give this loop's connection to a mesh; every user lets it go with `release`.
+    """Return this loop's connection to a mesh; every user calls `release`.
 
     Raises:
         InvalidArgument: The address has no form that is taken, or `ca_cert` has no certificates.
@@ -219,7 +219,7 @@ async def acquire(
 
 
 async def release(connection: Connection) -> None:
-    """Let a connection go; the last user closes it.
+    """Release a connection; the last user closes it.
 
     In the portal's loop, which outlives its users, it stays for the next one until another mesh is wanted.
     """

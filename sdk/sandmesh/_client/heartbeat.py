@@ -18,7 +18,7 @@ class Carrier(Protocol):
     """A gRPC stream of Multiplex."""
 
     async def read(self) -> object:
-        """Give the next MultiplexResponse, anything else at the end."""
+        """Return the next MultiplexResponse, anything else at the end."""
         ...
 
     async def write(self, request: pb.MultiplexRequest) -> None:
@@ -26,7 +26,7 @@ class Carrier(Protocol):
         ...
 
     async def done_writing(self) -> None:
-        """Say that no request follows."""
+        """Announce that no request follows."""
         ...
 
     def cancel(self) -> bool:
@@ -49,7 +49,7 @@ class WatchedStream:
         self._timer = self._loop.call_later(BEAT_SECONDS, self._look)
 
     async def read(self) -> object:
-        """Give the next response, anything else at the end.
+        """Return the next response, anything else at the end.
 
         Raises:
             MeshUnavailable: The other side is silent.
@@ -71,7 +71,7 @@ class WatchedStream:
             await self._stream.write(request)
 
     async def done_writing(self) -> None:
-        """Say that no request follows."""
+        """Announce that no request follows."""
         async with self._writing:
             await self._stream.done_writing()
 

@@ -91,30 +91,30 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
     )
 
 
-def _write_path(what: str, given: object) -> str:
-    if given is None:
+def _write_path(what: str, value: object) -> str:
+    if value is None:
         return ""
-    if not isinstance(given, str | Path) or not str(given):
-        raise _refuse(what, "is the path of a directory", given)
-    return str(Path.cwd() / given)
+    if not isinstance(value, str | Path) or not str(value):
+        raise _refuse(what, "is the path of a directory", value)
+    return str(Path.cwd() / value)
 
 
-def _write_snapshot(given: object) -> str:
-    if given is None:
+def _write_snapshot(value: object) -> str:
+    if value is None:
         return ""
-    return read_name("snapshot", given.snapshot_id if isinstance(given, Snapshot) else given)
+    return read_name("snapshot", value.snapshot_id if isinstance(value, Snapshot) else value)
 
 
-def _read_texts(what: str, given: object, check: Callable[[str, str], str]) -> dict[str, str]:
-    if given is None:
+def _read_texts(what: str, value: object, check: Callable[[str, str], str]) -> dict[str, str]:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise _refuse(what, "is a mapping of texts to texts", given)
-    texts = cast("Mapping[object, object]", given)
-    for key, value in texts.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise _refuse(what, "is a mapping of texts to texts", {key: value})
-        problem = check(key, value)
+    if not isinstance(value, Mapping):
+        raise _refuse(what, "is a mapping of texts to texts", value)
+    texts = cast("Mapping[object, object]", value)
+    for key, text in texts.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise _refuse(what, "is a mapping of texts to texts", {key: text})
+        problem = check(key, text)
         if problem:
             raise InvalidArgument(f"{what}: {problem}", {"argument": what})
     return cast("dict[str, str]", dict(texts))
@@ -132,26 +132,26 @@ def _check_label(key: str, value: str) -> str:
     return ""
 
 
-def _from_mapping(what: str, kind: type[T], given: object) -> T:
-    if isinstance(given, kind):
-        return given
+def _from_mapping(what: str, kind: type[T], value: object) -> T:
+    if isinstance(value, kind):
+        return value
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # both kinds are dataclasses
-    if not isinstance(given, Mapping):
-        raise _refuse(what, f"is {kind.__name__} or a mapping of {', '.join(known)}", given)
-    stated = cast("Mapping[str, Any]", given)
-    for name in stated:
+    if not isinstance(value, Mapping):
+        raise _refuse(what, f"is {kind.__name__} or a mapping of {', '.join(known)}", value)
+    values = cast("Mapping[str, Any]", value)
+    for name in values:
         if name not in known:
             raise _refuse(what, f"has {', '.join(known)}", name)
     try:
-        return kind(**stated)
+        return kind(**values)
     except TypeError as error:
         raise InvalidArgument(f"{what}: {error}", {"argument": what}) from None
 
 
-def _write_limits(given: object) -> sandbox_pb2.Limits | None:
-    if given is None:
+def _write_limits(value: object) -> sandbox_pb2.Limits | None:
+    if value is None:
         return None
-    limits = _from_mapping("limits", Limits, given)
+    limits = _from_mapping("limits", Limits, value)
     return sandbox_pb2.Limits(
         memory_bytes=_read_size("limits.memory", limits.memory),
         cpu_millis=max(1, round(_read_number("limits.cpus", limits.cpus, 2**22) * 1000))
@@ -163,37 +163,37 @@ def _write_limits(given: object) -> sandbox_pb2.Limits | None:
     )
 
 
-def _read_size(what: str, given: int | str | None) -> int:
-    if isinstance(given, str):
+def _read_size(what: str, value: int | str | None) -> int:
+    if isinstance(value, str):
         from pydantic import ByteSize, TypeAdapter, ValidationError  # noqa: PLC0415 - slow, and few state a size
 
         try:
-            given = int(TypeAdapter(ByteSize).validate_python(given))
+            value = int(TypeAdapter(ByteSize).validate_python(value))
         except ValidationError:
-            raise _refuse(what, 'is a number of bytes or a text like "512MiB" or "1.5 GB"', given) from None
-    return _read_whole(what, given, 2**63)
+            raise _refuse(what, 'is a number of bytes or a text like "512MiB" or "1.5 GB"', value) from None
+    return _read_whole(what, value, 2**63)
 
 
-def _read_whole(what: str, given: int | None, end: int = 2**32) -> int:
-    if given is None:
+def _read_whole(what: str, value: int | None, end: int = 2**32) -> int:
+    if value is None:
         return 0
-    if not isinstance(given, int):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-        raise _refuse(what, "is a whole number", given)
-    return int(_read_number(what, given, end))
+    if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(what, "is a whole number", value)
+    return int(_read_number(what, value, end))
 
 
-def _read_number(what: str, given: float, end: int) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-        raise _refuse(what, "is a number above 0", given)
-    if not 0 < given < end:
-        raise _refuse(what, f"is above 0 and below {end}", given)
-    return given
+def _read_number(what: str, value: float, end: int) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse(what, "is a number above 0", value)
+    if not 0 < value < end:
+        raise _refuse(what, f"is above 0 and below {end}", value)
+    return value
 
 
-def _write_network(given: object) -> sandbox_pb2.NetworkGrant | None:
-    if given is None:
+def _write_network(value: object) -> sandbox_pb2.NetworkGrant | None:
+    if value is None:
         return None
-    grant = _from_mapping("network", NetworkGrant, _read_words(given))
+    grant = _from_mapping("network", NetworkGrant, _read_words(value))
     if grant.mode not in _MODES:
         raise _refuse("network", 'is "none", "public", "packages", a list of hosts or NetworkGrant', grant.mode)
     if (grant.mode == "hosts" and not grant.hosts) or (grant.mode == "none" and grant.hosts):
@@ -202,12 +202,12 @@ def _write_network(given: object) -> sandbox_pb2.NetworkGrant | None:
     return sandbox_pb2.NetworkGrant(mode=_MODES[grant.mode], hosts=hosts)
 
 
-def _read_words(given: object) -> object:
-    if isinstance(given, str):
-        return NetworkGrant("hosts", (given,)) if given == PACKAGES else NetworkGrant(given)  # type: ignore[arg-type]  # what is no mode is refused later
-    if not isinstance(given, Sequence):
-        return given
-    words = tuple(cast("Sequence[str]", given))
+def _read_words(value: object) -> object:
+    if isinstance(value, str):
+        return NetworkGrant("hosts", (value,)) if value == PACKAGES else NetworkGrant(value)  # type: ignore[arg-type]  # what is no mode is refused later
+    if not isinstance(value, Sequence):
+        return value
+    words = tuple(cast("Sequence[str]", value))
     rest = tuple(word for word in words if word not in {"none", "public"})
     if len(words) == 1 and not rest:
         return NetworkGrant(words[0])  # type: ignore[arg-type]  # it is one of the two
@@ -233,7 +233,7 @@ def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:
 
 
 def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
-    """Give a sandbox's record as plain JSON."""
+    """Return a sandbox's record as plain JSON."""
     plain: dict[str, Any] = MessageToDict(record, preserving_proto_field_name=True)
     plain["state"] = read_state(record)
     plain["sandbox_type"] = record.spec.template
@@ -244,17 +244,17 @@ def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
 
 
 def read_event(event: sandbox_pb2.SandboxEvent) -> dict[str, str]:
-    """Give something that happened to a sandbox as plain JSON."""
+    """Return something that happened to a sandbox as plain JSON."""
     return dict(MessageToDict(event, preserving_proto_field_name=True))
 
 
 def read_state(record: sandbox_pb2.Sandbox) -> str:
-    """Give the name of a sandbox's state."""
+    """Return the name of a sandbox's state."""
     return sandbox_pb2.SandboxState.Name(record.state).removeprefix("SANDBOX_STATE_")
 
 
 def read_tools(response: call_pb2.ListToolsResponse) -> dict[str, Any]:
-    """Give tools by group and name, each with the schema that models are shown as a function."""
+    """Return tools by group and name, each with the schema that models are shown as a function."""
     groups: dict[str, Any] = {}
     for tool in response.tools:
         schema = {
@@ -265,8 +265,8 @@ def read_tools(response: call_pb2.ListToolsResponse) -> dict[str, Any]:
         entry: dict[str, Any] = {"name": tool.name, "json_schema": {"type": "function", "function": schema}}
         if tool.title:
             entry["title"] = tool.title
-        for key, told in (("annotations", tool.annotations_json), ("output_schema", tool.output_schema_json)):
-            if told:
-                entry[key] = json.loads(told)
+        for key, text in (("annotations", tool.annotations_json), ("output_schema", tool.output_schema_json)):
+            if text:
+                entry[key] = json.loads(text)
         groups.setdefault(tool.group, {})[tool.name] = entry
     return groups

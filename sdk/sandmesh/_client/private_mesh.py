@@ -28,7 +28,7 @@ LAST_WORDS = 4_000
 
 
 def find_program(entries: Iterable[EntryPoint] | None = None) -> str:
-    """Give the module that serves a private mesh.
+    """Return the module that serves a private mesh.
 
     Raises:
         RuntimeUnavailable: None is installed; the message says what to install.

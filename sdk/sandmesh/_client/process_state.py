@@ -64,14 +64,14 @@ class Process:
         self._suspended: list[Connected] = []
 
     def portal(self) -> Portal:
-        """Give the portal, made at its first use."""
+        """Return the portal, made at its first use."""
         with self._lock:
             if self._portal is None:
                 self._portal = Portal()
             return self._portal
 
     def private_mesh(self, make: Callable[[], PrivateMesh]) -> PrivateMesh:
-        """Give the private mesh, a new one where none was made or the last has ended."""
+        """Return the private mesh, a new one where none was made or the last has ended."""
         with self._lock:
             if self._private is None or self._private.ended:
                 self._private = make()
@@ -83,12 +83,12 @@ class Process:
         return self._private is not None and not self._private.ended
 
     def first_time(self, what: str) -> bool:
-        """Say whether this is asked for the first time."""
+        """Return whether this is the first call for a key."""
         known, self._warned = what in self._warned, self._warned | {what}
         return not known
 
     def is_portal(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Say whether a loop is the portal's."""
+        """Return whether a loop is the portal's."""
         return self._portal is not None and self._portal.loop is loop
 
     def check_fork(self) -> None:
@@ -103,7 +103,7 @@ class Process:
             raise RuntimeUnavailable(message, {"fix": fix})
 
     def forget_closed_loops(self) -> None:
-        """Let connections go whose loop ended under them: their channels close with them."""
+        """Forget connections whose loop was closed: their channels close with them."""
         for key, connection in list(self.connections.items()):
             if connection.loop.is_closed():
                 del self.connections[key]
@@ -139,7 +139,7 @@ class Process:
             _wait_for_grpc()
 
     def child(self) -> Process:
-        """Give what a forked child begins with."""
+        """Return the initial state of a forked child."""
         if self._private is not None:
             self._private.disown()
         alive = len(self._suspended) < len(self.connections)
@@ -204,5 +204,5 @@ os.register_at_fork(
 
 
 def process() -> Process:
-    """Give this process's state."""
+    """Return this process's state."""
     return _holder.process

@@ -25,7 +25,7 @@ class ProgressLine:
             self._write(f"sandmesh: {message}\n")
 
     def __enter__(self) -> ProgressLine:
-        """Give itself."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_exc: object) -> None:

@@ -30,7 +30,7 @@ class Batches(Protocol[R]):
         ...
 
     async def aclose(self) -> None:
-        """Let go."""
+        """Cancel the iteration."""
         ...
 
 
@@ -110,15 +110,15 @@ class BlockingIterator(Iterator[R], Generic[R]):
         return self._ready.pop()
 
     def close(self) -> None:
-        """Let go of what is still under way."""
+        """Cancel what is still under way."""
         self._ended = True
         self._ready.clear()
         run(self._twin, self._items.aclose())
 
     def __enter__(self) -> Self:
-        """Give itself; the block's end closes it."""
+        """Return itself; the block's end closes it."""
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Let go of what is still under way."""
+        """Cancel what is still under way."""
         self.close()

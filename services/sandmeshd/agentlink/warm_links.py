@@ -37,7 +37,7 @@ class Waiting:
             self._opening[sandbox.sandbox_id] = asyncio.create_task(_open(sandbox))
 
     def take(self, sandbox_id: str) -> Kept | None:
-        """Give a sandbox with its link, which is the caller's to close; None where none is open."""
+        """Return a sandbox with its link, which the caller closes; None where none is open."""
         task = self._opening.get(sandbox_id)
         if task is None or not task.done() or task.exception() is not None or not task.result().link.open:
             self.drop(sandbox_id)

@@ -26,7 +26,7 @@ from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_go
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record, timestamp
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.principal import current_principal
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -100,14 +100,14 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         if record is None:
             # This raises Recovering while records are being rebuilt.
             await self._records.was_deleted(request.sandbox_id)
-        if record is None or not current_caller().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session")):
             raise not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
 
     async def GetSandboxLogs(self, request: pb.GetSandboxLogsRequest, context: Context) -> pb.GetSandboxLogsResponse:
         """Return the end of the log of a sandbox's agent and runtime."""
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_caller().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session")):
             raise not_found(request.sandbox_id)
         return await self._components.logs.read(record, request)
 
@@ -116,7 +116,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         if request.page_size > _LARGEST_PAGE:
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
-        caller = current_caller()
+        caller = current_principal()
         found: list[pb.Sandbox] = []
         after = request.page_token
         while len(found) <= size:
@@ -187,7 +187,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
         """Take a snapshot of a sandbox."""
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_caller().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session")):
             raise not_found(request.sandbox_id)
         _check_reachable(record)
         return pb.CreateSnapshotResponse(snapshot=await self._components.snapshots.take(record, request))
@@ -207,13 +207,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
         events = await self._components.event_log.read(request.sandbox_id, request.after_event_id, size)
-        return pb.ListEventsResponse(events=[one for one in events if current_caller().owns(one.session_key)])
+        return pb.ListEventsResponse(events=[one for one in events if current_principal().owns(one.session_key)])
 
     async def WatchSandboxes(
         self, request: pb.WatchSandboxesRequest, context: Context
     ) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Stream events as they happen."""
-        caller = current_caller()
+        caller = current_principal()
         async for event in self._components.event_log.follow(request.sandbox_id, request.after_event_id):
             if caller.owns(event.session_key):
                 yield pb.WatchSandboxesResponse(event=event)

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import grpc
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.auth.service_identity import Identities, signing
+from sandmeshd.auth.service_identity import Identities, signing_interceptors
 from sandmeshd.runtime.rpc.failover import failover
-from sandmeshd.runtime.rpc.observation import correlating
+from sandmeshd.runtime.rpc.observation import correlation_interceptors
 from sandmeshd.runtime.rpc.server import OPTIONS, target
 
 
@@ -25,7 +25,7 @@ async def open_channel(address: str, identities: Identities | None = None) -> As
     options.append(("grpc.max_reconnect_backoff_ms", 1_000))
     # Also how long a connection may take: a host that is gone says nothing.
     options.append(("grpc.min_reconnect_backoff_ms", 2_000))
-    interceptors = [*(signing(identities) if identities else ()), *correlating()]
+    interceptors = [*(signing_interceptors(identities) if identities else ()), *correlation_interceptors()]
     channel = grpc.aio.insecure_channel(target(address), options=options, interceptors=interceptors)
     try:
         yield channel

@@ -1,6 +1,6 @@
 """Who an RPC is for, and what is theirs.
 
-The caller goes with the work that is done for it: down into services of the same process by context, to others as
+The principal goes with the work that is done for it: down into services of the same process by context, to others as
 signed metadata (`sandmeshd.auth.service_identity`). Work that a service does on its own account is done as SERVICE.
 """
 
@@ -23,7 +23,7 @@ _PREFIX = 32
 
 
 @dataclass(frozen=True)
-class Caller:
+class Principal:
     """Who a request is for: a service of the mesh, an administrator, or one user."""
 
     scope: Scope
@@ -31,7 +31,7 @@ class Caller:
     token_id: str = ""
 
     def owns(self, session_key: str) -> bool:
-        """Say whether a session, and so its sandboxes and calls, is the caller's; a pool's sandboxes are no user's."""
+        """Return whether a session, and so its sandboxes and calls, is the principal's; a pool's is no user's."""
         return self.scope != "user" or session_key.startswith(self._user_key)
 
     @cached_property
@@ -39,22 +39,22 @@ class Caller:
         return user_key(self.user_id)
 
 
-SERVICE = Caller("service")
-ADMIN = Caller("admin")
+SERVICE = Principal("service")
+ADMIN = Principal("admin")
 
 # A request's own value, as the ids that its log lines carry: nothing is shared between requests.
-_current: ContextVar[Caller] = ContextVar("sandmesh_caller", default=SERVICE)
+_current: ContextVar[Principal] = ContextVar("sandmesh_caller", default=SERVICE)
 
 
-def current_caller() -> Caller:
-    """Give who the work at hand is for."""
+def current_principal() -> Principal:
+    """Return the principal of the current request."""
     return _current.get()
 
 
 @contextmanager
-def acting_for(caller: Caller) -> Generator[None]:
-    """Do what is inside for a caller."""
-    token = _current.set(caller)
+def acting_for(principal: Principal) -> Generator[None]:
+    """Act for a principal within the block."""
+    token = _current.set(principal)
     try:
         yield
     finally:
@@ -62,29 +62,29 @@ def acting_for(caller: Caller) -> Generator[None]:
 
 
 def acting_user(user_id: str) -> str:
-    """Give the user that a request is for, where it names one or none.
+    """Return the user that a request is for, where it names one or none.
 
     Ids that begin with `anonymous-` are those of clients that name nobody: a user's are the user's.
 
     Raises:
-        PermissionDenied: It names another user than the caller's.
+        PermissionDenied: It names another user than the principal's.
     """
-    caller = current_caller()
-    if caller.scope != "user":
+    principal = current_principal()
+    if principal.scope != "user":
         return user_id
-    if user_id not in ("", caller.user_id) and not user_id.startswith(ANONYMOUS):
-        message = f"the token is for user {caller.user_id!r} only: name that user, or none"
+    if user_id not in ("", principal.user_id) and not user_id.startswith(ANONYMOUS):
+        message = f"the token is for user {principal.user_id!r} only: name that user, or none"
         raise PermissionDenied(message, {"field": "user_id"})
-    return caller.user_id
+    return principal.user_id
 
 
 def user_key(user_id: str) -> str:
-    """Give the key of a user: the first half of the keys of the user's sessions."""
+    """Return the key of a user: the first half of the keys of the user's sessions."""
     return _digest(user_id)
 
 
 def session_key(user_id: str, session_id: str) -> str:
-    """Give the key of a session's leases and records: from it alone one can say whether it is a user's."""
+    """Return the key of a session's leases and records: from it alone one can say whether it is a user's."""
     return user_key(user_id) + _digest(user_id, session_id)
 
 

@@ -1,4 +1,4 @@
-"""The caller of an RPC between services, as metadata that only services of the mesh can write.
+"""The principal of an RPC between services, as metadata that only services of the mesh can write.
 
 It is a JSON Web Token (https://www.rfc-editor.org/rfc/rfc7519) signed with the mesh's secret: `aud` is the method,
 `exp` a few seconds ahead, `jti` taken once by each service, so that what is overheard neither fits another method
@@ -20,9 +20,9 @@ import grpc
 import jwt
 
 from sandmesh.errors import InvalidArgument, Unauthenticated
-from sandmeshd.auth.principal import Caller, acting_for, current_caller
+from sandmeshd.auth.principal import Principal, acting_for, current_principal
 from sandmeshd.runtime.rpc.interceptors import Around, Context
-from sandmeshd.runtime.rpc.outgoing_metadata import telling
+from sandmeshd.runtime.rpc.outgoing_metadata import metadata_interceptors
 
 KEY = "sandmesh-identity"
 LASTS_SECONDS = 30.0
@@ -35,26 +35,26 @@ _FIX = "give all services of the mesh the same secret (--secret-file or SANDMESH
 
 
 class Identities:
-    """Writes and reads callers for one service of a mesh."""
+    """Writes and reads principals for one service of a mesh."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
         self._seen: set[str] = set()
         self._order: deque[tuple[float, str]] = deque()
 
-    def sign(self, method: str, caller: Caller) -> str:
+    def sign(self, method: str, principal: Principal) -> str:
         """Write who an RPC is for, for one use of one method."""
         claims = {
             "aud": method,
             "exp": time.time() + LASTS_SECONDS,
             "jti": secrets.token_hex(12),
-            "scope": caller.scope,
-            "user": caller.user_id,
-            "token": caller.token_id,
+            "scope": principal.scope,
+            "user": principal.user_id,
+            "token": principal.token_id,
         }
         return jwt.encode(claims, self._secret, "HS256")
 
-    def verify(self, method: str, signed: str) -> Caller:
+    def verify(self, method: str, signed: str) -> Principal:
         """Read who an RPC is for.
 
         Raises:
@@ -67,7 +67,7 @@ class Identities:
         except jwt.InvalidTokenError as error:
             raise _refused(f"the request's identity is not valid ({error})") from None
         self._take(str(claims["jti"]))
-        return Caller(claims["scope"], claims["user"], claims["token"])
+        return Principal(claims["scope"], claims["user"], claims["token"])
 
     def _decode(self, method: str, signed: str) -> dict[str, Any]:
         required = {"require": ["aud", "exp", "jti", "scope", "user", "token"]}
@@ -90,23 +90,23 @@ def _refused(what: str) -> Unauthenticated:
 
 
 def identity_required(identities: Identities) -> Around:
-    """Serve only RPCs that a service of the mesh sent, each for the caller that it names."""
+    """Serve only RPCs that a service of the mesh sent, each for the principal that it names."""
 
     @asynccontextmanager
     async def check(method: str, context: Context) -> AsyncGenerator[None]:
         if method.startswith(OPEN_METHODS):
             yield
             return
-        given = dict(context.invocation_metadata() or ()).get(KEY, "")
-        with acting_for(identities.verify(method, given if isinstance(given, str) else given.decode())):
+        value = dict(context.invocation_metadata() or ()).get(KEY, "")
+        with acting_for(identities.verify(method, value if isinstance(value, str) else value.decode())):
             yield
 
     return check
 
 
-def signing(identities: Identities) -> list[grpc.aio.ClientInterceptor]:
-    """Give what signs the RPCs of a channel, each for the caller that the work at hand is for."""
-    return telling(lambda method: (KEY, identities.sign(method, current_caller())))
+def signing_interceptors(identities: Identities) -> list[grpc.aio.ClientInterceptor]:
+    """Return interceptors that sign a channel's RPCs, each for the principal of the current request."""
+    return metadata_interceptors(lambda method: (KEY, identities.sign(method, current_principal())))
 
 
 def read_secret(path: Path) -> str:
@@ -128,7 +128,7 @@ def read_secret(path: Path) -> str:
 
 
 def kept_secret(path: Path) -> str:
-    """Give the secret that services of one state directory share, made when the first of them asks."""
+    """Return the secret that services of one state directory share, made when the first of them asks."""
     try:
         return path.read_text()
     except FileNotFoundError:

@@ -12,7 +12,7 @@ import structlog
 from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2_grpc
 from sandmesh.errors import AlreadyExists, InvalidArgument, PermissionDenied, TokenNotFound, Unauthenticated
-from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.principal import current_principal
 from sandmeshd.auth.token_records import TokenRecord, TokenRecords
 from sandmeshd.auth.token_secret import new_secret, read_secret
 
@@ -44,7 +44,7 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         if record is None:
             message = f"a token named {token.name!r} is in force: revoke it or choose another name"
             raise AlreadyExists(message, {"name": token.name})
-        log.info("a token was created", token_id=secret.token_id, name=token.name, by=current_caller().token_id)
+        log.info("a token was created", token_id=secret.token_id, name=token.name, by=current_principal().token_id)
         return pb.CreateTokenResponse(token=record.token, secret=secret.text())
 
     async def ListTokens(self, request: pb.ListTokensRequest, context: Context) -> pb.ListTokensResponse:
@@ -60,11 +60,11 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         record = await self._records.revoke(request.token_id)
         if record is None:
             raise TokenNotFound(f"there is no token {request.token_id}", {"token_id": request.token_id})
-        log.info("a token was revoked", token_id=request.token_id, by=current_caller().token_id)
+        log.info("a token was revoked", token_id=request.token_id, by=current_principal().token_id)
         return pb.RevokeTokenResponse(token=record.token)
 
     async def CheckToken(self, request: pb.CheckTokenRequest, context: Context) -> pb.CheckTokenResponse:
-        """Say whose a secret is."""
+        """Return the principal of a token's secret."""
         secret = read_secret(request.secret)
         record = await self._records.read(secret.token_id) if secret else None
         if secret is None or record is None or not secret.fits(record.digest):
@@ -90,7 +90,7 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
 
 
 def _check_admin() -> None:
-    if current_caller().scope == "user":
+    if current_principal().scope == "user":
         raise PermissionDenied("tokens are an administrator's: use a token of the scope admin, or the mesh's own user")
 
 

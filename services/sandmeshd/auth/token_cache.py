@@ -16,7 +16,7 @@ from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2_grpc
 from sandmesh.errors import SandmeshError, Unauthenticated
 from sandmesh.shared.wire_errors import translated
-from sandmeshd.auth.principal import SERVICE, Caller, Scope, acting_for
+from sandmeshd.auth.principal import SERVICE, Principal, Scope, acting_for
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ MOST = 10_000
 class Grant:
     """What a token allows, until it ends; `held` are the time limits of the RPCs under way."""
 
-    caller: Caller
+    principal: Principal
     token_id: str = ""
     expires: float = float("inf")
     checked: float = 0.0
@@ -51,7 +51,7 @@ class KnownTokens:
         self._used = asyncio.Event()
 
     async def check(self, secret: str) -> Grant:
-        """Give what a token allows.
+        """Return the grant of a token.
 
         Raises:
             Unauthenticated: It is unknown, expired or revoked; the message says which.
@@ -79,7 +79,7 @@ class KnownTokens:
         grant = self._grants.pop(digest, None)
         if grant is None:
             scope: Scope = "admin" if token.scope == pb.SCOPE_ADMIN else "user"
-            grant = Grant(Caller(scope, token.user_id, token.token_id), token.token_id)
+            grant = Grant(Principal(scope, token.user_id, token.token_id), token.token_id)
         if token.HasField("expire_time"):
             grant.expires = token.expire_time.ToMicroseconds() / 1e6
         grant.checked = time.time()

@@ -72,12 +72,12 @@ class TokenRecords:
         return _record(answer) if answer else None
 
     async def revoked_after(self, revision: int) -> tuple[int, list[str]]:
-        """Give the revision that the store is at, and the tokens that were revoked since the given one."""
+        """Return the revision that the store is at, and the tokens that were revoked since the given one."""
         current, *ids = await self._store.run("access_revoked", {"after": revision})
         return int(current), [one.decode() for one in ids]
 
     def expect_revocation(self) -> AbstractContextManager[asyncio.Event]:
-        """Give an event that the next revocation sets."""
+        """Return an event that the next revocation sets."""
         return self._store.notices.expect(NOTICE)
 
 

@@ -23,15 +23,15 @@ class Secret:
     proof: str
 
     def text(self) -> str:
-        """Give what a client shows."""
+        """Return the text that a client shows."""
         return f"smesh_{self.token_id}_{self.proof}"
 
     def digest(self) -> str:
-        """Give what is kept: a plain hash does, since 256 random bits cannot be guessed however fast it is."""
+        """Return the digest that is stored: a plain hash does, as nobody guesses 256 random bits however fast it is."""
         return hashlib.sha256(self.proof.encode()).hexdigest()
 
     def fits(self, digest: str) -> bool:
-        """Say in constant time whether this proves the token with that digest."""
+        """Compare in constant time with a stored digest."""
         return hmac.compare_digest(self.digest(), digest)
 
 

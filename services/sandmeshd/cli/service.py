@@ -36,7 +36,7 @@ from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities
 from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.runtime.addresses import check_private
-from sandmeshd.runtime.full_disk import full_disk_told
+from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.http import Wanted
 from sandmeshd.runtime.http.metrics import metrics_page
@@ -164,7 +164,7 @@ async def _with_metrics(
             pages = [metrics_page(measured, to_all=True)]
             bound = await stack.enter_async_context(open_http(Wanted((address,)), pages, None))
             typer.echo("metrics at " + " ".join(bound))
-        with full_disk_told(settings.state_directory):
+        with full_disk_explained(settings.state_directory):
             await serve(measured)
 
 
@@ -229,7 +229,7 @@ async def _gateway(
 async def _serving(
     settings: MeshSettings, address: str, services: Sequence[Registration], measured: Observed
 ) -> AsyncGenerator[None]:
-    check_private(address, stated=settings.mesh_secret is not None)
+    check_private(address, has_secret=settings.mesh_secret is not None)
     arounds = [observed(measured.rpcs), identity_required(identities(settings))]
     async with open_server([address], services, arounds) as listening:
         _announce(listening.addresses)

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.errors import PermissionDenied, Unauthenticated
-from sandmeshd.auth.principal import ADMIN, Caller, acting_for
+from sandmeshd.auth.principal import ADMIN, Principal, acting_for
 from sandmeshd.auth.service_identity import OPEN_METHODS
 from sandmeshd.auth.token_cache import Grant, KnownTokens
 from sandmeshd.gateway.addresses import token_required
@@ -23,17 +23,17 @@ _UNLIMITED = Grant(ADMIN)
 
 
 def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
-    """Give the public methods that serve administrators only, by path."""
+    """Return the public methods that serve administrators only, by path."""
     methods = [method for service in services for method in service.methods if is_public(method)]
     closed = [one for one in methods if one.GetOptions().Extensions[options_pb2.access] not in _TO_USERS]
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in closed)
 
 
 def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[str]) -> Around:
-    """Serve each RPC for the caller whose token it shows, as long as that token is in force.
+    """Serve each RPC for the principal whose token it shows, as long as that token is in force.
 
     On a unix socket, which only the mesh's own user can open, and where no token is asked for, it may be left out;
-    the caller is an administrator then.
+    the principal is an administrator then.
     """
     door = _Door(settings, tokens)
 
@@ -43,10 +43,10 @@ def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[s
             yield
             return
         grant = await door.grant(context)
-        if grant.caller.scope == "user" and method in closed:
+        if grant.principal.scope == "user" and method in closed:
             message = f"{method} is for administrators: use a token of the scope admin"
             raise PermissionDenied(message, {"method": method})
-        with acting_for(grant.caller):
+        with acting_for(grant.principal):
             if not grant.token_id:
                 yield
                 return
@@ -60,7 +60,7 @@ class _Door:
     def __init__(self, settings: GatewaySettings, tokens: KnownTokens) -> None:
         self._required = token_required(settings)
         self._static = settings.bearer_token.get_secret_value().encode() if settings.bearer_token else b""
-        self._static_grant = Grant(Caller("user", settings.bearer_user) if settings.bearer_user else ADMIN)
+        self._static_grant = Grant(Principal("user", settings.bearer_user) if settings.bearer_user else ADMIN)
         self._tokens = tokens
 
     async def grant(self, context: Context) -> Grant:
@@ -76,7 +76,7 @@ class _Door:
 
 
 def _shown(context: Context) -> str:
-    given = dict(context.invocation_metadata() or ()).get("authorization", "")
-    text = given.decode(errors="replace") if isinstance(given, bytes) else given
+    value = dict(context.invocation_metadata() or ()).get("authorization", "")
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
     kind, _, token = text.partition(" ")
     return token.strip() if kind.lower() == "bearer" else text

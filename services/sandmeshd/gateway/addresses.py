@@ -8,11 +8,11 @@ from sandmeshd.runtime.addresses import is_open
 
 
 def token_required(settings: GatewaySettings) -> bool:
-    """Say whether clients on TCP must show a token."""
+    """Return whether clients on TCP must show a token."""
     if settings.require_token is not None:
         return settings.require_token
-    told = settings.bearer_token is not None or settings.tls_cert is not None
-    return told or any(is_open(address) for address in settings.listen)
+    protected = settings.bearer_token is not None or settings.tls_cert is not None
+    return protected or any(is_open(address) for address in settings.listen)
 
 
 def check_addresses(settings: GatewaySettings) -> None:

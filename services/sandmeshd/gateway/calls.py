@@ -14,7 +14,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
 from sandmeshd.agentlink.link import request as request_agent
-from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.principal import current_principal
 from sandmeshd.gateway.relay import Relay
 from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
@@ -51,7 +51,7 @@ class Calls:
             client.detach()
 
     def make_client(self, put: Put) -> Client:
-        """Give a client whose calls are carried together, with their responses going to `put`."""
+        """Return a client whose calls are carried together, with their responses going to `put`."""
         return Client(self._own_routes(), self._settings.deadline_grace_seconds, put)
 
     async def run_call(self, request: pb.RunCallRequest, context: Context) -> None:
@@ -113,7 +113,7 @@ class Calls:
         return pb.ListToolsResponse.FromString(answer.tools)
 
     def _own_routes(self) -> OwnedRoutes:
-        return self._routes.of(current_caller())
+        return self._routes.of(current_principal())
 
     async def _ask(self, sandbox_id: str, frame: pb.CallFrame, token: int) -> agent_pb2.FromAgent:
         link = await self._own_routes().link(sandbox_id)
@@ -160,7 +160,7 @@ class Outbox:
         self._wake.set()
 
     async def __aiter__(self) -> AsyncIterator[tuple[Relay | None, bytes, int]]:
-        """Give responses until the end."""
+        """Yield responses until the end."""
         while True:
             while self._waiting:
                 yield self._waiting.popleft()
@@ -259,14 +259,14 @@ class Client:
             del self._relays[call.call_id]
 
     def detach(self) -> None:
-        """Let every call go on without this client."""
+        """Detach from every call; the calls go on."""
         for relay in list(self._relays.values()):
             relay.detach()
         self._relays.clear()
 
 
 def handlers(calls: Calls) -> grpc.GenericRpcHandler:
-    """Give the methods of CallService as gRPC wants them, streams of bytes unparsed."""
+    """Return the methods of CallService as gRPC wants them, streams of bytes unparsed."""
     streams: dict[str, tuple[Any, Any, Any]] = {
         "Multiplex": (grpc.stream_stream_rpc_method_handler, calls.multiplex, pb.MultiplexRequest),
         "RunCall": (grpc.unary_stream_rpc_method_handler, calls.run_call, pb.RunCallRequest),

@@ -19,7 +19,7 @@ Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
 
 
 def is_public(method: MethodDescriptor) -> bool:
-    """Say whether any client may call a method."""
+    """Return whether any client may call a method."""
     visibility = method.GetOptions().Extensions[options_pb2.visibility]
     return bool(visibility == options_pb2.VISIBILITY_PUBLIC)
 

@@ -124,15 +124,15 @@ class SocketContext:
         self._ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
 
     def peer(self) -> str:
-        """Say where the client is."""
+        """Return the client's address."""
         return "unix:"
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        """Give what came with the hello."""
+        """Return the metadata of the hello."""
         return self._metadata
 
     def time_remaining(self) -> float | None:
-        """Say how many seconds the client still waits, None for without end."""
+        """Return the seconds that the client still waits, None for no limit."""
         return None if self._ends is None else max(0.0, self._ends - asyncio.get_running_loop().time())
 
 
@@ -170,7 +170,7 @@ async def open_local_sockets(addresses: Sequence[str], kinds: Sequence[SocketKin
 
 
 async def settled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Give tasks their grace, and end those that need more."""
+    """Wait for tasks within the grace time, then cancel the rest."""
     if tasks:
         _, late = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         for task in late:

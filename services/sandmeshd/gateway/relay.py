@@ -21,7 +21,7 @@ CHUNK = 1024 * 1024
 MAX_UNSENT = 80 * CHUNK
 
 
-class Caller(Protocol):
+class Subscriber(Protocol):
     """Who gets the events."""
 
     def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
@@ -40,12 +40,12 @@ class Relay:
     after the last event that came; when that cannot be, it ends with SandboxLost.
     """
 
-    def __init__(self, routes: OwnedRoutes, caller: Caller, call_id: str, grace: float) -> None:
+    def __init__(self, routes: OwnedRoutes, subscriber: Subscriber, call_id: str, grace: float) -> None:
         self.call_id = call_id
         self.sandbox_id = ""
         self.over = False
         self._routes = routes
-        self._caller = caller
+        self._subscriber = subscriber
         self._grace = grace
         self._token = 0
         self._last = 0
@@ -110,12 +110,12 @@ class Relay:
         link.send_parts(fence(self._channel, self._token, frame))
 
     def acknowledge(self, sequence: int) -> None:
-        """Tell the agent that all events up to one have arrived."""
+        """Acknowledge all events up to one to the agent."""
         if sequence:
             self.push(pb.CallFrame(call_id=self.call_id, acknowledge=pb.Acknowledge(sequence=sequence)))
 
     def detach(self) -> None:
-        """Let the call go on without this caller."""
+        """Detach the caller; the call goes on."""
         if not self.over and self._link is not None:
             self._send(pb.CallFrame(call_id=self.call_id, detach=pb.Detach()))
         self._finish()
@@ -132,13 +132,13 @@ class Relay:
         if frame.last_sequence:
             self._last = frame.last_sequence
         self._meter.took(len(frame.batch))
-        self._caller.deliver(self, wrap(frame.batch), frame.last_sequence)
+        self._subscriber.deliver(self, wrap(frame.batch), frame.last_sequence)
         if frame.final:
             reason = self._meter.ended(frame.end_reason)
             log.debug("a call ended", sandbox_id=self.sandbox_id, call_id=self.call_id, reason=reason)
             self._finish()
             # A last frame without an event holds the agent's refusal.
-            self._caller.ended(self, None if frame.last_sequence else WrongState("the agent refused the call"))
+            self._subscriber.ended(self, None if frame.last_sequence else WrongState("the agent refused the call"))
 
     def on_lost(self, link: AgentLink) -> None:
         """Attach again on a new link."""
@@ -218,8 +218,8 @@ class Relay:
         ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
         log.info("a call was refused", **ids, reason=error.reason, error=error.message)
         self._finish()
-        self._caller.deliver(self, refusal(self.call_id, error), 0)
-        self._caller.ended(self, error)
+        self._subscriber.deliver(self, refusal(self.call_id, error), 0)
+        self._subscriber.ended(self, error)
 
     def _finish(self) -> None:
         self.over = True

@@ -23,7 +23,7 @@ from sandmesh.shared.wire_errors import translated
 from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.connection import connect
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.auth.principal import SERVICE, Caller, acting_for
+from sandmeshd.auth.principal import SERVICE, Principal, acting_for
 from sandmeshd.runtime.metrics import GatewayMetrics
 
 log = structlog.get_logger()
@@ -54,12 +54,12 @@ class Routes:
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links, until whoever opens a gateway gives another."""
 
-    def of(self, caller: Caller) -> OwnedRoutes:
-        """Give the way to the sandboxes that are a caller's."""
-        return OwnedRoutes(self, caller)
+    def of(self, principal: Principal) -> OwnedRoutes:
+        """Return the routes to a principal's sandboxes."""
+        return OwnedRoutes(self, principal)
 
     def session_key(self, sandbox_id: str) -> str:
-        """Give the key of the session that has the sandbox of an open link; empty in a pool."""
+        """Return the key of the session that has the sandbox of an open link; empty in a pool."""
         return self._sessions.get(sandbox_id, "")
 
     async def learn_session(self, sandbox_id: str) -> None:
@@ -80,15 +80,15 @@ class Routes:
         self.metrics.links.set(len(self._links) - len(self._ahead))
 
     def take_used(self) -> set[str]:
-        """Give the sandboxes whose links carried anything since this was last asked, or do now."""
+        """Return the sandboxes whose links carried anything since the last time, or do now."""
         return {sandbox_id for sandbox_id, link in self._links.items() if link.take_used()}
 
     def known(self, sandbox_id: str) -> AgentLink | None:
-        """Give the open link to a sandbox, where there is one and it is known whose the sandbox is."""
+        """Return the open link to a sandbox, where there is one and it is known whose the sandbox is."""
         return self._links.get(sandbox_id) if sandbox_id not in self._ahead else None
 
     async def link(self, sandbox_id: str) -> AgentLink:
-        """Give the link to a sandbox.
+        """Return the link to a sandbox.
 
         Raises:
             SandboxNotFound: There is no such sandbox.
@@ -141,7 +141,7 @@ class Routes:
         return task
 
     async def link_again(self, sandbox_id: str) -> AgentLink:
-        """Give a link to a sandbox whose link broke: that one may break too, and its node may take a moment to say why.
+        """Return a link to a sandbox whose link broke; it waits a moment for the node to report why.
 
         Raises:
             SandboxLost: It is gone, or cannot be reached for some seconds; the message and facts say how it ended.
@@ -157,7 +157,7 @@ class Routes:
         raise SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
 
     async def _silence_of(self, sandbox_id: str) -> str:
-        """Say which driver is silent, where one is; a sandbox that its node knows to be lost is raised as that."""
+        """Return which driver is silent, empty for none; a sandbox that its node knows to be lost is raised as that."""
         try:
             found = await self._resolve(sandbox_id)
         except SandboxLost:
@@ -217,18 +217,18 @@ class Routes:
 class OwnedRoutes:
     """The links to one caller's sandboxes; another's is answered as if there were none."""
 
-    def __init__(self, routes: Routes, caller: Caller) -> None:
+    def __init__(self, routes: Routes, principal: Principal) -> None:
         self.metrics = routes.metrics
         self._routes = routes
-        self._caller = caller
+        self._principal = principal
 
     def known(self, sandbox_id: str) -> AgentLink | None:
-        """Give the open link to a sandbox of the caller's, where there is one."""
+        """Return the open link to a sandbox of the caller's, where there is one."""
         link = self._routes.known(sandbox_id)
         return link if link is not None and self._owns(sandbox_id) else None
 
     async def link(self, sandbox_id: str) -> AgentLink:
-        """Give the link to a sandbox.
+        """Return the link to a sandbox.
 
         Raises:
             SandboxNotFound: There is no such sandbox, or it is another's.
@@ -237,7 +237,7 @@ class OwnedRoutes:
         return await self._owned(await self._routes.link(sandbox_id))
 
     async def link_again(self, sandbox_id: str) -> AgentLink:
-        """Give a link to a sandbox whose link broke.
+        """Return a link to a sandbox whose link broke.
 
         Raises:
             SandboxNotFound: There is no such sandbox, or it is another's.
@@ -254,4 +254,4 @@ class OwnedRoutes:
         return link
 
     def _owns(self, sandbox_id: str) -> bool:
-        return self._caller.owns(self._routes.session_key(sandbox_id))
+        return self._principal.owns(self._routes.session_key(sandbox_id))

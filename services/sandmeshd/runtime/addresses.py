@@ -8,17 +8,17 @@ from sandmesh.errors import InvalidArgument
 
 
 def is_open(address: str) -> bool:
-    """Say whether others than this machine's processes could reach an address."""
+    """Return whether others than this machine's processes could reach an address."""
     return not address.startswith("unix://") and not _is_loopback(address.rpartition(":")[0])
 
 
-def check_private(address: str, *, stated: bool) -> None:
-    """Refuse an address of a service that others could reach while the mesh's secret is not `stated`.
+def check_private(address: str, *, has_secret: bool) -> None:
+    """Refuse an address of a service that others could reach while the mesh's secret is not `has_secret`.
 
     Raises:
         InvalidArgument: It is one.
     """
-    if is_open(address) and not stated:
+    if is_open(address) and not has_secret:
         fix = "give all services of the mesh one secret, by --secret-file or SANDMESH_MESH_SECRET"
         raise InvalidArgument(f"a service does not listen at {address} without a secret: {fix}", {"fix": fix})
 

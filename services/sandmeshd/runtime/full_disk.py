@@ -14,7 +14,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
-def full_disk_told(directory: Path) -> Generator[None]:
+def full_disk_explained(directory: Path) -> Generator[None]:
     """Turn the lack of space into an error that says where.
 
     Raises:

@@ -17,7 +17,7 @@ _MMAP_THRESHOLD: Final = -3
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep at most KEPT_BYTES that are free for its next buffers, where its C library can."""
+    """Limit the free memory that this process keeps for its next buffers to KEPT_BYTES, where its C library can."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(ctypes.c_int(_MMAP_THRESHOLD), ctypes.c_int(KEPT_BYTES // 4))

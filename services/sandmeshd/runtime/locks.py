@@ -49,7 +49,7 @@ async def _locked(descriptor: int) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Give the process that holds a file by `held`, None where nobody does."""
+    """Return the process that holds a file by `held`, None where nobody does."""
     try:
         if is_free(path):
             return None
@@ -59,7 +59,7 @@ def holder(path: Path) -> int | None:
 
 
 def is_free(path: Path) -> bool:
-    """Say whether nobody holds a file that `held` made.
+    """Return whether nobody holds a file that `held` made.
 
     Raises:
         FileNotFoundError: There is no such file.

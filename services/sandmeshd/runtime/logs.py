@@ -13,7 +13,7 @@ from typing import Literal, TextIO, cast
 import structlog
 from structlog.typing import Processor
 
-from sandmeshd.runtime.lossy_log import EnduringStream
+from sandmeshd.runtime.lossy_log import LossyStream
 from sandmeshd.runtime.redaction import without_secrets
 
 Form = Literal["auto", "json", "text"]
@@ -33,7 +33,7 @@ def configure_logging(level: str = "INFO", form: Form = "auto", stream: TextIO |
     """
     target = stream or sys.stderr
     last = _last(form == "text" or (form == "auto" and target.isatty()), colors=target.isatty())
-    enduring = cast("TextIO", EnduringStream(target))
+    enduring = cast("TextIO", LossyStream(target))
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*SHARED, *last],

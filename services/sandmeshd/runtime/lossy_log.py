@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 
-class EnduringStream:
+class LossyStream:
     """Writes lines where it can; the first that is written again says how many were not."""
 
     def __init__(self, target: TextIO) -> None:
@@ -17,9 +17,9 @@ class EnduringStream:
 
     def write(self, text: str) -> int:
         """Write a line, with the number of lost ones before it, or lose it."""
-        told = f"\n{_told(self.lost)}\n" if self.lost else ""
+        gap = f"\n{_gap_line(self.lost)}\n" if self.lost else ""
         try:
-            self._target.write(told + text)
+            self._target.write(gap + text)
             # A text stream keeps what it could not write, and says so only when it is flushed.
             self._target.flush()
         except (OSError, ValueError):
@@ -30,10 +30,10 @@ class EnduringStream:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: each line is flushed when it is written."""
+        """Accept a flush: each line is flushed when it is written."""
 
 
-def _told(lost: int) -> str:
+def _gap_line(lost: int) -> str:
     now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     words = {"lines": lost, "event": "lines of this log could not be written", "level": "warning", "timestamp": now}
     return json.dumps(words)

@@ -31,11 +31,11 @@ class Observed:
         ProcessCollector(registry=self.registry)
 
     def before_reading(self, refresh: Refresh) -> None:
-        """Have something awaited before each reading."""
+        """Register a hook that is awaited before each reading."""
         self._refreshers.append(refresh)
 
     async def text(self) -> bytes:
-        """Give all values in Prometheus's text format."""
+        """Return all values in Prometheus's text format."""
         for refresh in self._refreshers:
             await refresh()
         return generate_latest(self.registry)
@@ -86,7 +86,7 @@ class GatewayMetrics:
         self.open.set_function(lambda: self.followed)
 
     def tool(self, name: str) -> ToolMetrics:
-        """Give a tool's, or those of `other` once very many were seen, as anybody may make up names."""
+        """Return a tool's, or those of `other` once very many were seen, as anybody may make up names."""
         found = self._tools.get(name)
         if found is None:
             name = name if len(self._tools) < MOST_TOOLS else OTHER
@@ -106,7 +106,7 @@ class ToolMetrics:
         self._reasons: dict[str, Counter] = {}
 
     def ended(self, reason: str) -> Counter:
-        """Give the counter of calls that ended for a reason."""
+        """Return the counter of calls that ended for a reason."""
         found = self._reasons.get(reason)
         if found is None:
             found = self._reasons[reason] = self._ended.labels(self._name, reason)

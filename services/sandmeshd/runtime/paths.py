@@ -79,11 +79,11 @@ class MeshPaths:
         return self.state if self.node == LOCAL_NODE else self.state / "nodes" / self.node
 
     def of_node(self, node: str) -> MeshPaths:
-        """Give the same mesh's directories as another node sees them."""
+        """Return the same mesh's directories as another node sees them."""
         return replace(self, node=node)
 
     def of_all_nodes(self) -> list[MeshPaths]:
-        """Give those of every node that has kept anything here."""
+        """Return those of every node that has kept anything here."""
         named = sorted(path.name for path in (self.state / "nodes").glob("*"))
         return [self.of_node(node) for node in (LOCAL_NODE, *named)]
 

@@ -17,7 +17,7 @@ _TOKEN = re.compile(r"(smesh_[a-z2-7]{16})_[a-z2-7]+")
 
 
 def shown(message: Message) -> dict[str, Any]:
-    """Give a message as JSON values, with the fields that are marked (secret) hidden, wherever in it they are."""
+    """Return a message as JSON values, with the fields that are marked (secret) hidden, wherever in it they are."""
     copy = type(message)()
     copy.CopyFrom(message)
     _hide(copy)

@@ -12,7 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.errors import AlreadyExists, InvalidArgument, PermissionDenied, TokenNotFound, Unauthenticated
-from sandmeshd.auth.principal import Caller, acting_for
+from sandmeshd.auth.principal import Principal, acting_for
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.store import Store, StoreSettings, open_store
@@ -158,7 +158,7 @@ async def test_what_does_not_fit_is_refused(tokens: TokenServicer) -> None:
 
 
 async def test_a_user_manages_no_tokens(tokens: TokenServicer) -> None:
-    with acting_for(Caller("user", "ada")):
+    with acting_for(Principal("user", "ada")):
         for refused in (create(tokens, "x"), names(tokens), revoke(tokens, "x")):
             with pytest.raises(PermissionDenied):
                 await refused

@@ -78,15 +78,15 @@ class Allocator:
         self.path = path
         self.error: SandmeshError | None = None
         self.resolved = 0
-        self.asked = asyncio.Condition()
+        self.resolutions = asyncio.Condition()
         self.reports: asyncio.Queue[list[str]] = asyncio.Queue()
         self.pooled: asyncio.Queue[str] = asyncio.Queue()
         """The sandboxes that are told to wait in pools, all at the same agent."""
 
     async def resolve(self, request: sandbox_pb2.ResolveSandboxRequest, context: Context) -> Resolved:
         self.resolved += 1
-        async with self.asked:
-            self.asked.notify_all()
+        async with self.resolutions:
+            self.resolutions.notify_all()
         if self.error is not None:
             raise self.error
         if request.sandbox_id != "sb_one":
@@ -102,9 +102,9 @@ class Allocator:
             yield sandbox_pb2.WatchPoolsResponse(sandbox_id=waiting, endpoint=f"unix://{self.path}", agent_token=TOKEN)
 
     async def until_resolved(self, times: int) -> None:
-        """Wait until it was asked so many times."""
-        async with self.asked:
-            await self.asked.wait_for(lambda: self.resolved >= times)
+        """Wait until it was resolutions so many times."""
+        async with self.resolutions:
+            await self.resolutions.wait_for(lambda: self.resolved >= times)
 
     async def get(self, request: sandbox_pb2.GetSandboxRequest, context: Context) -> sandbox_pb2.GetSandboxResponse:
         return sandbox_pb2.GetSandboxResponse(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))
@@ -116,7 +116,7 @@ class Allocator:
         return sandbox_pb2.ReportActivityResponse()
 
     def registration(self) -> Registration:
-        """Give the methods as a service."""
+        """Return the methods as a service."""
         make = grpc.unary_unary_rpc_method_handler
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "ResolveSandbox": make(
@@ -144,12 +144,12 @@ class Allocator:
 
 
 def output(sequence: int, text: str) -> call_pb2.CallEvent:
-    """Give an event of standard output."""
+    """Return an event of standard output."""
     data = call_pb2.Output(stream=call_pb2.STREAM_STDOUT, data=text.encode())
     return call_pb2.CallEvent(sequence=sequence, output=data)
 
 
 def result(sequence: int, message: str = "") -> call_pb2.CallEvent:
-    """Give the last event."""
+    """Return the last event."""
     ended = call_pb2.Result(reason=call_pb2.END_REASON_EXITED, message=message)
     return call_pb2.CallEvent(sequence=sequence, result=ended)

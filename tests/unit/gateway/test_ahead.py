@@ -22,8 +22,10 @@ from sandmeshd.runtime.rpc.server import Registration, open_server
 from .stand_in import Allocator, Peer, agent, result
 
 
-async def given(request: session_pb2.ConnectSessionRequest, context: Context) -> session_pb2.ConnectSessionResponse:
-    """Give a session what it asks for: the slot that it names is the sandbox's id."""
+async def connect_session(
+    request: session_pb2.ConnectSessionRequest, context: Context
+) -> session_pb2.ConnectSessionResponse:
+    """Grant a session what it requests: the slot that it names is the sandbox's id."""
     ready = sandbox_pb2.SANDBOX_STATE_READY
     lease = sandbox_pb2.Lease(fencing_token=9)
     sandboxes = {
@@ -34,10 +36,10 @@ async def given(request: session_pb2.ConnectSessionRequest, context: Context) ->
 
 
 def broker() -> Registration:
-    """Give a broker's one method that is used as a service."""
+    """Return a broker's one method that is used as a service."""
     name = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
     take, answer = session_pb2.ConnectSessionRequest.FromString, session_pb2.ConnectSessionResponse.SerializeToString
-    method = grpc.unary_unary_rpc_method_handler(given, take, answer)
+    method = grpc.unary_unary_rpc_method_handler(connect_session, take, answer)
     handler = grpc.method_handlers_generic_handler(name, {"ConnectSession": method})
     return Registration(name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
@@ -64,7 +66,7 @@ class World:
                 peer.send_events(frame.channel, begun.call_id, result(1, str(begun.fencing_token)))
 
     async def connect(self, *sandboxes: str) -> None:
-        """Connect a session that is given sandboxes."""
+        """Connect a session that is connect_session sandboxes."""
         spec = sandbox_pb2.SandboxSpec(template="base")
         slots = [session_pb2.SlotSpec(slot=name, spec=spec) for name in sandboxes]
         request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=slots)

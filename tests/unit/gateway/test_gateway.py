@@ -45,8 +45,8 @@ class World:
         await enter(agent(self.socket, script))
         upstream = await enter(open_server([f"unix://{self.folder}/i"], [self.allocator.registration()]))
         channel = await enter(open_channel(upstream.addresses[0]))
-        told = GatewaySettings.model_validate({"listen": ("127.0.0.1:0",), **settings})
-        listening = await enter(open_gateway(told, channel, channel))
+        spec = GatewaySettings.model_validate({"listen": ("127.0.0.1:0",), **settings})
+        listening = await enter(open_gateway(spec, channel, channel))
         return await enter(open_channel(listening.addresses[0]))
 
 

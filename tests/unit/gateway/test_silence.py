@@ -15,7 +15,7 @@ __all__ = ["world"]
 
 
 async def test_a_silent_link_is_replaced_and_the_call_goes_on(world: World) -> None:
-    asked: list[str | None] = []
+    received: list[str | None] = []
     links = 0
 
     async def script(peer: Peer) -> None:
@@ -26,7 +26,7 @@ async def test_a_silent_link_is_replaced_and_the_call_goes_on(world: World) -> N
             assert first.call.frame.HasField("start")
             peer.send_events(first.channel, "c1", output(1, "one"))
             while True:
-                asked.append((await peer.receive()).WhichOneof("body"))
+                received.append((await peer.receive()).WhichOneof("body"))
         assert first.call.frame.attach.after_sequence == 1
         peer.send_events(first.channel, "c1", result(2))
         await peer.receive()
@@ -37,7 +37,7 @@ async def test_a_silent_link_is_replaced_and_the_call_goes_on(world: World) -> N
     events = [event async for answer in answers for event in answer.batch.events]
     assert [event.sequence for event in events] == [1, 2]
     assert links == 2
-    assert "ping" in asked
+    assert "ping" in received
 
 
 async def test_what_holds_up_the_gateway_itself_is_no_silence_of_its_agents(world: World) -> None:
@@ -50,9 +50,9 @@ async def test_what_holds_up_the_gateway_itself_is_no_silence_of_its_agents(worl
         if links == 1:
             # Nothing in this process goes on meanwhile.
             time.sleep(2.5)  # noqa: ASYNC251 - as a machine that has no time for it
-        while not (asked := await peer.receive()).HasField("ping"):
+        while not (received := await peer.receive()).HasField("ping"):
             pass
-        peer.send(agent_pb2.FromAgent(channel=asked.channel, done=agent_pb2.Done()))
+        peer.send(agent_pb2.FromAgent(channel=received.channel, done=agent_pb2.Done()))
         peer.send_events(channel, "c1", result(1))
         await peer.receive()
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.runtime.lossy_log import EnduringStream
+from sandmeshd.runtime.lossy_log import LossyStream
 
 
 def test_lines_are_written_as_they_are() -> None:
     target = StringIO()
-    stream = EnduringStream(target)
+    stream = LossyStream(target)
     stream.write("one\n")
     stream.write("two\n")
     assert target.getvalue() == "one\ntwo\n"
@@ -22,7 +22,7 @@ def test_lines_are_written_as_they_are() -> None:
 
 def test_a_line_for_a_full_disk_is_lost_and_fails_nobody() -> None:
     target = Path("/dev/full").open("w")  # noqa: SIM115 - closing it tries again to write what it keeps
-    stream = EnduringStream(target)
+    stream = LossyStream(target)
     for line in ("one\n", "two\n"):
         assert stream.write(line) == 4
     assert stream.lost == 2
@@ -33,7 +33,7 @@ def test_a_line_for_a_full_disk_is_lost_and_fails_nobody() -> None:
 def test_a_stream_that_was_closed_fails_nobody() -> None:
     target = StringIO()
     target.close()
-    stream = EnduringStream(target)
+    stream = LossyStream(target)
     stream.write("one\n")
     assert stream.lost == 1
 
@@ -42,7 +42,7 @@ def test_the_first_line_that_can_be_written_again_says_how_many_could_not() -> N
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with os.fdopen(reading, "rb", buffering=0) as out, os.fdopen(writing, "w") as target:
-        stream = EnduringStream(target)
+        stream = LossyStream(target)
         while not stream.lost:
             stream.write("x" * 4095 + "\n")
         stream.write("lost too\n")
@@ -50,5 +50,5 @@ def test_the_first_line_that_can_be_written_again_says_how_many_could_not() -> N
         stream.write("last\n")
         lines = out.read(1 << 20).decode().splitlines()
     assert lines[-1] == "last"
-    told = json.loads(lines[-2])
-    assert (told["event"], told["lines"]) == ("lines of this log could not be written", 2)
+    record = json.loads(lines[-2])
+    assert (record["event"], record["lines"]) == ("lines of this log could not be written", 2)

@@ -16,7 +16,7 @@ from sandmesh.api.session.v1 import session_pb2_grpc
 from sandmesh.errors import InvalidArgument, Unauthenticated
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.auth.principal import SERVICE, Caller, acting_for, current_caller
+from sandmeshd.auth.principal import SERVICE, Principal, acting_for, current_principal
 from sandmeshd.auth.service_identity import KEY, Identities, identity_required, kept_secret, read_secret
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.rpc.interceptors import Context
@@ -24,16 +24,16 @@ from sandmeshd.runtime.rpc.server import Registration, open_server
 
 SECRET, OTHER = "s" * 32, "o" * 32
 METHOD = "/sandmesh.api.session.v1.SessionService/GetSession"
-ADA = Caller("user", "ada", "token")
+ADA = Principal("user", "ada", "token")
 
 
 async def say_caller(request: pb.GetSessionRequest, context: Context) -> pb.GetSessionResponse:
-    caller = current_caller()
+    caller = current_principal()
     return pb.GetSessionResponse(session=pb.Session(user_id=caller.user_id, session_id=caller.scope))
 
 
 def registration() -> Registration:
-    """Give a service whose one method says for whom it was called."""
+    """Return a service whose one method returns its principal."""
     name, _, method = METHOD.strip("/").partition("/")
     convert = (pb.GetSessionRequest.FromString, pb.GetSessionResponse.SerializeToString)
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
@@ -95,7 +95,7 @@ async def test_what_was_overheard_does_not_work_a_second_time(address: str) -> N
 
 async def test_a_changed_caller_does_not_fit_its_signature(address: str) -> None:
     head, _, signature = Identities(SECRET).sign(METHOD, ADA).split(".")
-    other = Identities(OTHER).sign(METHOD, Caller("admin")).split(".")[1]
+    other = Identities(OTHER).sign(METHOD, Principal("admin")).split(".")[1]
     with pytest.raises(Unauthenticated, match="not valid"):
         await ask(address, None, ((KEY, f"{head}.{other}.{signature}"),))
 
@@ -131,7 +131,7 @@ def test_a_secret_file_that_is_open_short_or_missing_is_refused(tmp_path: Path) 
 
 def test_a_service_beyond_loopback_needs_a_stated_secret() -> None:
     with pytest.raises(InvalidArgument, match="--secret-file"):
-        check_private("10.0.0.1:80", stated=False)
-    check_private("10.0.0.1:80", stated=True)
+        check_private("10.0.0.1:80", has_secret=False)
+    check_private("10.0.0.1:80", has_secret=True)
     for address in ("127.0.0.1:80", "localhost:80", "[::1]:80", "unix:///s"):
-        check_private(address, stated=False)
+        check_private(address, has_secret=False)

@@ -25,7 +25,7 @@ from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import NodeWant, RecordStore, Want
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.principal import current_principal
 
 _ID = re.compile(r"snap_[a-z0-9]{1,64}")
 _ASK_SECONDS = 10.0
@@ -125,7 +125,7 @@ class NodeSnapshots:
                 kept = (await node.client.list_snapshots(request)).snapshots
         except (SandmeshError, TimeoutError):
             return None
-        caller = current_caller()
+        caller = current_principal()
         return [Found(node, one) for one in kept if caller.owns(one.record_labels[_OWNER])]
 
     async def placed(self, spec: pb.SandboxSpec) -> pb.SandboxSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandmesh.errors import SandboxNotFound
 from sandmeshd.allocator.records.record_store import RecordStore
-from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.principal import current_principal
 
 
 async def check_owned(records: RecordStore, sandbox_id: str) -> None:
@@ -30,7 +30,7 @@ async def check_owned_or_gone(records: RecordStore, sandbox_id: str) -> None:
 
 
 async def _is_owned(records: RecordStore, sandbox_id: str, gone: bool = False) -> bool:
-    caller = current_caller()
+    caller = current_principal()
     if caller.scope != "user":
         return True
     record = await records.read(sandbox_id)

@@ -17,7 +17,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.terminal.lifetime import until
 from sandmeshd.mesh import MeshSettings, open_mesh
-from sandmeshd.runtime.full_disk import full_disk_told
+from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.owner import Owner, StatusPipe, find_owner
@@ -34,7 +34,7 @@ async def _run(owner: Owner) -> None:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
         keep_freed_memory()
-        with full_disk_told(settings.state_directory):
+        with full_disk_explained(settings.state_directory):
             await until(owner.ended, _serve(settings, owner.status))
     except SandmeshError as error:
         owner.status.fail(error)

@@ -20,7 +20,7 @@ from sandmeshd.cli.mesh.announcement import Announcer, Ready, ToPerson, ToStarte
 from sandmeshd.cli.mesh.host import host
 from sandmeshd.cli.terminal.lifetime import run_to_end, run_until_told
 from sandmeshd.mesh import MeshSettings
-from sandmeshd.runtime.full_disk import full_disk_told
+from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 
@@ -49,7 +49,7 @@ async def _host(given: Mapping[str, Any], announcer: Announcer) -> None:
     for name, why in read_notes(settings, given["config"]).items():
         log.info("a setting is as it was by default and has no effect here", setting=name, detail=why)
     keep_freed_memory()
-    with full_disk_told(settings.state_directory):
+    with full_disk_explained(settings.state_directory):
         await host(settings, announcer)
 
 
@@ -66,7 +66,7 @@ def start_apart(given: dict[str, object], arguments: Sequence[str], *, as_json: 
     """
     settings = _read(given)
     log = settings.paths.state / "mesh.log"
-    with full_disk_told(settings.state_directory):
+    with full_disk_explained(settings.state_directory):
         settings.paths.make()
         run_to_end(_started(settings, arguments, log, ToPerson(as_json=as_json)))
 

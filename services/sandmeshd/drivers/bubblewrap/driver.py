@@ -37,7 +37,7 @@ from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import end, find, to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders, hand_over, observe, read_record
 from sandmeshd.drivers.snapshots import Snapshots
-from sandmeshd.runtime.full_disk import full_disk_told
+from sandmeshd.runtime.full_disk import full_disk_explained
 
 TAIL_BYTES = 64 * 1024
 
@@ -90,7 +90,7 @@ class BubblewrapDriver:
             if present is not None:
                 return pb.CreateSandboxResponse(sandbox=present)
             await self._probe.version()
-            with full_disk_told(self._settings.paths.sandboxes):
+            with full_disk_explained(self._settings.paths.sandboxes):
                 return pb.CreateSandboxResponse(sandbox=await self._create(folder, request))
 
     def _present(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:

@@ -40,7 +40,7 @@ from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders, hand_over, read_record
 from sandmeshd.drivers.snapshots import Snapshots
-from sandmeshd.runtime.full_disk import full_disk_told
+from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.templates import Template
 
 TAIL_BYTES = 64 * 1024
@@ -98,7 +98,7 @@ class DockerDriver:
         async with self._locks.held(request.sandbox_id):
             present = await self._present(folder, request)
             if present is None:
-                with full_disk_told(self._settings.paths.state_root):
+                with full_disk_explained(self._settings.paths.state_root):
                     present = await self._create(folder, request)
             return pb.CreateSandboxResponse(sandbox=present)
 

@@ -23,7 +23,7 @@ from google.protobuf import json_format
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, InvalidArgument, SnapshotDamaged, SnapshotNotFound, TooLarge
-from sandmeshd.runtime.full_disk import full_disk_told
+from sandmeshd.runtime.full_disk import full_disk_explained
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class Kept:
         """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         fresh = self._folder / f".fresh-{secrets.token_hex(8)}"
-        with full_disk_told(self._folder):
+        with full_disk_explained(self._folder):
             fresh.mkdir(mode=0o700)
             try:
                 async with aclosing(stream):

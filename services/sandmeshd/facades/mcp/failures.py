@@ -30,7 +30,7 @@ _REPLACED = "The sandbox is gone, and with it its variables and files; the next 
 
 
 def failed_result(error: SandmeshError) -> types.CallToolResult:
-    """Give the result of a call that the mesh refused or could not go on with."""
+    """Return the result of a call that the mesh refused or could not go on with."""
     text = f"{error.reason}: {error.message}"
     if isinstance(error, GONE):
         text = f"{text}\n{_REPLACED}"
@@ -38,18 +38,18 @@ def failed_result(error: SandmeshError) -> types.CallToolResult:
 
 
 def unknown_tool(error: ToolNotFound) -> MCPError:
-    """Give the protocol's error for a tool that is not there."""
+    """Return the protocol's error for a tool that is not there."""
     return MCPError(types.INVALID_PARAMS, error.message, _facts(error))
 
 
 def mesh_error(error: SandmeshError) -> MCPError:
-    """Give the protocol's error for what the mesh refused outside of a call."""
+    """Return the protocol's error for what the mesh refused outside of a call."""
     code = types.INVALID_PARAMS if isinstance(error, InvalidArgument | NotFound) else types.INTERNAL_ERROR
     return MCPError(code, f"{error.reason}: {error.message}", _facts(error))
 
 
 def file_error(error: OSError, uri: str) -> MCPError:
-    """Give the protocol's error for a file that cannot be read."""
+    """Return the protocol's error for a file that cannot be read."""
     missing = isinstance(error, FileNotFoundError | NotADirectoryError)
     code = RESOURCE_NOT_FOUND if missing else types.INVALID_PARAMS
     return MCPError(code, f"{uri} cannot be read: {error.strerror or error}", {"uri": uri})

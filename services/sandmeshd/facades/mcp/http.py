@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
-import uvicorn
+from mcp import types
+from mcp.server.transport_security import RequestBodyLimitMiddleware
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
-from sandmesh.errors import InvalidArgument
-from sandmeshd.facades.mcp.addresses import Names, bind, check_addresses, token_required, written
-from sandmeshd.facades.mcp.http_guard import PATH, Door
+from sandmesh import SandmeshError
+from sandmesh.errors import Denied, Exhausted, NotFound
+from sandmeshd.facades.http import TokenCheck, bearer_token, serve_http
 from sandmeshd.facades.mcp.sessions import HttpSessions
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
 
-GRACE_SECONDS = 1
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to whoever runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        """Capture none."""
-        yield
+NAME = "the MCP adapter"
+PATH = "/mcp"
+LARGEST_BODY = 64 << 20
+UNSUPPORTED_VERSION = -32022
 
 
 @asynccontextmanager
@@ -34,38 +33,64 @@ async def open_http_adapter(adapter: AdapterSettings, http: HttpSettings) -> Asy
         InvalidArgument: An address is open to others without what protects it, or a certificate cannot be used.
         MeshUnavailable: An address cannot be listened at.
     """
-    check_addresses(http)
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(bind(address)) for address in http.listen]
-        bound = [written(one) for one in sockets]
-        sessions = HttpSessions(adapter, http)
-        door = Door(adapter, sessions, Names(http, bound), token_required=token_required(http))
-        server = _Server(_configuration(door, http))
-        serving = asyncio.create_task(server.serve(sockets), name="sandmesh-mcp-http")
-        scheme = "http" if http.tls_cert is None else "https"
+    sessions = HttpSessions(adapter, http)
+    application = McpApplication(sessions, TokenCheck(adapter.base_url, required=http.token_required))
+    async with serve_http(NAME, http, application, error_response) as addresses:
         try:
-            yield tuple(f"{scheme}://{address}{PATH}" for address in bound)
+            yield tuple(f"{address}{PATH}" for address in addresses)
         finally:
-            server.should_exit = True
             await sessions.close()
-            await serving
 
 
-def _configuration(door: Door, http: HttpSettings) -> uvicorn.Config:
-    configuration = uvicorn.Config(
-        door,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        ssl_certfile=http.tls_cert,
-        ssl_keyfile=http.tls_key,
-    )
-    try:
-        configuration.load()
-    except OSError as error:
-        raise InvalidArgument(f"the certificate {http.tls_cert} or its key cannot be used: {error}") from None
-    return configuration
+class McpApplication:
+    """The ASGI application that routes requests to MCP sessions, once version and token are checked."""
+
+    def __init__(self, sessions: HttpSessions, tokens: TokenCheck) -> None:
+        self._sessions = sessions
+        self._tokens = tokens
+        self._limited = RequestBodyLimitMiddleware(self._handle, LARGEST_BODY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        version = request.headers.get("mcp-protocol-version")
+        if request.url.path != PATH:
+            await error_response(404, f"MCP is served at {PATH}")(scope, receive, send)
+        elif version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            await _unsupported(version)(scope, receive, send)
+        else:
+            await self._limited(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        token = bearer_token(request)
+        try:
+            await self._tokens.check(token)
+            await self._sessions.handle(token, request, send)
+        except SandmeshError as error:
+            await _refusal(error)(scope, receive, send)
+
+
+def _refusal(error: SandmeshError) -> Response:
+    if isinstance(error, Denied):
+        description = json.dumps(error.message)
+        response = error_response(401, error.message)
+        response.headers["WWW-Authenticate"] = f'Bearer error="invalid_token", error_description={description}'
+        return response
+    if isinstance(error, NotFound):
+        return error_response(404, error.message)
+    if isinstance(error, Exhausted):
+        return error_response(503, f"{error.reason}: {error.message}")
+    return error_response(502, error.message)
+
+
+def _unsupported(version: str) -> Response:
+    data = {"supported": list(HANDSHAKE_PROTOCOL_VERSIONS), "requested": version}
+    message = "this version of the protocol has no sessions, which sandboxes are tied to"
+    return error_response(400, message, UNSUPPORTED_VERSION, data)
+
+
+def error_response(status: int, message: str, code: int = types.INVALID_REQUEST, data: object = None) -> Response:
+    """Return an error of JSON-RPC that answers no request."""
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status)

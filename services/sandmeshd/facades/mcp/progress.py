@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from sandmesh import CallEvent, Output, Progress
 
-Tell = Callable[[float, float | None, str | None], Awaitable[None]]
+Notify = Callable[[float, float | None, str | None], Awaitable[None]]
 """Sends a progress, its total and a message."""
 
 # A client is told at most so often; what is printed in between is told together, the last of it.
@@ -23,15 +23,15 @@ class Reporter:
     The number rises with every notification, as the protocol wants.
     """
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._heard = asyncio.Event()
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
+        self._pending = asyncio.Event()
         self._own: Progress | None = None
         self._bytes = 0
         self._text = ""
         self._last = 0.0
 
-    def hear(self, event: CallEvent) -> None:
+    def receive(self, event: CallEvent) -> None:
         """Take an event."""
         if isinstance(event, Progress):
             self._own = event
@@ -40,34 +40,34 @@ class Reporter:
             self._text = (self._text + event.text)[-LONGEST_TEXT:]
         else:
             return
-        self._heard.set()
+        self._pending.set()
 
-    async def tell_forever(self) -> None:
-        """Tell of what was heard until cancelled."""
+    async def run(self) -> None:
+        """Report progress until cancelled."""
         while True:
-            await self._heard.wait()
-            await self.tell()
+            await self._pending.wait()
+            await self.report()
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def tell(self) -> None:
-        """Tell of what was heard and not told."""
-        if not self._heard.is_set():
+    async def report(self) -> None:
+        """Report what was received since the last report."""
+        if not self._pending.is_set():
             return
-        self._heard.clear()
+        self._pending.clear()
         own, self._own, text, self._text = self._own, None, self._text, ""
         value = float(self._bytes) if own is None else own.progress
         self._last = value if value > self._last else math.nextafter(self._last, math.inf)
-        await self._tell(self._last, own.total if own else None, (own.message if own else text) or None)
+        await self._notify(self._last, own.total if own else None, (own.message if own else text) or None)
 
 
 @asynccontextmanager
-async def reporting(tell: Tell) -> AsyncGenerator[Callable[[CallEvent], None]]:
-    """Give what takes a call's events; what was heard last is told at the end."""
-    reporter = Reporter(tell)
-    telling = asyncio.create_task(reporter.tell_forever(), name="sandmesh-mcp-progress")
+async def progress_reporter(notify: Notify) -> AsyncGenerator[Callable[[CallEvent], None]]:
+    """Yield a subscriber to a call's events; what was received last is reported at the end."""
+    reporter = Reporter(notify)
+    reporting = asyncio.create_task(reporter.run(), name="sandmesh-mcp-progress")
     try:
-        yield reporter.hear
+        yield reporter.receive
     finally:
-        telling.cancel()
-        await asyncio.wait([telling])
-    await reporter.tell()
+        reporting.cancel()
+        await asyncio.wait([reporting])
+    await reporter.report()

@@ -18,7 +18,7 @@ from mcp import MCPError, types
 from sandmesh import SandboxAsync, SandmeshError
 from sandmesh.files import FileInfo
 from sandmeshd.facades.mcp.failures import RESOURCE_NOT_FOUND, file_error, mesh_error
-from sandmeshd.facades.mcp.sandboxes import Desk
+from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 
 SCHEME = "workspace:///"
 PAGE = 500
@@ -31,11 +31,11 @@ DEPTH = 64
 class Workspace:
     """Lists and reads the files of the sandbox in use."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, sandboxes: SessionSandboxes) -> None:
+        self._sandboxes = sandboxes
 
     async def list(self, cursor: str | None) -> types.ListResourcesResult:
-        """Give a page of the files, by path; those below a name that begins with a dot are left out."""
+        """Return a page of the files, by path; those below a name that begins with a dot are left out."""
         box = await self._box()
         if box is None:
             return types.ListResourcesResult(resources=[])
@@ -48,7 +48,7 @@ class Workspace:
         )
 
     async def read(self, uri: str) -> types.ReadResourceResult:
-        """Give a file's text, or its bytes where it is no UTF-8.
+        """Return a file's text, or its bytes where it is no UTF-8.
 
         Raises:
             MCPError: It is not there, leads out of the workspace, is no file, or is larger than 16 MiB.
@@ -64,7 +64,7 @@ class Workspace:
         return types.ReadResourceResult(contents=[_contents(uri, path, data)])
 
     async def needed(self, uri: str) -> SandboxAsync:
-        """Give the sandbox that a file is in.
+        """Return the sandbox that a file is in.
 
         Raises:
             MCPError: There is none yet, and so no file.
@@ -76,14 +76,14 @@ class Workspace:
 
     async def _box(self) -> SandboxAsync | None:
         # A named session may have files from before.
-        if self._desk.settings.session is None:
-            return self._desk.current
+        if self._sandboxes.settings.session is None:
+            return self._sandboxes.current
         with failing(SCHEME):
-            return await self._desk.box()
+            return await self._sandboxes.box()
 
 
 def templates() -> types.ListResourceTemplatesResult:
-    """Give the one form that URIs have."""
+    """Return the one form that URIs have."""
     template = types.ResourceTemplate(
         name="workspace", uri_template=f"{SCHEME}{{+path}}", description="A file of the sandbox's workspace."
     )
@@ -91,7 +91,7 @@ def templates() -> types.ListResourceTemplatesResult:
 
 
 def path_of(uri: str) -> str:
-    """Give the path that a URI stands for, relative to the workspace.
+    """Return the path that a URI stands for, relative to the workspace.
 
     Raises:
         MCPError: It is none of ours.

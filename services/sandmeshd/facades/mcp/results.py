@@ -22,7 +22,7 @@ _BLOCK: TypeAdapter[types.ContentBlock] = TypeAdapter(types.ContentBlock)
 
 
 def write_result(result: ToolResult) -> types.CallToolResult:
-    """Give a result with all its content; `_meta` has how the call ended."""
+    """Return a result with all its content; `_meta` has how the call ended."""
     return types.CallToolResult(
         content=[write_block(block) for block in result.content],
         structured_content=result.structured,
@@ -32,7 +32,7 @@ def write_result(result: ToolResult) -> types.CallToolResult:
 
 
 def write_block(block: dict[str, Any]) -> types.ContentBlock:
-    """Give a content block; one of no form that the protocol knows becomes text."""
+    """Return a content block; one of no form that the protocol knows becomes text."""
     plain = {name: value for name, value in block.items() if name not in ("description", "annotations", "_meta")}
     annotations: dict[str, Any] = block.get("annotations") or {}
     standard = {name: annotations[name] for name in _STANDARD if name in annotations}

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sandmesh import SandboxAsync
 from sandmesh.errors import InvalidArgument
-from sandmeshd.facades.mcp.sandboxes import Desk
+from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 
 SandboxId = Annotated[str, Field(min_length=1, description="The sandbox's id.")]
 
@@ -50,50 +50,50 @@ NAMES: dict[str, type[_Arguments]] = {
 }
 
 
-def managing_tools() -> list[types.Tool]:
-    """Give the tools."""
+def management_tools() -> list[types.Tool]:
+    """Return the tools."""
     return [
         types.Tool(name=name, description=cleandoc(model.__doc__ or ""), input_schema=_schema(model))
         for name, model in NAMES.items()
     ]
 
 
-async def manage(desk: Desk, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+async def manage(sandboxes: SessionSandboxes, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
     """Run one of the tools; each answers with the sandboxes of this session.
 
     Raises:
         InvalidArgument: The arguments do not fit.
-        SandmeshError: What was asked for cannot be done.
+        SandmeshError: What was arguments for cannot be done.
     """
     try:
-        asked = NAMES[name].model_validate(arguments)
+        parsed = NAMES[name].model_validate(arguments)
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
             for one in error.errors(include_url=False, include_input=False)
         )
         raise InvalidArgument(f"{name} was called with bad arguments: {problems}", {"tool": name}) from None
-    await _do(desk, asked)
-    listed = {"sandboxes": [_told(desk, box) for box in desk.boxes]}
+    await _run(sandboxes, parsed)
+    listed = {"sandboxes": [_describe(sandboxes, box) for box in sandboxes.boxes]}
     return types.CallToolResult(
         content=[types.TextContent(text=json.dumps(listed, indent=2))], structured_content=listed
     )
 
 
-async def _do(desk: Desk, asked: _Arguments) -> None:
-    match asked:
+async def _run(sandboxes: SessionSandboxes, arguments: _Arguments) -> None:
+    match arguments:
         case NewSandbox():
-            await desk.make(asked.sandbox_type)
+            await sandboxes.make(arguments.sandbox_type)
         case SwitchSandbox():
-            await desk.use(asked.sandbox_id)
+            await sandboxes.use(arguments.sandbox_id)
         case EndSandbox():
-            await desk.end(asked.sandbox_id)
+            await sandboxes.end(arguments.sandbox_id)
         case _:
             pass
 
 
-def _told(desk: Desk, box: SandboxAsync) -> dict[str, object]:
-    return {"sandbox_id": box.sandbox_id, "sandbox_type": box.sandbox_type, "in_use": box is desk.current}
+def _describe(sandboxes: SessionSandboxes, box: SandboxAsync) -> dict[str, object]:
+    return {"sandbox_id": box.sandbox_id, "sandbox_type": box.sandbox_type, "in_use": box is sandboxes.current}
 
 
 def _schema(model: type[_Arguments]) -> dict[str, Any]:

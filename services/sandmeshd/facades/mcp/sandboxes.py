@@ -17,7 +17,7 @@ log = structlog.get_logger()
 NOBODY = "anonymous-mcp"
 
 
-class Desk:
+class SessionSandboxes:
     """Has one sandbox in use: made when it is first needed, again when it was lost, ended with the MCP session.
 
     A named session's sandbox stays, and so does one that was only attached to.
@@ -33,7 +33,7 @@ class Desk:
         self._lock = asyncio.Lock()
         self._boxes: dict[str, SandboxAsync] = {}
         self._current: SandboxAsync | None = None
-        self._following: dict[str, asyncio.Task[None]] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
 
     @property
     def current(self) -> SandboxAsync | None:
@@ -54,7 +54,7 @@ class Desk:
         await self._mesh.start()
 
     async def box(self) -> SandboxAsync:
-        """Give the sandbox in use; the first call makes it.
+        """Return the sandbox in use; the first call makes it.
 
         Raises:
             SandmeshError: It could not be had.
@@ -93,7 +93,7 @@ class Desk:
             await self._leave(box)
 
     async def lost(self, box: SandboxAsync) -> None:
-        """Let a sandbox go that is no more."""
+        """Forget a sandbox that is lost."""
         async with self._lock:
             if box.is_open and self._boxes.get(box.sandbox_id) is box:
                 await self._leave(box)
@@ -113,18 +113,19 @@ class Desk:
             return await self._own(self.settings.sandbox_type)
         await self._mesh.start()
         [box] = await self._mesh.connect_async(name, self._user, [self.settings.sandbox_type])
-        return await self._equipped(box)
+        return await self._with_servers(box)
 
     async def _own(self, sandbox_type: str) -> SandboxAsync:
-        told = self.settings
-        box = SandboxAsync(None, told.timeout, told.base_url, self._token, sandbox_type, **told.sandbox_options())
-        return await self._equipped(await box.start())
+        settings = self.settings
+        options = settings.sandbox_options()
+        box = SandboxAsync(None, settings.timeout, settings.base_url, self._token, sandbox_type, **options)
+        return await self._with_servers(await box.start())
 
-    async def _equipped(self, box: SandboxAsync) -> SandboxAsync:
-        """Give a sandbox the MCP servers that it is to have and has not."""
+    async def _with_servers(self, box: SandboxAsync) -> SandboxAsync:
+        """Add the MCP servers that a sandbox lacks."""
         wanted = self.settings.mcp_servers
         there = {server.name for server in await box.list_mcp_servers()} if wanted else set[str]()
-        lacking = {name: told for name, told in wanted.items() if name not in there}
+        lacking = {name: config for name, config in wanted.items() if name not in there}
         if lacking:
             try:
                 servers = await box.add_mcp_servers({"mcpServers": lacking})
@@ -141,14 +142,14 @@ class Desk:
 
     async def _enter(self, box: SandboxAsync) -> SandboxAsync:
         self._current = self._boxes[box.sandbox_id] = box
-        if box.sandbox_id not in self._following:
-            self._following[box.sandbox_id] = asyncio.create_task(self._follow(box), name="sandmesh-mcp-tools")
+        if box.sandbox_id not in self._watchers:
+            self._watchers[box.sandbox_id] = asyncio.create_task(self._follow(box), name="sandmesh-mcp-tools")
         log.info("a sandbox is in use", sandbox_id=box.sandbox_id, template=box.sandbox_type)
         self.changed()
         return box
 
     async def _follow(self, box: SandboxAsync) -> None:
-        """Tell when the tools of a sandbox change."""
+        """Notify the client when the tools of a sandbox change."""
         try:
             async with box.watch_tools() as changes:
                 async for _ in changes:
@@ -159,9 +160,9 @@ class Desk:
 
     async def _leave(self, box: SandboxAsync) -> None:
         del self._boxes[box.sandbox_id]
-        following = self._following.pop(box.sandbox_id)
-        following.cancel()
-        await asyncio.wait([following])
+        watcher = self._watchers.pop(box.sandbox_id)
+        watcher.cancel()
+        await asyncio.wait([watcher])
         if self._current is box:
             self._current = None
             self.changed()

@@ -17,34 +17,34 @@ from mcp.server.session import ServerSession
 from sandmesh import SandmeshError, __version__
 from sandmesh.errors import ToolNotFound
 from sandmeshd.facades.mcp.failures import GONE, failed_result, mesh_error, unknown_tool
-from sandmeshd.facades.mcp.progress import reporting
+from sandmeshd.facades.mcp.progress import progress_reporter
 from sandmeshd.facades.mcp.resources import Workspace, templates
 from sandmeshd.facades.mcp.results import write_result
 from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
-from sandmeshd.facades.mcp.sandboxes import Desk
+from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.subscriptions import Subscriptions
-from sandmeshd.facades.mcp.tool_list import offered
+from sandmeshd.facades.mcp.tool_list import offered_tools
 
 log = structlog.get_logger()
 
-Asked = ServerRequestContext[Any]
+Context = ServerRequestContext[Any]
 
 
-class Front:
+class SessionServer:
     """Answers one MCP client."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._workspace = Workspace(desk)
+    def __init__(self, sandboxes: SessionSandboxes) -> None:
+        self._sandboxes = sandboxes
+        self._workspace = Workspace(sandboxes)
         self._subscriptions = Subscriptions(self._workspace)
         self._client: ServerSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        desk.changed = self._tools_changed
+        sandboxes.changed = self._tools_changed
         self.server: Server[Any] = Server(
             "sandmesh",
             version=__version__,
             title="sandmesh",
-            instructions=_instructions(desk),
+            instructions=_instructions(sandboxes),
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
@@ -56,26 +56,26 @@ class Front:
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._connected)
 
     def options(self) -> InitializationOptions:
-        """Give what the client is told when it connects."""
+        """Return the initialization options for the client."""
         return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
 
     async def close(self) -> None:
-        """Let go of what this session holds."""
+        """Release what this session holds."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._subscriptions.close()
-        await self._desk.close()
+        await self._sandboxes.close()
 
-    async def _connected(self, asked: Asked, _: types.NotificationParams) -> None:
-        self._client = asked.session
+    async def _connected(self, context: Context, _: types.NotificationParams) -> None:
+        self._client = context.session
         self._spawn(self._prepare())
 
     async def _prepare(self) -> None:
-        """Have the mesh, or the sandbox, there before it is needed; what fails here is said by the first call."""
+        """Start the mesh, or the sandbox, before it is needed; what fails here is reported by the first call."""
         try:
-            await (self._desk.box() if self._desk.settings.eager else self._desk.reach())
+            await (self._sandboxes.box() if self._sandboxes.settings.eager else self._sandboxes.reach())
         except SandmeshError as error:
             log.warning("the mesh is not ready", reason=error.reason, error=error.message)
 
@@ -88,65 +88,67 @@ class Front:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _list_tools(self, _: Asked, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def _list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         try:
-            return types.ListToolsResult(tools=await offered(self._desk))
+            return types.ListToolsResult(tools=await offered_tools(self._sandboxes))
         except SandmeshError as error:
             raise mesh_error(error) from None
 
-    async def _call_tool(self, asked: Asked, called: types.CallToolRequestParams) -> types.CallToolResult:
+    async def _call_tool(self, context: Context, called: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            return await self._run(asked, called.name, called.arguments or {})
+            return await self._run(context, called.name, called.arguments or {})
         except ToolNotFound as error:
             raise unknown_tool(error) from None
         except SandmeshError as error:
             return failed_result(error)
 
-    async def _run(self, asked: Asked, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
-        if self._desk.settings.manage and name in NAMES:
-            return await manage(self._desk, name, arguments)
-        box = await self._desk.box()
+    async def _run(self, context: Context, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
+        if self._sandboxes.settings.manage and name in NAMES:
+            return await manage(self._sandboxes, name, arguments)
+        box = await self._sandboxes.box()
         try:
-            if "progress_token" not in (asked.meta or {}):
+            if "progress_token" not in (context.meta or {}):
                 return write_result(await box.call_tool(name, arguments))
-            async with reporting(asked.session.report_progress) as hear:
-                return write_result(await box.call_tool(name, arguments, hear))
+            async with progress_reporter(context.session.report_progress) as receive:
+                return write_result(await box.call_tool(name, arguments, receive))
         except GONE:
-            await self._desk.lost(box)
+            await self._sandboxes.lost(box)
             raise
 
-    async def _list_resources(self, _: Asked, asked: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await self._workspace.list(asked.cursor if asked else None)
+    async def _list_resources(
+        self, _: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return await self._workspace.list(params.cursor if params else None)
 
     async def _list_templates(
-        self, _: Asked, __: types.PaginatedRequestParams | None
+        self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         return templates()
 
-    async def _read_resource(self, _: Asked, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self._workspace.read(str(asked.uri))
+    async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await self._workspace.read(str(params.uri))
 
-    async def _subscribe(self, asked: Asked, wanted: types.SubscribeRequestParams) -> types.EmptyResult:
-        await self._subscriptions.add(str(wanted.uri), asked.session.send_resource_updated)
+    async def _subscribe(self, context: Context, wanted: types.SubscribeRequestParams) -> types.EmptyResult:
+        await self._subscriptions.add(str(wanted.uri), context.session.send_resource_updated)
         return types.EmptyResult()
 
-    async def _unsubscribe(self, _: Asked, wanted: types.UnsubscribeRequestParams) -> types.EmptyResult:
+    async def _unsubscribe(self, _: Context, wanted: types.UnsubscribeRequestParams) -> types.EmptyResult:
         await self._subscriptions.remove(str(wanted.uri))
         return types.EmptyResult()
 
 
-def _instructions(desk: Desk) -> str:
-    told = desk.settings
-    stays = "It stays when you go." if told.session else "It ends with this session."
-    kind = f"an isolated sandbox of type {told.sandbox_type!r}"
+def _instructions(sandboxes: SessionSandboxes) -> str:
+    settings = sandboxes.settings
+    stays = "It stays when you go." if settings.session else "It ends with this session."
+    kind = f"an isolated sandbox of type {settings.sandbox_type!r}"
     return f"The tools run in {kind}, with files of its own in /workspace. {stays}"
 
 
 @asynccontextmanager
-async def open_front(desk: Desk) -> AsyncGenerator[Front]:
-    """Give one MCP session's server; at the end of the block its sandbox ends."""
-    front = Front(desk)
+async def open_session_server(sandboxes: SessionSandboxes) -> AsyncGenerator[SessionServer]:
+    """Open one MCP session's server; at the end of the block its sandbox ends."""
+    session = SessionServer(sandboxes)
     try:
-        yield front
+        yield session
     finally:
-        await asyncio.shield(front.close())
+        await asyncio.shield(session.close())

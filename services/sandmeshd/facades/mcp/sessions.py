@@ -14,9 +14,9 @@ from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServ
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from sandmesh.errors import NotFound, PoolExhausted
-from sandmeshd.facades.mcp.sandboxes import Desk
-from sandmeshd.facades.mcp.server import open_front
+from sandmesh.errors import MeshUnavailable, NotFound, PoolExhausted
+from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
+from sandmeshd.facades.mcp.server import open_session_server
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
 
 log = structlog.get_logger()
@@ -39,9 +39,10 @@ class HttpSessions:
         self._http = http
         self._open: dict[str, _Session] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def handle(self, token: str | None, request: Request, send: Send) -> None:
-        """Have a request answered by its session; one that names none opens one.
+        """Route a request to its session; one that names none opens one.
 
         Raises:
             NotFound: No such session is open for this token.
@@ -60,12 +61,15 @@ class HttpSessions:
 
     async def close(self) -> None:
         """End all sessions with their sandboxes."""
+        self._closed = True
         for task in self._ending:
             task.cancel()
         if self._ending:
             await asyncio.wait(self._ending)
 
     async def _handle_first(self, token: str | None, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._closed:
+            raise MeshUnavailable("the MCP adapter is shutting down")
         if len(self._open) >= self._http.max_sessions:
             raise PoolExhausted(f"{len(self._open)} MCP sessions are open, which is the most: end one, or wait")
         session_id = secrets.token_urlsafe(24)
@@ -95,18 +99,18 @@ class HttpSessions:
     ) -> None:
         try:
             async with (
-                open_front(Desk(self._adapter, token)) as front,
+                open_session_server(SessionSandboxes(self._adapter, token)) as session,
                 transport.connect() as (incoming, outgoing),
             ):
                 ready.set()
                 with transport.idle_scope or nullcontext():
                     await serve_loop(
-                        front.server,
+                        session.server,
                         incoming,
                         outgoing,
                         lifespan_state=None,
                         session_id=session_id,
-                        init_options=front.options(),
+                        init_options=session.options(),
                     )
                 self._open.pop(session_id, None)
                 await transport.terminate()

@@ -1,13 +1,13 @@
-"""What the adapter can be told."""
+"""The settings of the MCP adapter."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from sandmesh.inputs import Options
+from sandmeshd.facades import http
 
 
 class AdapterSettings(BaseModel):
@@ -61,44 +61,18 @@ class AdapterSettings(BaseModel):
         return self
 
     def sandbox_options(self) -> Options:
-        """Give what else a sandbox is to be, as the SDK's constructors take it."""
+        """Return the further options of a sandbox, as the SDK's constructors take them."""
         return Options(env=self.env or None, limits=self.limits, network=self.network, ttl=self.ttl)
 
 
-class HttpSettings(BaseModel):
-    """Where the adapter listens for HTTP, and who may come."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+class HttpSettings(http.HttpSettings):
+    """Where the adapter listens for HTTP, and who may use it."""
 
     listen: tuple[str, ...] = ("127.0.0.1:8580",)
     """Addresses as host:port; port 0 takes a free one."""
-
-    tls_cert: Path | None = None
-    """The certificate, with its chain, in PEM."""
-
-    tls_key: Path | None = None
-    """The certificate's key, in PEM."""
-
-    require_token: bool | None = None
-    """Whether clients must show a token of the mesh; none: where there is TLS or an address that is open to others."""
-
-    allow_insecure: bool = False
-    """Listen beyond loopback all the same where TLS is not there, or tokens are not asked for."""
-
-    allowed_hosts: tuple[str, ...] = ()
-    """Names that clients may call the adapter by beside its addresses, as host or host:port."""
-
-    allowed_origins: tuple[str, ...] = ()
-    """Origins of web pages that may use it, as https://host; those of the adapter's own addresses may."""
 
     idle_timeout: float = Field(default=600.0, gt=0)
     """Seconds without a request or an open stream after which an MCP session and its sandbox end."""
 
     max_sessions: int = Field(default=1000, gt=0)
     """The most MCP sessions at once."""
-
-    @model_validator(mode="after")
-    def _both_of_tls(self) -> HttpSettings:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("give tls_cert and tls_key, or neither")
-        return self

@@ -22,8 +22,8 @@ from mcp.server.runner import serve_loop
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from sandmeshd.facades.mcp.sandboxes import Desk
-from sandmeshd.facades.mcp.server import open_front
+from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
+from sandmeshd.facades.mcp.server import open_session_server
 from sandmeshd.facades.mcp.settings import AdapterSettings
 
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -34,15 +34,15 @@ Incoming: TypeAlias = "SessionMessage | Exception"
 
 async def serve_stdio(settings: AdapterSettings) -> None:
     """Serve until standard input ends or this is cancelled; the sandbox is gone then."""
-    async with open_front(Desk(settings)) as front, open_streams() as (incoming, outgoing):
-        await serve_loop(front.server, incoming, outgoing, lifespan_state=None, init_options=front.options())
+    async with open_session_server(SessionSandboxes(settings)) as session, open_streams() as (incoming, outgoing):
+        await serve_loop(session.server, incoming, outgoing, lifespan_state=None, init_options=session.options())
 
 
 @asynccontextmanager
 async def open_streams() -> AsyncGenerator[
     tuple[MemoryObjectReceiveStream[Incoming], MemoryObjectSendStream[SessionMessage]]
 ]:
-    """Give the messages that come in and take those that go out."""
+    """Open the streams of incoming and outgoing messages."""
     came, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     source, sink = claim(STDIN), claim(STDOUT)
@@ -63,7 +63,7 @@ async def open_streams() -> AsyncGenerator[
 
 
 def claim(descriptor: int) -> int:
-    """Give a duplicate of a standard stream, which from then on is empty or the same as standard error."""
+    """Return a duplicate of a standard stream, which from then on is empty or the same as standard error."""
     own = os.dup(descriptor)
     if descriptor == STDOUT:
         os.dup2(STDERR, STDOUT)

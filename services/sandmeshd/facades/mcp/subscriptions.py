@@ -14,7 +14,7 @@ from sandmeshd.facades.mcp.resources import Workspace, failing, path_of
 
 log = structlog.get_logger()
 
-Tell = Callable[[str], Awaitable[None]]
+Notify = Callable[[str], Awaitable[None]]
 """Tells the client that the file of a URI changed."""
 
 
@@ -25,8 +25,8 @@ class Subscriptions:
         self._workspace = workspace
         self._watching: dict[str, asyncio.Task[None]] = {}
 
-    async def add(self, uri: str, tell: Tell) -> None:
-        """Tell of every change of a file from now on; subscribing again changes nothing.
+    async def add(self, uri: str, notify: Notify) -> None:
+        """Notify of every change of a file from now on; subscribing again changes nothing.
 
         Raises:
             MCPError: The directory that it is in is not there.
@@ -38,19 +38,19 @@ class Subscriptions:
         with failing(uri):
             # A file that is replaced is another file: its directory knows it by its name.
             changes = await box.fs.watch(str(path.parent))
-        task = asyncio.create_task(_follow(changes, path.name, lambda: tell(uri)), name="sandmesh-mcp-watch")
+        task = asyncio.create_task(_follow(changes, path.name, lambda: notify(uri)), name="sandmesh-mcp-watch")
         self._watching[uri] = task
         task.add_done_callback(lambda done: self._forget(uri, done))
 
     async def remove(self, uri: str) -> None:
-        """Tell of a file no more."""
+        """Stop notifying of a file."""
         task = self._watching.pop(uri, None)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def close(self) -> None:
-        """Tell of nothing any more."""
+        """Stop notifying."""
         await asyncio.gather(*(self.remove(uri) for uri in list(self._watching)))
 
     def _forget(self, uri: str, task: asyncio.Task[None]) -> None:
@@ -58,12 +58,12 @@ class Subscriptions:
             del self._watching[uri]
 
 
-async def _follow(changes: ChangeStream, name: str, tell: Callable[[], Awaitable[None]]) -> None:
+async def _follow(changes: ChangeStream, name: str, report: Callable[[], Awaitable[None]]) -> None:
     async with changes:
         try:
             while batch := await changes.take():
                 if any(change.path in (name, "") for change in batch):
-                    await tell()
+                    await report()
         except SandmeshError as error:
             log.info("a file is watched no more", reason=error.reason)
-            await tell()
+            await report()

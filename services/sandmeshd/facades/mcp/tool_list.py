@@ -1,4 +1,4 @@
-"""The tools that an MCP client is offered: those of the sandbox in use, which alone knows them all.
+"""The tools that an MCP client is offered_tools: those of the sandbox in use, which alone knows them all.
 
 Before there is a sandbox, a type that the SDK has a class for is known by the tools of that class.
 """
@@ -13,28 +13,28 @@ from pydantic import ValidationError
 
 from sandmesh import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh._tools import TOOLS, Tool, description, input_schema
-from sandmeshd.facades.mcp.sandbox_tools import managing_tools
-from sandmeshd.facades.mcp.sandboxes import Desk
+from sandmeshd.facades.mcp.sandbox_tools import management_tools
+from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 
 _CLASSES: dict[str, type[SandboxAsync]] = {"base": BaseSandboxAsync, "filesystem": FilesystemSandboxAsync}
 
 
-async def offered(desk: Desk) -> list[types.Tool]:
-    """Give the tools of the sandbox in use, or those that it will have; one of another type is made for it.
+async def offered_tools(sandboxes: SessionSandboxes) -> list[types.Tool]:
+    """Return the tools of the sandbox in use, or those that it will have; one of another type is made for it.
 
     Raises:
         SandmeshError: The sandbox cannot be asked.
     """
-    own = managing_tools() if desk.settings.manage else []
-    return [*own, *(one for one in await _of_sandbox(desk) if one.name not in {tool.name for tool in own})]
+    own = management_tools() if sandboxes.settings.manage else []
+    return [*own, *(one for one in await _of_sandbox(sandboxes) if one.name not in {tool.name for tool in own})]
 
 
-async def _of_sandbox(desk: Desk) -> list[types.Tool]:
-    known = _CLASSES.get(desk.settings.sandbox_type)
-    only_own = desk.settings.session is None and not desk.settings.mcp_servers
-    if desk.current is None and known is not None and only_own:
+async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:
+    known = _CLASSES.get(sandboxes.settings.sandbox_type)
+    only_own = sandboxes.settings.session is None and not sandboxes.settings.mcp_servers
+    if sandboxes.current is None and known is not None and only_own:
         return [_declared(one) for name, one in sorted(TOOLS.items()) if hasattr(known, name)]
-    groups: dict[str, dict[str, Any]] = await (await desk.box()).list_tools()
+    groups: dict[str, dict[str, Any]] = await (await sandboxes.box()).list_tools()
     times = Counter(name for group in groups.values() for name in group)
     return [
         _listed(entry, name if times[name] == 1 or _is_own(group, name) else f"{group}.{name}")
@@ -44,7 +44,7 @@ async def _of_sandbox(desk: Desk) -> list[types.Tool]:
 
 
 def _is_own(group: str, name: str) -> bool:
-    """Say whether a tool is the sandbox's own: no MCP server takes its name from it."""
+    """Return whether a tool is the sandbox's own: no MCP server takes its name from it."""
     return name in TOOLS and TOOLS[name].group == group
 
 

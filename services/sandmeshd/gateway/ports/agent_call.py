@@ -27,7 +27,7 @@ def read_batch(response: bytes) -> pb.CallEventBatch:
 
 
 def start_frame(sandbox_id: str, tool: str, arguments: dict[str, Any], **envelope: Any) -> pb.CallFrame:
-    """Give the frame that starts a call of the gateway's own."""
+    """Return the frame that starts a call of the gateway's own."""
     call_id = f"gateway-{secrets.token_hex(12)}"
     data = json.dumps(arguments).encode()
     start = pb.CallStart(sandbox_id=sandbox_id, call_id=call_id, tool=tool, arguments=data, **envelope)

@@ -39,12 +39,12 @@ class Tunnels(aiohttp.BaseConnector):
         self._holding = holding
 
     def host(self, target: Target) -> str:
-        """Give the host that stands for a target."""
+        """Return the host that stands for a target."""
         self._targets[target.exposure_id] = target
         return target.exposure_id
 
     def forget(self, exposure_id: str) -> None:
-        """Let go of a target."""
+        """Forget a target."""
         self._targets.pop(exposure_id, None)
 
     async def _create_connection(
@@ -74,7 +74,7 @@ class Tunnels(aiohttp.BaseConnector):
 
 
 def open_session(tunnels: Tunnels) -> aiohttp.ClientSession:
-    """Give the client; it changes nothing of what it carries and keeps no cookies."""
+    """Open an HTTP client that changes nothing of what it carries and keeps no cookies."""
     return aiohttp.ClientSession(
         connector=tunnels,
         auto_decompress=False,

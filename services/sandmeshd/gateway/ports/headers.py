@@ -47,14 +47,14 @@ class Place:
 
 
 def end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """Give the headers that go further."""
+    """Return the end-to-end headers."""
     named = {name.strip().lower() for value in headers.getall("Connection", ()) for name in value.split(",")}
     drop = _HOP | named
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in drop)
 
 
 def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
-    """Give a request's headers as the server inside gets them."""
+    """Return a request's headers as the server inside gets them."""
     headers = end_to_end(request.headers)
     headers["Host"] = place.host
     if headers.get("Origin") == place.origin:
@@ -70,7 +70,7 @@ def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
 
 
 def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]:
-    """Give a response's headers as the client gets them: places and cookies are below the port's own."""
+    """Return a response's headers as the client gets them: places and cookies are below the port's own."""
     found = end_to_end(headers)
     for name in ("Location", "Content-Location"):
         if name in found:

@@ -16,18 +16,18 @@ _PAGE = """<!doctype html><meta charset=utf-8><meta name=robots content=noindex>
 
 
 def page(status: int, title: str, text: str) -> web.Response:
-    """Give a page with a title and what to do."""
+    """Return a page with a title and what to do."""
     body = _PAGE.format(title=escape(title), text=escape(text))
     return web.Response(status=status, text=body, content_type="text/html", headers={"Cache-Control": "no-store"})
 
 
 def ended() -> web.Response:
-    """Say that a URL leads nowhere; whether it ever did is not told."""
+    """Return the page of a URL that leads nowhere, whether it ever did or not."""
     return page(404, "Nothing is here", "This link has expired, was revoked or never was. Ask its owner for a new one.")
 
 
 def unreachable(why: SandmeshError | Refused, port: int) -> web.Response:
-    """Say why a port cannot be reached."""
+    """Return the page that says why a port cannot be reached."""
     if isinstance(why, Refused) and why.number == errno.ENOENT:
         return ended()
     if isinstance(why, NotFound | LeaseLost):

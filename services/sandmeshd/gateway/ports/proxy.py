@@ -146,15 +146,15 @@ async def _copy(source: Socket, sink: Socket) -> None:
                 await sink.pong(message.data)
             else:
                 code = message.data if message.type is aiohttp.WSMsgType.CLOSE else source.close_code
-                await sink.close(code=_told(code), message=(message.extra or "").encode())
+                await sink.close(code=_sendable_code(code), message=(message.extra or "").encode())
                 return
 
 
-def _told(code: int | None) -> int:
-    """Give a close code that may be sent: 1005 and 1006 only say that there was none."""
+def _sendable_code(code: int | None) -> int:
+    """Return a close code that may be sent: 1005 and 1006 only mean that there was none."""
     return code if code is not None and 1000 <= code < 5000 and code not in {1005, 1006} else 1001
 
 
 def open_proxy(signer: Signer, routes: Routes, settings: GatewaySettings, holding: Holding) -> Proxy:
-    """Give a proxy; `close` ends it."""
+    """Open a proxy; `close` ends it."""
     return Proxy(signer, Tunnels(routes, settings.connect_timeout_seconds, holding), settings.ports_domain)

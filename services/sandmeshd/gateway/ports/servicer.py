@@ -10,7 +10,7 @@ import grpc
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.api.port.v1 import port_pb2_grpc
 from sandmesh.errors import CapabilityMissing, InvalidArgument, TooLarge
-from sandmeshd.auth.principal import current_caller
+from sandmeshd.auth.principal import current_principal
 from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
 from sandmeshd.gateway.routes import Routes
@@ -40,7 +40,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         if not 1 <= seconds <= LONGEST_SECONDS:
             raise InvalidArgument(f"ttl is 1 second to 30 days, not {seconds:g} s")
         target = Target(request.sandbox_id, new_exposure(), request.port, int(time.time() + seconds) + 1)
-        exposed = await self._told(target)
+        exposed = await self._describe(target)
         arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires}
         try:
             await self._ask(request.sandbox_id, "ports.expose", arguments, request.fencing_token)
@@ -55,11 +55,11 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         found = await self._ask(request.sandbox_id, "ports.list", {}, request.fencing_token)
         return pb.ListExposedPortsResponse(
             ports=[
-                await self._told(
-                    Target(request.sandbox_id, told["exposure_id"], told["port"], told["expires"]),
-                    told["connections"],
+                await self._describe(
+                    Target(request.sandbox_id, exposure["exposure_id"], exposure["port"], exposure["expires"]),
+                    exposure["connections"],
                 )
-                for told in found["ports"]
+                for exposure in found["ports"]
             ]
         )
 
@@ -69,7 +69,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         await self._ask(request.sandbox_id, "ports.revoke", arguments, request.fencing_token)
         return pb.RevokePortResponse()
 
-    async def _told(self, target: Target, connections: int = 0) -> pb.ExposedPort:
+    async def _describe(self, target: Target, connections: int = 0) -> pb.ExposedPort:
         exposed = pb.ExposedPort(exposure_id=target.exposure_id, port=target.port, connections=connections)
         exposed.url = await self._url(self._signer.sign(target))
         exposed.expire_time.FromSeconds(target.expires)
@@ -90,4 +90,4 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
 
     async def _ask(self, sandbox_id: str, tool: str, arguments: dict[str, Any], token: int) -> dict[str, Any]:
         frame = start_frame(sandbox_id, tool, arguments, fencing_token=token)
-        return await ask(self._routes.of(current_caller()), self._settings.connect_timeout_seconds, frame)
+        return await ask(self._routes.of(current_principal()), self._settings.connect_timeout_seconds, frame)

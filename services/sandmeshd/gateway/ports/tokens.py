@@ -54,7 +54,7 @@ class Signer:
         return body + self._signature(body)
 
     def read(self, token: str) -> Target | None:
-        """Give what a token stands for, None where it was not made here or has ended."""
+        """Return the target of a token, None where it was not signed here or has expired."""
         body, signature = token[:-_SIGNATURE], token[-_SIGNATURE:]
         if not token.isascii() or not hmac.compare_digest(self._signature(body), signature):
             return None
@@ -68,7 +68,7 @@ class Signer:
 
 
 def new_exposure() -> str:
-    """Give an exposure's name."""
+    """Return a new exposure's id."""
     return _encode(secrets.token_bytes(5))
 
 

@@ -143,19 +143,19 @@ class Tunnel(asyncio.Transport):
             self._protocol.pause_writing()
 
     def is_closing(self) -> bool:
-        """Say whether it is closed."""
+        """Return whether it is closed."""
         return self._closing
 
     def is_reading(self) -> bool:
-        """Say whether bytes are given on."""
+        """Return whether bytes are delivered."""
         return not self._paused
 
     def pause_reading(self) -> None:
-        """Give nothing on; what has arrived is held, and not acknowledged, so that little more comes."""
+        """Pause delivery; what has arrived is held, and not acknowledged, so that little more comes."""
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Give what was held, and go on."""
+        """Deliver what was held, and resume."""
         self._paused = False
         last_sequence = 0
         while self._held and not self._paused:
@@ -166,7 +166,7 @@ class Tunnel(asyncio.Transport):
             self._relay.acknowledge(last_sequence)
 
     def get_write_buffer_size(self) -> int:
-        """Say how many bytes the port has not taken."""
+        """Return the number of bytes that the port has not taken."""
         return self._unacknowledged
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

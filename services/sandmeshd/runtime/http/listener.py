@@ -53,7 +53,7 @@ class HttpDoor:
         return self._bound
 
     def add(self, pages: Pages) -> None:
-        """Have pages added to it when it opens."""
+        """Register routes, to be added when it opens."""
         self._pages.append(pages)
 
     async def open(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class HttpDoor:
 
 @asynccontextmanager
 async def open_door(wanted: Wanted, certificate: Certificate | None = None) -> AsyncGenerator[HttpDoor]:
-    """Give a door that `open` opens; the end of the block closes it.
+    """Return a listener that `open` opens; the end of the block closes it.
 
     Addresses that others than this machine's processes could reach serve HTTPS where there is a certificate.
     """

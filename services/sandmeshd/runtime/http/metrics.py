@@ -15,7 +15,7 @@ PATH = "/metrics"
 
 
 def metrics_page(observed: Observed, *, to_all: bool = False) -> Pages:
-    """Give the page `/metrics`: to processes of this machine, or `to_all` who reach the address."""
+    """Return the page `/metrics`: to processes of this machine, or `to_all` who reach the address."""
 
     def add(application: web.Application) -> None:
         from aiohttp import web  # noqa: PLC0415 - a mesh that opens no HTTP needs it not

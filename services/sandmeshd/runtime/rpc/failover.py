@@ -41,7 +41,7 @@ class _Failover:
     def unary_unary(
         self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: object
     ) -> Callable[..., Awaitable[Any]]:
-        """Give a method that tries the other servers where the one in use is not there and it may be repeated."""
+        """Return a method that tries the other servers where the one in use is not there and it may be repeated."""
         calls = [one.unary_unary(method, request_serializer, response_deserializer) for one in self._channels]
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Any = None) -> Any:
@@ -61,21 +61,21 @@ class _Failover:
 
         return call
 
-    def unary_stream(self, method: str, *given: Any, **told: Any) -> Any:
-        """Give a streaming method of the server in use: who follows a stream that broke asks anew."""
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return a streaming method of the server in use: who follows a stream that broke asks anew."""
 
-        def call(*given_then: Any, **told_then: Any) -> Any:
-            return self._channels[self._current].unary_stream(method, *given, **told)(*given_then, **told_then)
+        def call(*call_args: Any, **call_kwargs: Any) -> Any:
+            return self._channels[self._current].unary_stream(method, *args, **kwargs)(*call_args, **call_kwargs)
 
         return call
 
-    def stream_unary(self, method: str, *given: Any, **told: Any) -> Any:
-        """Give the method of the server in use."""
-        return self._channels[self._current].stream_unary(method, *given, **told)
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return the method of the server in use."""
+        return self._channels[self._current].stream_unary(method, *args, **kwargs)
 
-    def stream_stream(self, method: str, *given: Any, **told: Any) -> Any:
-        """Give the method of the server in use."""
-        return self._channels[self._current].stream_stream(method, *given, **told)
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Return the method of the server in use."""
+        return self._channels[self._current].stream_stream(method, *args, **kwargs)
 
     def _leave(self, index: int) -> None:
         if self._current == index:
@@ -83,5 +83,5 @@ class _Failover:
 
 
 def failover(channels: Sequence[grpc.aio.Channel]) -> grpc.aio.Channel:
-    """Give one channel over several to servers of the same service."""
+    """Return one channel over several to servers of the same service."""
     return channels[0] if len(channels) == 1 else cast("grpc.aio.Channel", _Failover(channels))

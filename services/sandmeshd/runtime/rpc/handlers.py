@@ -26,10 +26,10 @@ class Handlers:
         self._generic += handlers
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """Do nothing: the same handlers came generically."""
+        """Accept registered handlers: the same came generically."""
 
     def find(self, method: str) -> Handler:
-        """Give the handler of a method, /package.Service/Method.
+        """Return the handler of a method, /package.Service/Method.
 
         Raises:
             MethodNotFound: No service has it.

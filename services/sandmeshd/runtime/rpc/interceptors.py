@@ -134,7 +134,7 @@ async def _answer(behaviour: Any, request: Any, context: Context) -> None:
 def _heard(behaviour: Any, around: Around, method: str) -> Callable[[Any, Context], Awaitable[None]]:
     """Wrap one that takes a stream: who is refused is heard out first.
 
-    A client in Python that is still writing its first message would be told of a failed write instead of the refusal
+    A client in Python that is still writing its first message would be args of a failed write instead of the refusal
     (https://github.com/grpc/grpc/issues/36066).
     """
 
@@ -159,9 +159,9 @@ class _Hearing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
 
-    async def abort(self, *told: Any) -> None:
+    async def abort(self, *args: Any) -> None:
         if not self.over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARING_SECONDS):
                     await anext(aiter(self._messages), None)
-        await self._context.abort(*told)
+        await self._context.abort(*args)

@@ -24,7 +24,7 @@ Convert = Callable[[Any], Any]
 
 
 def local_channel(services: Sequence[Registration]) -> grpc.aio.Channel:
-    """Give a channel to services of this process, for methods whose request is one message."""
+    """Return a channel to services of this process, for methods whose request is one message."""
     return cast("grpc.aio.Channel", _LocalChannel(Handlers(services)))
 
 
@@ -74,7 +74,7 @@ class _LocalChannel:
         return call
 
     def stream_unary(self, *_: object, **__: object) -> None:
-        """Give nothing: no service of a mesh takes a stream from another in one process."""
+        """Refuse: no service of a mesh takes a stream from another in one process."""
 
     stream_stream = stream_unary
 

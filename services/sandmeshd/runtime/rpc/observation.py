@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pool
 from sandmesh.errors import SandmeshError
 from sandmeshd.runtime.metrics import RpcMetrics
 from sandmeshd.runtime.rpc.interceptors import Around, Context
-from sandmeshd.runtime.rpc.outgoing_metadata import telling
+from sandmeshd.runtime.rpc.outgoing_metadata import metadata_interceptors
 
 HEADER = "x-request-id"
 
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 def observed(metrics: RpcMetrics) -> Around:
-    """Give every RPC its request id in the log's context, and count it by how it ended."""
+    """Bind each RPC's request id to the log's context, and count it by how it ended."""
 
     @asynccontextmanager
     async def around(method: str, context: Context) -> AsyncGenerator[None]:
@@ -61,7 +61,7 @@ def _count(metrics: RpcMetrics, name: str, reason: str, seconds: float) -> None:
 
 @functools.cache
 def _streams(name: str) -> bool:
-    """Tell whether a method has a stream: how long that is open says nothing of the method's speed."""
+    """Return whether a method has a stream: how long that is open says nothing of the method's speed."""
     try:
         method = descriptor_pool.Default().FindMethodByName(name.replace("/", "."))
     except KeyError:
@@ -78,14 +78,14 @@ def _reason(error: BaseException) -> str:
 
 
 def _request_id(context: Context) -> str:
-    given = dict(context.invocation_metadata() or ()).get(HEADER, "")
+    value = dict(context.invocation_metadata() or ()).get(HEADER, "")
     # What a client sends goes into logs: only what cannot break a line or fill a disk.
-    return given if isinstance(given, str) and _SAFE.fullmatch(given) else secrets.token_hex(8)
+    return value if isinstance(value, str) and _SAFE.fullmatch(value) else secrets.token_hex(8)
 
 
-def correlating() -> list[grpc.aio.ClientInterceptor]:
-    """Give what sends the request's id on with a channel's RPCs whose request is one message."""
-    return telling(_correlation)
+def correlation_interceptors() -> list[grpc.aio.ClientInterceptor]:
+    """Return interceptors that forward the request's id with a channel's RPCs whose request is one message."""
+    return metadata_interceptors(_correlation)
 
 
 def _correlation(_: str) -> tuple[str, str] | None:

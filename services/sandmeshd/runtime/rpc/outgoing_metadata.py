@@ -7,21 +7,21 @@ from typing import Any, cast
 
 import grpc
 
-Told = Callable[[str], tuple[str, str] | None]
+MakeEntry = Callable[[str], tuple[str, str] | None]
 """Gives a key with its value for an RPC of a method, or nothing."""
 
 
-def telling(told: Told) -> list[grpc.aio.ClientInterceptor]:
-    """Give what adds metadata to a channel's RPCs whose request is one message."""
-    return [_Unary(told), _Stream(told)]
+def metadata_interceptors(make_entry: MakeEntry) -> list[grpc.aio.ClientInterceptor]:
+    """Return interceptors that add metadata to a channel's RPCs whose request is one message."""
+    return [_Unary(make_entry), _Stream(make_entry)]
 
 
-class _Telling:
-    def __init__(self, told: Told) -> None:
-        self._told = told
+class _Interceptor:
+    def __init__(self, make_entry: MakeEntry) -> None:
+        self._make_entry = make_entry
 
-    def added(self, details: Any) -> grpc.aio.ClientCallDetails:
-        found = self._told(details.method.decode() if isinstance(details.method, bytes) else str(details.method))
+    def with_entry(self, details: Any) -> grpc.aio.ClientCallDetails:
+        found = self._make_entry(details.method.decode() if isinstance(details.method, bytes) else str(details.method))
         if found is None:
             return cast("grpc.aio.ClientCallDetails", details)
         metadata = grpc.aio.Metadata(*(details.metadata or ()))
@@ -31,17 +31,17 @@ class _Telling:
         )
 
 
-class _Unary(_Telling, grpc.aio.UnaryUnaryClientInterceptor):
+class _Unary(_Interceptor, grpc.aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(
         self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
         """Add to the metadata."""
-        return await continuation(self.added(client_call_details), request)
+        return await continuation(self.with_entry(client_call_details), request)
 
 
-class _Stream(_Telling, grpc.aio.UnaryStreamClientInterceptor):
+class _Stream(_Interceptor, grpc.aio.UnaryStreamClientInterceptor):
     async def intercept_unary_stream(
         self, continuation: Callable[[grpc.aio.ClientCallDetails, Any], Any], client_call_details: Any, request: Any
     ) -> Any:
         """Add to the metadata."""
-        return await continuation(self.added(client_call_details), request)
+        return await continuation(self.with_entry(client_call_details), request)

@@ -11,30 +11,30 @@ from sandmeshd.runtime.rpc.server import Registration
 
 
 def sandbox_service(servicer: sandbox_pb2_grpc.SandboxServiceServicer) -> Registration:
-    """Give the allocator's service."""
+    """Return the allocator's service."""
     name = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
     return Registration(name, lambda server: sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(servicer, server))
 
 
 def session_service(servicer: session_pb2_grpc.SessionServiceServicer) -> Registration:
-    """Give the broker's service."""
+    """Return the broker's service."""
     name = session_pb2.DESCRIPTOR.services_by_name["SessionService"].full_name
     return Registration(name, lambda server: session_pb2_grpc.add_SessionServiceServicer_to_server(servicer, server))
 
 
 def driver_service(servicer: driver_pb2_grpc.DriverServiceServicer) -> Registration:
-    """Give a driver's service."""
+    """Return a driver's service."""
     name = driver_pb2.DESCRIPTOR.services_by_name["DriverService"].full_name
     return Registration(name, lambda server: driver_pb2_grpc.add_DriverServiceServicer_to_server(servicer, server))
 
 
 def token_service(servicer: token_pb2_grpc.TokenServiceServicer) -> Registration:
-    """Give the service of tokens."""
+    """Return the service of tokens."""
     name = token_pb2.DESCRIPTOR.services_by_name["TokenService"].full_name
     return Registration(name, lambda server: token_pb2_grpc.add_TokenServiceServicer_to_server(servicer, server))
 
 
 def template_service(servicer: template_pb2_grpc.TemplateServiceServicer) -> Registration:
-    """Give the service of templates."""
+    """Return the service of templates."""
     name = template_pb2.DESCRIPTOR.services_by_name["TemplateService"].full_name
     return Registration(name, lambda server: template_pb2_grpc.add_TemplateServiceServicer_to_server(servicer, server))

@@ -25,7 +25,7 @@ class ServerTls:
         self._loaded: tuple[int, int] = (0, 0)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Give what gRPC wants.
+        """Return gRPC's credentials.
 
         Raises:
             InvalidArgument: A file cannot be read.

@@ -55,7 +55,7 @@ def _is_required(field: Any) -> bool:
 
 
 def _is_deep(field: Any, above: frozenset[str]) -> bool:
-    """Say whether any message inside has a required field; a type inside itself says nothing new of it."""
+    """Return whether any message inside has a required field; a type inside itself says nothing new of it."""
     inner = field.message_type if field.type == FieldDescriptor.TYPE_MESSAGE else None
     if inner is None or inner.full_name in above:
         return False

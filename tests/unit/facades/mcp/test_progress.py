@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandmesh import Output, Progress
-from sandmeshd.facades.mcp.progress import LONGEST_TEXT, Reporter, reporting
+from sandmeshd.facades.mcp.progress import LONGEST_TEXT, Reporter, progress_reporter
 
 Heard = list[tuple[float, float | None, str | None]]
 
@@ -11,13 +11,13 @@ Heard = list[tuple[float, float | None, str | None]]
 async def test_the_number_rises_even_where_the_tools_own_falls() -> None:
     heard: Heard = []
 
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    reporter = Reporter(tell)
+    reporter = Reporter(report)
     for progress in (5.0, 5.0, 1.0, 6.0):
-        reporter.hear(Progress(progress, 10.0, "at work"))
-        await reporter.tell()
+        reporter.receive(Progress(progress, 10.0, "at work"))
+        await reporter.report()
     numbers = [progress for progress, _, _ in heard]
     assert numbers == sorted(set(numbers))
     assert heard[0] == (5.0, 10.0, "at work")
@@ -27,12 +27,12 @@ async def test_the_number_rises_even_where_the_tools_own_falls() -> None:
 async def test_much_output_is_told_of_seldom_and_by_its_end() -> None:
     heard: Heard = []
 
-    async def tell(progress: float, total: float | None, message: str | None) -> None:
+    async def report(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total, message))
 
-    async with reporting(tell) as hear:
+    async with progress_reporter(report) as receive:
         for _ in range(10_000):
-            hear(Output("stdout", b"12345678\n", "12345678\n"))
+            receive(Output("stdout", b"12345678\n", "12345678\n"))
     assert len(heard) == 1
     progress, total, message = heard[0]
     assert (progress, total) == (90_000.0, None)

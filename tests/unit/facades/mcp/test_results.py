@@ -31,7 +31,9 @@ def test_a_block_that_the_protocol_does_not_know_becomes_text() -> None:
 
 
 def test_structured_content_and_errors_stay_what_they_are() -> None:
-    given = ToolResult({"content": [], "isError": True, "structuredContent": {"a": [1]}, "meta": {"reason": "EXITED"}})
-    result = write_result(given)
+    original = ToolResult(
+        {"content": [], "isError": True, "structuredContent": {"a": [1]}, "meta": {"reason": "EXITED"}}
+    )
+    result = write_result(original)
     assert (result.structured_content, result.is_error) == ({"a": [1]}, True)
     assert result.meta == {"sandmesh/call": {"reason": "EXITED"}}

@@ -11,12 +11,12 @@ PLACE = Place("http://127.0.0.1:8571", "/p/token", 8000)
 HOST = Place("http://token.ports.example", "", 8000)
 
 
-def given(*headers: tuple[str, str]) -> CIMultiDictProxy[str]:
+def multidict(*headers: tuple[str, str]) -> CIMultiDictProxy[str]:
     return CIMultiDictProxy(CIMultiDict(headers))
 
 
 def test_headers_of_one_hop_stay_there() -> None:
-    headers = given(
+    headers = multidict(
         ("Connection", "keep-alive, X-Mine"),
         ("Keep-Alive", "5"),
         ("X-Mine", "1"),
@@ -39,7 +39,7 @@ def test_headers_of_one_hop_stay_there() -> None:
     ],
 )
 def test_a_redirect_inside_stays_below_the_url(inside: str, outside: str) -> None:
-    assert for_client(given(("Location", inside)), PLACE)["Location"] == outside
+    assert for_client(multidict(("Location", inside)), PLACE)["Location"] == outside
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_a_redirect_inside_stays_below_the_url(inside: str, outside: str) -> Non
     ],
 )
 def test_a_cookie_is_for_its_port_alone(inside: str, outside: str) -> None:
-    assert for_client(given(("Set-Cookie", inside)), PLACE)["Set-Cookie"] == outside
+    assert for_client(multidict(("Set-Cookie", inside)), PLACE)["Set-Cookie"] == outside
 
 
 def test_several_cookies_stay_several_and_a_host_of_its_own_needs_no_path() -> None:
-    found = for_client(given(("Set-Cookie", "a=b; Domain=x"), ("Set-Cookie", "c=d; Path=/y")), HOST)
+    found = for_client(multidict(("Set-Cookie", "a=b; Domain=x"), ("Set-Cookie", "c=d; Path=/y")), HOST)
     assert found.getall("Set-Cookie") == ["a=b", "c=d; Path=/y"]
