@@ -1,4 +1,4 @@
-"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--door-fds P,Q]`.
+"""PID 1 of a sandbox: `python -I SITE --config-fd N --ready-fd M [--memory-fd O] [--cgroup-fds P,Q]`.
 
 With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, instead of the other options, it is
 PID 1 of a container: see sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network.
@@ -37,7 +37,7 @@ def main() -> None:
         enter = import_module("sandmeshd.agent.boot.container").enter
         options, control, configured = enter(options["--container"], options.get("--shut-in", ""))
     else:
-        control = fork_zygote([int(fd) for fd in options.get("--door-fds", "").split(",") if fd])
+        control = fork_zygote([int(fd) for fd in options.get("--cgroup-fds", "").split(",") if fd])
     if "--tls" not in options:
         _skip_ssl()
     _skip_slow_protobuf()

@@ -21,7 +21,7 @@ _LINGER_SECONDS: Final = 5.0
 class Carrier(Protocol):
     """The link to the driver."""
 
-    def write(self, frame: bytes) -> None:
+    def write(self, frame: bytes, /) -> None:
         """Send a frame."""
         ...
 

@@ -31,19 +31,19 @@ def control_sockets() -> tuple[socket.socket, socket.socket]:
     return ends
 
 
-def fork_zygote(doors: list[int], config: bytes = b"") -> socket.socket:
+def fork_zygote(cgroup_fds: list[int], config: bytes = b"") -> socket.socket:
     """Fork the process that becomes the zygote and return the socket to it.
 
-    Without `config`, which `zygote_config` returns, it waits for that on the socket. It alone keeps `doors`, the files
-    through which its children enter the control group of user code.
+    Without `config`, which `zygote_config` returns, it waits for that on the socket. It alone keeps `cgroup_fds`,
+    the files through which its children enter user code's control group.
     """
     ours, theirs = control_sockets()
     if os.fork() == 0:
         ours.close()
-        _run_child(theirs, doors, config)
+        _run_child(theirs, cgroup_fds, config)
     theirs.close()
-    for door in doors:
-        os.close(door)
+    for fd in cgroup_fds:
+        os.close(fd)
     return ours
 
 
@@ -53,34 +53,36 @@ def zygote_config(python: str, environment: dict[str, str], hidden: str, seccomp
     return json.dumps({**config, "seccomp": base64.b64encode(seccomp).decode()}).encode()
 
 
-def _run_child(control: socket.socket, doors: list[int], message: bytes) -> NoReturn:
+def _run_child(control: socket.socket, cgroup_fds: list[int], message: bytes) -> NoReturn:
     try:
-        _prepare(control, doors)
+        _prepare(control, cgroup_fds)
         config = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
         if config is not None and config["user"]:
             users.pass_on_capabilities()
             walls.restrict(base64.b64decode(config["seccomp"]))
-            _become_zygote(control, ["apart", str(config["user"])], doors, config)
+            _become_zygote(control, ["apart", str(config["user"])], cgroup_fds, config)
         if config is not None and walls.enter_nested_namespaces() == 0:
             walls.hide(config["hidden"])
             walls.give_up_privileges(base64.b64decode(config["seccomp"]))
-            _become_zygote(control, ["zygote"], doors, config)
+            _become_zygote(control, ["zygote"], cgroup_fds, config)
     except (OSError, ValueError) as error:
         control.send(json.dumps({"error": f"user code's namespaces could not be created: {error}"}).encode())
     finally:
         os._exit(1)
 
 
-def _prepare(control: socket.socket, doors: list[int]) -> None:
-    """Close all descriptors but the socket, the log (standard error) and the doors: user code must not inherit them."""
+def _prepare(control: socket.socket, cgroup_fds: list[int]) -> None:
+    """Close all descriptors but the socket, the log (standard error) and `cgroup_fds`: none may reach user code."""
     null = os.open(os.devnull, os.O_RDWR)
     for target in (0, 1):
         os.dup2(null, target)
-    syscalls.close_all_but([0, 1, 2, control.fileno(), *doors])
+    syscalls.close_all_but([0, 1, 2, control.fileno(), *cgroup_fds])
 
 
-def _become_zygote(control: socket.socket, module: list[str], doors: list[int], config: dict[str, Any]) -> NoReturn:
-    passed = [control.fileno(), *doors]
+def _become_zygote(
+    control: socket.socket, module: list[str], cgroup_fds: list[int], config: dict[str, Any]
+) -> NoReturn:
+    passed = [control.fileno(), *cgroup_fds]
     for fd in passed:
         os.set_inheritable(fd, True)
     arguments = [config["python"], "-I", PROGRAM, *module, *map(str, passed)]

@@ -109,7 +109,7 @@ def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with
         *(str(view.interpreter.executable), "-I", "-S", AGENT),
         *("--config-fd", str(passed.config), "--ready-fd", str(passed.ready)),
         *([] if passed.memory is None else ["--memory-fd", str(passed.memory)]),
-        *(["--door-fds", ",".join(map(str, passed.doors))] if passed.doors else []),
+        *(["--cgroup-fds", ",".join(map(str, passed.doors))] if passed.doors else []),
     ]
 
 
