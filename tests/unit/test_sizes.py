@@ -28,8 +28,6 @@ LARGE_CLASSES = {
     "Feed": (19, 13),
     "Relay": (18, 14),
     "Routes": (23, 9),
-    "SandboxManager": (30, 6),
-    "Transfer": (15, 17),
     "Tunnel": (20, 13),
     "_Connection": (17, 13),
 }

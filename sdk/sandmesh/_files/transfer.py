@@ -1,4 +1,4 @@
-"""One call on a stream of its own: bulk both ways, taken up again on a new stream when that breaks."""
+"""A bulk call on a stream of its own, in both directions; it is resumed on a new stream when that breaks."""
 
 from __future__ import annotations
 
@@ -22,44 +22,84 @@ from sandmesh.shared.backoff import back_off
 from sandmesh.shared.bulk_frames import write_input
 from sandmesh.shared.wire_errors import from_rpc_error
 
-# How much may be under way in a call, each way.
+# The most bytes in flight in a call, in each direction.
 WINDOW = 4 * 1024 * 1024
 ACKNOWLEDGE_BYTES = WINDOW // 4
-# As long as calls on the shared stream wait for a mesh that went away.
-PATIENCE_SECONDS = 60.0
+# As long as calls on the shared stream wait for an unreachable mesh.
+RETRY_SECONDS = 60.0
 CANCEL_SECONDS = 2.0
 LATE_START_SECONDS = (0.0, 0.1)
-"""When a call that may not have begun is cancelled."""
+"""The delays of the attempts to cancel a call that may not have started yet."""
+
+
+class InputWindow:
+    """The input of a call on its way: what the call has not acknowledged yet, at most a window."""
+
+    def __init__(self, source: AsyncIterator[bytes] | None, changed: asyncio.Event) -> None:
+        self.source = source
+        self.error: Exception | None = None
+        """What the source raised; the call gets no end of input then."""
+        self._changed = changed
+        self._pending: deque[pb.Input] = deque()
+        self._bytes = 0
+        self._last = 0
+        self._room = asyncio.Event()
+
+    async def fill(self) -> None:
+        """Take the source's data as input while the call goes on."""
+        if self.source is None:
+            return
+        try:
+            async for data in self.source:
+                await self._put(data, end=False)
+            await self._put(b"", end=True)
+        except Exception as error:
+            # The source is the user's own: its exception is raised to whoever waits for the call.
+            self.error = error
+            self._changed.set()
+
+    async def _put(self, data: bytes, *, end: bool) -> None:
+        while self._bytes >= WINDOW:
+            self._room.clear()
+            await self._room.wait()
+        self._last += 1
+        self._pending.append(pb.Input(sequence=self._last, data=data, end=end))
+        self._bytes += len(data)
+        self._changed.set()
+
+    def acknowledge(self, sequence: int) -> None:
+        """Drop the input up to a sequence number, which the call has taken."""
+        while self._pending and self._pending[0].sequence <= sequence:
+            self._bytes -= len(self._pending.popleft().data)
+        self._room.set()
+
+    def after(self, sequence: int) -> pb.Input | None:
+        """Return the first pending input after a sequence number."""
+        return next((one for one in self._pending if one.sequence > sequence), None)
 
 
 class Transfer:
-    """A call under way; `source` is what it gets as input, None for a call without."""
+    """A running call; `source` yields its input, None for a call without input."""
 
     def __init__(self, connection: Connection, order: Order, source: AsyncIterator[bytes] | None) -> None:
         self.result: pb.Result | None = None
         self.facts: dict[str, Any] = {}
-        """What the call said of itself before its bytes."""
+        """The facts that the call reported before its bytes."""
         self._connection = connection
         self._order = order
-        self._source = source
         self._call_id = secrets.token_hex(16)
         self._last = 0
         self._acknowledged = 0
         self._consumed = 0
-        self._inputs: deque[pb.Input] = deque()
-        self._input_bytes = 0
-        self._numbered = 0
         self._reading = False
-        self._input_error: BaseException | None = None
-        self._cancelled = False
         self._work = asyncio.Event()
-        self._room = asyncio.Event()
+        self.input = InputWindow(source, self._work)
 
     async def chunks(self) -> AsyncGenerator[bytes]:
-        """Give what the call writes, to its result.
+        """Yield the call's output until its result.
 
         Raises:
-            SandmeshError: The mesh refused the call or went away for long.
+            SandmeshError: The mesh refused the call or was unreachable for too long.
         """
         async for batch in self._batches():
             for event in batch.events:
@@ -73,22 +113,8 @@ class Transfer:
                 self._consumed, self._acknowledged = 0, self._last
                 self._work.set()
 
-    async def fill(self) -> None:
-        """Take the source's data as input while the call goes on; at most a window of it is held."""
-        if self._source is None:
-            return
-        try:
-            async for data in self._source:
-                await self._put(data, end=False)
-            await self._put(b"", end=True)
-        except Exception as error:
-            # It is the user's own: it belongs to whoever waits for the call, which gets no end of input.
-            self._input_error = error
-            self._cancelled = True
-            self._work.set()
-
     async def cancel(self) -> None:
-        """End the call in the sandbox, when its stream is no more."""
+        """Cancel the call in the sandbox, after its stream has ended."""
         request = pb.CancelCallRequest(sandbox_id=self._order.sandbox_id, call_id=self._call_id)
         request.fencing_token = self._order.fencing_token
         for pause in LATE_START_SECONDS:
@@ -96,26 +122,26 @@ class Transfer:
             try:
                 await self._connection.ask(lambda stubs: stubs.calls.CancelCall, request, CANCEL_SECONDS)
             except CallNotFound:
-                # What starts it may still be on its way, on a connection of its own.
+                # Its start may still be in flight, on another connection.
                 continue
             except SandmeshError:
                 return
             return
 
     def finished(self) -> pb.Result:
-        """Give the result.
+        """Return the result.
 
         Raises:
-            MeshUnavailable: There is none yet.
+            MeshUnavailable: There is no result yet.
         """
         if self.result is None:
             raise MeshUnavailable("the call has no result yet", changed=True)
         return self.result
 
     def check_input(self) -> None:
-        """Raise what the source of the input raised."""
-        if self._input_error is not None:
-            raise self._input_error
+        """Raise the exception of the input's source, if there was one."""
+        if self.input.error is not None:
+            raise self.input.error
 
     def _read(self, event: pb.CallEvent) -> list[bytes]:
         kind = event.WhichOneof("event")
@@ -127,15 +153,6 @@ class Transfer:
             return [event.output.data]
         return []
 
-    async def _put(self, data: bytes, *, end: bool) -> None:
-        while self._input_bytes >= WINDOW:
-            self._room.clear()
-            await self._room.wait()
-        self._numbered += 1
-        self._inputs.append(pb.Input(sequence=self._numbered, data=data, end=end))
-        self._input_bytes += len(data)
-        self._work.set()
-
     async def _batches(self) -> AsyncGenerator[pb.CallEventBatch]:
         pauses, broken_since = back_off(), 0.0
         while self.result is None:
@@ -143,7 +160,7 @@ class Transfer:
                 async for batch in self._follow():
                     pauses, broken_since = back_off(), 0.0
                     yield batch
-                raise MeshUnavailable("the mesh ended the stream", changed=True)  # noqa: TRY301 - as if it had said so
+                raise MeshUnavailable("the mesh ended the stream", changed=True)  # noqa: TRY301 - as if it had been received
             except MeshUnavailable as closed:
                 error: SandmeshError = closed
             except grpc.aio.AioRpcError as failed:
@@ -151,12 +168,12 @@ class Transfer:
             if self.result is not None:
                 return
             broken_since = broken_since or time.monotonic()
-            if not isinstance(error, MeshUnavailable) or time.monotonic() - broken_since > PATIENCE_SECONDS:
+            if not isinstance(error, MeshUnavailable) or time.monotonic() - broken_since > RETRY_SECONDS:
                 raise error
             await asyncio.sleep(next(pauses))
 
     async def _follow(self) -> AsyncGenerator[pb.CallEventBatch]:
-        """Carry the call over one stream, to its end or the stream's."""
+        """Run the call over one stream, until the call or the stream ends."""
         stream = await self._connection.open_bulk(lambda: self._reading)
         writing = asyncio.create_task(self._write(stream))
         try:
@@ -164,7 +181,7 @@ class Transfer:
                 batch = response.batch
                 if batch.HasField("error"):
                     raise from_detail(batch.error)
-                self._free(batch.input_ack_sequence)
+                self.input.acknowledge(batch.input_ack_sequence)
                 yield batch
         except asyncio.CancelledError:
             if self._connection.carries:
@@ -181,28 +198,23 @@ class Transfer:
         try:
             return await stream.read()
         finally:
-            # Who takes long over what came does not make the mesh seem silent.
+            # A slow reader must not make the mesh seem silent.
             self._reading = False
 
-    def _free(self, sequence: int) -> None:
-        while self._inputs and self._inputs[0].sequence <= sequence:
-            self._input_bytes -= len(self._inputs.popleft().data)
-        self._room.set()
-
     async def _write(self, stream: Stream) -> None:
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # reading finds out why and tells
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the reader reports the reason
             await self._send(stream, self._first_frame())
             sent, acknowledged, cancelled = 0, self._last, False
             while True:
                 self._work.clear()
-                if self._cancelled and not cancelled:
-                    # Behind what starts it: nothing else could come first.
+                if self.input.error is not None and not cancelled:
+                    # After the start, which must come first.
                     cancelled = True
                     await self._send(stream, pb.CallFrame(cancel=pb.Cancel()))
                 if self._acknowledged > acknowledged:
                     acknowledged = self._acknowledged
                     await self._send(stream, pb.CallFrame(acknowledge=pb.Acknowledge(sequence=acknowledged)))
-                item = next((one for one in self._inputs if one.sequence > sent), None)
+                item = self.input.after(sent)
                 if item is not None:
                     sent = item.sequence
                     await stream.write(write_input(self._call_id, item))
@@ -219,7 +231,7 @@ class Transfer:
             attach = pb.Attach(sandbox_id=order.sandbox_id, call_id=self._call_id, after_sequence=self._last)
             attach.fencing_token = order.fencing_token
             return pb.CallFrame(attach=attach)
-        # It may have arrived before. Then starting it again attaches to it: it runs once at most.
+        # If it was started before, starting it again attaches to it: it runs at most once.
         start = pb.CallStart(
             sandbox_id=order.sandbox_id,
             call_id=self._call_id,
@@ -227,7 +239,7 @@ class Transfer:
             arguments=order.arguments,
             fencing_token=order.fencing_token,
             window_bytes=WINDOW,
-            takes_input=self._source is not None,
+            takes_input=self.input.source is not None,
         )
         start.timeout.FromNanoseconds(int(order.timeout * 1e9))
         return pb.CallFrame(start=start)
@@ -237,21 +249,21 @@ class Transfer:
 async def open_transfer(
     connection: Connection, order: Order, source: AsyncIterator[bytes] | None = None
 ) -> AsyncGenerator[Transfer]:
-    """Give a call that runs as its chunks are read; one that has no result at the block's end is cancelled."""
+    """Open a call that runs as its chunks are read; it is cancelled if it has no result at the end of the block."""
     transfer = Transfer(connection, order, source)
-    filling = asyncio.create_task(transfer.fill())
+    filler = asyncio.create_task(transfer.input.fill())
     try:
         yield transfer
         transfer.check_input()
     finally:
-        filling.cancel()
-        await asyncio.wait([filling])
+        filler.cancel()
+        await asyncio.wait([filler])
         if transfer.result is None:
             await asyncio.shield(transfer.cancel())
 
 
 def _read_failure(failed: grpc.aio.AioRpcError) -> SandmeshError:
-    """Give what a stream ended with; what no service of the mesh said is a stream that broke."""
+    """Return the error that a stream ended with; one that no service of the mesh sent means a broken stream."""
     error = from_rpc_error(failed)
     if "grpc_code" in error.facts and failed.code() in BROKEN:
         return MeshUnavailable(error.message, error.facts, changed=True)

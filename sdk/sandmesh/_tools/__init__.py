@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sandmesh._tools.declaration import PLUMBING, TOOLS, Tool, build, description, dump, input_schema, parse
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from sandmesh._tools.declaration import PLUMBING, TOOLS, Param, Tool, build, description, dump
 from sandmesh._tools.filesystem import (
     CreateDirectory,
     DirectoryTree,
@@ -23,6 +26,9 @@ from sandmesh._tools.git import CommitChanges, GenerateDiff, GitLogs
 from sandmesh._tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
 from sandmesh._tools.mcp import AddMcpServers, ListMcpServers, RemoveMcpServer, WatchTools
 from sandmesh._tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
+
+if TYPE_CHECKING:
+    from sandmesh._tools.validation import input_schema, parse
 
 __all__ = [
     "PLUMBING",
@@ -45,6 +51,7 @@ __all__ = [
     "ListMcpServers",
     "ListProcesses",
     "MoveFile",
+    "Param",
     "ReadFile",
     "ReadMultipleFiles",
     "RemoveMcpServer",
@@ -66,3 +73,11 @@ __all__ = [
     "input_schema",
     "parse",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs pydantic at its first use."""
+    if name not in ("input_schema", "parse"):
+        raise AttributeError(f"module 'sandmesh._tools' has no attribute {name!r}")
+    found: object = getattr(import_module("sandmesh._tools.validation"), name)
+    return found

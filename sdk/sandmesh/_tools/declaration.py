@@ -2,22 +2,40 @@
 
 A declaration has no behavior. The tool's name is the class's in snake_case, its description the class's docstring, its
 parameters the fields. The agent has a handler for each; tools that only a sandbox knows have no class.
+
+Declaring needs no pydantic, which takes longer to import than the rest of the SDK: `validation` needs it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from functools import cache
-from inspect import Signature, cleandoc
-from typing import Any, ClassVar, ParamSpec, TypeVar, cast, dataclass_transform
+from dataclasses import FrozenInstanceError, dataclass, field
+from inspect import Parameter, Signature, cleandoc
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass as pydantic_dataclass
-from pydantic.dataclasses import rebuild_dataclass
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
-from sandmesh.errors import InvalidArgument
+
+class Param:
+    """The description and constraints of a parameter, in `Annotated`: keywords are those of pydantic's `Field`."""
+
+    def __init__(self, description: str | None = None, **constraints: Any) -> None:
+        self.description = description
+        self.constraints = constraints
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the annotated type."""
+        from sandmesh._tools.validation import constrained  # noqa: PLC0415 - pydantic is imported by then
+
+        return handler.generate_schema(constrained(source, self))
+
+    def __repr__(self) -> str:
+        """Return its keywords."""
+        shown = self.constraints if self.description is None else {"description": self.description, **self.constraints}
+        return f"Param({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 class Tool:
@@ -25,6 +43,37 @@ class Tool:
 
     name: ClassVar[str]
     group: ClassVar[str]
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Validate the arguments.
+
+        Raises:
+            pydantic.ValidationError: A value is missing, unknown or of the wrong type.
+        """
+        from sandmesh._tools.validation import initialize  # noqa: PLC0415 - programs that call no tool need no pydantic
+
+        initialize(self, args, kwargs)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse: instances are immutable."""
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        """Refuse: instances are immutable."""
+        raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the tools and their parameters."""
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        """Hash the parameters, if these are hashable."""
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self) -> str:
+        """Return the class's name with the parameters."""
+        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
 
 T = TypeVar("T", bound=Tool)
@@ -36,48 +85,40 @@ PLUMBING = frozenset({"process", "kernel", "mcp"})
 """Groups that every sandbox has and that the SDK's handles use: listed only if they are requested explicitly."""
 
 
-class _Signature:
-    """A class's signature, which exists once the class is built."""
-
-    def __get__(self, _: object, owner: type[Tool]) -> Signature:
-        rebuild_dataclass(cast("Any", owner), force=True)
-        return cast("Signature", vars(owner)["__signature__"].__get__(None, owner))
-
-
-@dataclass_transform(field_specifiers=(Field,))
+@dataclass_transform(field_specifiers=(field,))
 def tool(group: str) -> Callable[[type[T]], type[T]]:
     """Declare a class as a tool of `group`. Values are checked strictly and unknown parameters refused."""
 
     def decorate(cls: type[T]) -> type[T]:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         cls.group = group
-        # Built at its first use: few programs use more than a few.
-        config = ConfigDict(extra="forbid", strict=True, defer_build=True)
-        dataclass = pydantic_dataclass(config=config, frozen=True)
-        made = cast("type[T]", dataclass(cls))
-        type.__setattr__(made, "__signature__", _Signature())
+        made = dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+        type.__setattr__(made, "__signature__", _signature(made))
         TOOLS[cls.name] = made
         return made
 
     return decorate
 
 
-@cache
-def _adapter(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(TOOLS[name])
+def _signature(cls: type[Tool]) -> Signature:
+    fields: dict[str, Any] = vars(cls)["__dataclass_fields__"]
+    defaults = ((each, _default(each)) for each in fields.values())
+    parameters = [
+        Parameter(each.name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=each.type)
+        for each, default in defaults
+    ]
+    return Signature(parameters, return_annotation=None)
 
 
-def parse(cls: type[T], arguments: bytes) -> T:
-    """Parse a declaration's instance from a JSON object in UTF-8; empty means {}.
+def _default(each: Any) -> Any:
+    if callable(each.default_factory):
+        return each.default_factory()
+    return each.default if isinstance(each.default, bool | int | float | str | None) else Parameter.empty
 
-    Raises:
-        InvalidArgument: It is not an object, or a value is missing, unknown or of the wrong type; each is named.
-    """
-    try:
-        parsed: T = _adapter(cls.name).validate_json(arguments or b"{}")
-    except ValidationError as error:
-        raise InvalidArgument(_explain(cls, error), {"tool": cls.name}) from None
-    return parsed
+
+def description(cls: type[Tool]) -> str:
+    """Return a tool's description."""
+    return cleandoc(cls.__doc__ or "")
 
 
 def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -86,36 +127,18 @@ def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     Raises:
         InvalidArgument: A value is missing, unknown or of the wrong type; the message names each.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 - as above
+
+    from sandmesh._tools import validation  # noqa: PLC0415 - as above
+
     try:
         return cls(*args, **kwargs)
     except ValidationError as error:
-        declared = cast("type[Tool]", cls)
-        raise InvalidArgument(_explain(declared, error), {"tool": declared.name}) from None
-
-
-def _explain(cls: type[Tool], error: ValidationError) -> str:
-    known = ", ".join(field.name for field in fields(cls))  # type: ignore[arg-type]  # every tool is a dataclass
-    problems = "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: {problem['msg']}"
-        for problem in error.errors(include_url=False, include_input=False)
-    )
-    return f"{cls.name}({known}) was called with bad arguments: {problems}"
+        raise validation.explain(cast("type[Tool]", cls), error) from None
 
 
 def dump(declared: Tool) -> dict[str, Any]:
     """Return an instance's parameters as plain JSON values, without those that equal their defaults."""
-    plain: dict[str, Any] = _adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
-    return plain
+    from sandmesh._tools import validation  # noqa: PLC0415 - as above
 
-
-def input_schema(cls: type[Tool]) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a tool's parameters."""
-    schema = _adapter(cls.name).json_schema()
-    schema.pop("description", None)
-    schema["title"] = cls.name
-    return schema
-
-
-def description(cls: type[Tool]) -> str:
-    """Return a tool's description."""
-    return cleandoc(cls.__doc__ or "")
+    return validation.dump(declared)

@@ -6,14 +6,14 @@ error.
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
-from sandmesh._tools.declaration import Tool, tool
+from sandmesh._tools.declaration import Param, Tool, tool
 
-Path = Annotated[str, Field(min_length=1, description="Relative to the workspace, or absolute below it.")]
+Path = Annotated[str, Param("Relative to the workspace, or absolute below it.", min_length=1)]
 
 
 class Edit(TypedDict):
@@ -34,7 +34,7 @@ class ReadFile(Tool):
 class ReadMultipleFiles(Tool):
     """Read several files; one that cannot be read is reported in its place and the others still come."""
 
-    paths: Annotated[list[str], Field(min_length=1, description="The files.")]
+    paths: Annotated[list[str], Param("The files.", min_length=1)]
 
 
 @tool("filesystem")
@@ -42,7 +42,7 @@ class WriteFile(Tool):
     """Write a whole file, replacing an existing one and creating its parent directories."""
 
     path: Path
-    content: Annotated[str, Field(description="Its new text.")]
+    content: Annotated[str, Param("Its new text.")]
 
 
 @tool("filesystem")
@@ -50,8 +50,8 @@ class EditFile(Tool):
     """Replace pieces of a file's text and return the change as a git-style diff."""
 
     path: Path
-    edits: Annotated[list[Edit], Field(min_length=1, description="Replacements, done in this order.")]
-    dry_run: Annotated[bool, Field(description="Only show the diff.")] = False
+    edits: Annotated[list[Edit], Param("Replacements, done in this order.", min_length=1)]
+    dry_run: Annotated[bool, Param("Only show the diff.")] = False
 
 
 @tool("filesystem")
@@ -88,9 +88,9 @@ class SearchFiles(Tool):
     """Find files and directories below a path whose name contains a text or matches a pattern, ignoring case."""
 
     path: Path
-    pattern: Annotated[str, Field(min_length=1, description="A part of the name, or a pattern with * and ?.")]
-    exclude_patterns: Annotated[list[str], Field(description="Patterns of paths that are left out.")] = Field(
-        default_factory=list
+    pattern: Annotated[str, Param("A part of the name, or a pattern with * and ?.", min_length=1)]
+    exclude_patterns: Annotated[list[str], Param("Patterns of paths that are left out.")] = field(
+        default_factory=list[str]
     )
 
 

@@ -24,9 +24,8 @@ def read_form(form: str) -> Form:
         InvalidArgument: The format does not exist.
     """
     if form not in get_args(Form):
-        raise InvalidArgument(
-            f"{form!r} is not a format of tools: choose {', '.join(get_args(Form))}", {"form": str(form)}
-        )
+        known = ", ".join(get_args(Form))
+        raise InvalidArgument(f"{form!r} is not a format of tools: choose {known}", {"form": str(form)})
     return cast("Form", form)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from sandmesh._tools.declaration import Param, Tool, tool
 
-from sandmesh._tools.declaration import Tool, tool
-
-Timeout = Annotated[float | None, Field(gt=0, description="Seconds until it is stopped; none: no limit of its own.")]
+Timeout = Annotated[float | None, Param("Seconds until it is stopped; none: no limit of its own.", gt=0)]
 
 
 @tool("generic")
@@ -18,7 +16,7 @@ class RunIpythonCell(Tool):
     Variables and imports stay for the next cell. IPython's magics and top-level await work.
     """
 
-    code: Annotated[str, Field(min_length=1, description="Python code; its last expression's value is shown.")]
+    code: Annotated[str, Param("Python code; its last expression's value is shown.", min_length=1)]
     timeout: Timeout = None
 
 
@@ -26,9 +24,7 @@ class RunIpythonCell(Tool):
 class RunShellCommand(Tool):
     """Run a command line with the sandbox's shell and return its output and exit code."""
 
-    command: Annotated[str, Field(min_length=1, pattern=r"\S", description="The command line, for /bin/bash -c.")]
+    command: Annotated[str, Param("The command line, for /bin/bash -c.", min_length=1, pattern=r"\S")]
     timeout: Timeout = None
-    cwd: Annotated[str | None, Field(description="Where it runs; relative to the workspace, which is the default.")] = (
-        None
-    )
-    env: Annotated[dict[str, str] | None, Field(description="Variables on top of the sandbox's environment.")] = None
+    cwd: Annotated[str | None, Param("Where it runs; relative to the workspace, which is the default.")] = None
+    env: Annotated[dict[str, str] | None, Param("Variables on top of the sandbox's environment.")] = None

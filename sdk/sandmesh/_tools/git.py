@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from sandmesh._tools.declaration import Param, Tool, tool
 
-from sandmesh._tools.declaration import Tool, tool
-
-Commit = Annotated[str | None, Field(min_length=1, description="As git names it: a hash, a branch, a tag, HEAD~1.")]
+Commit = Annotated[str | None, Param("As git names it: a hash, a branch, a tag, HEAD~1.", min_length=1)]
 
 
 @tool("git")
@@ -22,7 +20,7 @@ class CommitChanges(Tool):
     What .gitignore names is left out. If nothing changed, no commit is made and the last one is returned.
     """
 
-    message: Annotated[str, Field(min_length=1, max_length=30_000, pattern=r"\S", description="What was done and why.")]
+    message: Annotated[str, Param("What was done and why.", min_length=1, max_length=30_000, pattern=r"\S")]
 
 
 @tool("git")
@@ -40,4 +38,4 @@ class GenerateDiff(Tool):
 class GitLogs(Tool):
     """List the workspace's commits, the newest first, each with its author, time, message and what it changed."""
 
-    limit: Annotated[int | None, Field(ge=1, description="At most so many; none: all.")] = None
+    limit: Annotated[int | None, Param("At most so many; none: all.", ge=1)] = None

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from sandmesh._tools.declaration import Param, Tool, tool
 
-from sandmesh._tools.declaration import Tool, tool
-
-KernelId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="A kernel of this sandbox.")]
+KernelId = Annotated[str, Param("A kernel of this sandbox.", pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 @tool("kernel")
@@ -16,10 +14,10 @@ class CreateKernel(Tool):
     """Create a kernel with its own variables."""
 
     language: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,64}$", description="python, or a Jupyter kernel that is installed.")
+        str, Param("python, or a Jupyter kernel that is installed.", pattern=r"^[A-Za-z0-9_.+-]{1,64}$")
     ] = "python"
-    kernel_id: Annotated[KernelId | None, Field(description="Its id; none: one is chosen.")] = None
-    cwd: Annotated[str | None, Field(description="Where it starts; relative to the workspace.")] = None
+    kernel_id: Annotated[KernelId | None, Param("Its id; none: one is chosen.")] = None
+    cwd: Annotated[str | None, Param("Where it starts; relative to the workspace.")] = None
 
 
 @tool("kernel")
@@ -32,8 +30,8 @@ class RunCell(Tool):
     """Run code in a kernel and return what it printed, displayed and raised."""
 
     kernel_id: KernelId
-    code: Annotated[str, Field(min_length=1, description="Code in the kernel's language.")]
-    timeout: Annotated[float | None, Field(gt=0, description="Seconds until it is stopped; none: no limit.")] = None
+    code: Annotated[str, Param("Code in the kernel's language.", min_length=1)]
+    timeout: Annotated[float | None, Param("Seconds until it is stopped; none: no limit.", gt=0)] = None
 
 
 @tool("kernel")

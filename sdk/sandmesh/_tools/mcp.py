@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
-
-from sandmesh._tools.declaration import Tool, tool
+from sandmesh._tools.declaration import Param, Tool, tool
 
 
 @tool("mcp")
@@ -18,16 +16,16 @@ class AddMcpServers(Tool):
 
     config: Annotated[
         dict[str, Any],
-        Field(description='{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}'),
+        Param('{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}'),
     ]
-    overwrite: Annotated[bool, Field(description="Replace servers of the same names.")] = False
+    overwrite: Annotated[bool, Param("Replace servers of the same names.")] = False
 
 
 @tool("mcp")
 class RemoveMcpServer(Tool):
     """Stop an MCP server and remove its tools."""
 
-    server: Annotated[str, Field(min_length=1, description="The server's name.")]
+    server: Annotated[str, Param("The server's name.", min_length=1)]
 
 
 @tool("mcp")

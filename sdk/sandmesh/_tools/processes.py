@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
 from typing_extensions import TypedDict
 
-from sandmesh._tools.declaration import Tool, tool
+from sandmesh._tools.declaration import Param, Tool, tool
 
-Port = Annotated[int, Field(ge=1, le=65535, description="A port on the sandbox's loopback.")]
-Timeout = Annotated[float | None, Field(gt=0, description="Seconds; none: no limit of its own.")]
+Port = Annotated[int, Param("A port on the sandbox's loopback.", ge=1, le=65535)]
+Timeout = Annotated[float | None, Param("Seconds; none: no limit of its own.", gt=0)]
 
 
 class TerminalSize(TypedDict):
     """The size of a terminal in characters."""
 
-    rows: Annotated[int, Field(ge=1, le=10_000)]
-    columns: Annotated[int, Field(ge=1, le=10_000)]
+    rows: Annotated[int, Param(ge=1, le=10_000)]
+    columns: Annotated[int, Param(ge=1, le=10_000)]
 
 
 @tool("process")
@@ -27,16 +26,12 @@ class StartProcess(Tool):
     A str is a command line for the sandbox's shell, a list is a program and its arguments.
     """
 
-    command: Annotated[str, Field(min_length=1, pattern=r"\S")] | Annotated[list[str], Field(min_length=1)]
-    cwd: Annotated[str | None, Field(description="Where it runs; relative to the workspace, which is the default.")] = (
-        None
-    )
-    env: Annotated[dict[str, str] | None, Field(description="Variables on top of the sandbox's environment.")] = None
+    command: Annotated[str, Param(min_length=1, pattern=r"\S")] | Annotated[list[str], Param(min_length=1)]
+    cwd: Annotated[str | None, Param("Where it runs; relative to the workspace, which is the default.")] = None
+    env: Annotated[dict[str, str] | None, Param("Variables on top of the sandbox's environment.")] = None
     timeout: Timeout = None
-    terminal: Annotated[TerminalSize | None, Field(description="The size of a terminal of its own; none: pipes.")] = (
-        None
-    )
-    user: Annotated[str | None, Field(description="Who it runs as: the sandbox's own user, the default.")] = None
+    terminal: Annotated[TerminalSize | None, Param("The size of a terminal of its own; none: pipes.")] = None
+    user: Annotated[str | None, Param("Who it runs as: the sandbox's own user, the default.")] = None
 
 
 @tool("process")
@@ -49,7 +44,5 @@ class WaitForPort(Tool):
     """Wait until something listens on a port of the sandbox, or responds to HTTP there."""
 
     port: Port
-    path: Annotated[str | None, Field(pattern=r"^/[!-~]*$", description="A path whose GET must answer below 500.")] = (
-        None
-    )
+    path: Annotated[str | None, Param("A path whose GET must answer below 500.", pattern=r"^/[!-~]*$")] = None
     timeout: Timeout = None

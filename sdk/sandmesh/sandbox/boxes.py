@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from sandmesh._calls.call import Order
 from sandmesh._client.messages import check_options, read_name, read_seconds, write_spec, write_ttl
-from sandmesh._files.api import FilesAsync
 from sandmesh.inputs import Options
 from sandmesh.sandbox.attachment import BoxConfig
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.kernels import KernelsAsync
 from sandmesh.sandbox.lifecycle import LifecycleAsync
 from sandmesh.sandbox.mcp import McpServersAsync
 from sandmesh.sandbox.ports import PortsAsync
-from sandmesh.sandbox.processes import ProcessesAsync
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
 from sandmesh.sandbox.tool_groups import FilesystemTools, GenericTools, GitTools
+
+if TYPE_CHECKING:
+    from sandmesh._files.api import FilesAsync
+    from sandmesh.sandbox.kernels import KernelsAsync
+    from sandmesh.sandbox.processes import ProcessesAsync
+
+# Kernels, processes and files are imported at their first use: most programs use few of them.
 
 
 class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, ToolCallsAsync):
@@ -64,16 +68,22 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
     @property
     def kernels(self) -> KernelsAsync:
         """The sandbox's kernels: create, get, list."""
+        from sandmesh.sandbox.kernels import KernelsAsync  # noqa: PLC0415 - see above
+
         return KernelsAsync(self._attached, self._config.timeout)
 
     @property
     def processes(self) -> ProcessesAsync:
         """The sandbox's processes: start, list, attach."""
+        from sandmesh.sandbox.processes import ProcessesAsync  # noqa: PLC0415 - see above
+
         return ProcessesAsync(self._attached, self._config.timeout)
 
     @property
     def fs(self) -> FilesAsync:
         """The sandbox's files."""
+        from sandmesh._files.api import FilesAsync  # noqa: PLC0415 - see above
+
         return FilesAsync(self._file_order, lambda: self._attached().usable())
 
     def _file_order(self, tool: str, arguments: bytes) -> Order:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Self
 
 from sandmesh._calls.multiplexer import CallMux
@@ -53,6 +54,8 @@ class SandboxHandle:
         if self._closed:
             raise WrongState("this box was closed: make a new one", {"state": "CLOSED"})
         if self._attachment is None:
+            # Calls need it. Imported at the first one, it would hang the child of a fork in another thread meanwhile.
+            import_module("sandmesh._tools.validation")
             self._attachment = await attach(self._config)
         return self
 

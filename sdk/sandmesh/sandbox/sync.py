@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Self, Unpack
 
 from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
-from sandmesh._files.sync_api import Files
 from sandmesh.inputs import Options
 from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, Processes
 from sandmesh.sandbox.tool_groups import FilesystemTools, GenericTools, GitTools
 from sandmesh.sandbox.toolkit import Toolkit
+
+if TYPE_CHECKING:
+    from sandmesh._files.sync_api import Files
+    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, Processes
+
+# Kernels, processes, ports and files are imported at their first use: most programs use few of them.
 
 
 class Lifecycle(Facade):
@@ -78,16 +82,22 @@ class Sandbox(Lifecycle):
     @property
     def kernels(self) -> Kernels:
         """The sandbox's kernels: create, get, list."""
+        from sandmesh.sandbox.sync_handles import Kernels  # noqa: PLC0415 - see above
+
         return Kernels(self.twin.kernels)
 
     @property
     def processes(self) -> Processes:
         """The sandbox's processes: start, list, attach."""
+        from sandmesh.sandbox.sync_handles import Processes  # noqa: PLC0415 - see above
+
         return Processes(self.twin.processes)
 
     @property
     def fs(self) -> Files:
         """The sandbox's files."""
+        from sandmesh._files.sync_api import Files  # noqa: PLC0415 - see above
+
         return Files(self.twin.fs)
 
     def start(self) -> Self:
@@ -116,10 +126,14 @@ class Sandbox(Lifecycle):
         Raises:
             CapabilityMissing: The mesh serves no HTTP.
         """
+        from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
+
         return ExposedPort(run(type(self.twin).__name__, self.twin.expose(port, ttl=ttl)))
 
     def list_exposed(self) -> list[ExposedPort]:
         """List the exposed ports of the sandbox."""
+        from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
+
         return [ExposedPort(each) for each in run(type(self.twin).__name__, self.twin.list_exposed())]
 
     def as_tools(self, form: str = "openai") -> Toolkit:

@@ -46,7 +46,7 @@ _IMPORT_STEPS: Final = (
     "pydantic.types",
     "pydantic.main",
     "pydantic.dataclasses",
-    "sandmesh._tools",
+    "sandmesh._tools.validation",
     "sandmeshd.agent.tools.files",
     "sandmeshd.agent.mcp.manager.servers",
     "sandmeshd.agent.tools.handlers",

@@ -199,7 +199,7 @@ def test_a_function_whose_parameters_have_no_names_is_no_tool() -> None:
     def unnamed(*numbers: int) -> int:
         return sum(numbers)
 
-    with pytest.raises(errors.InvalidArgument, match="have names"):
+    with pytest.raises(errors.InvalidArgument, match="passed by name"):
         FunctionTool(unnamed)
     with pytest.raises(errors.InvalidArgument, match="function"):
         FunctionTool(3)  # type: ignore[arg-type]

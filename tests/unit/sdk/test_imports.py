@@ -43,6 +43,22 @@ def test_importing_the_package_loads_no_grpc_and_no_pydantic(statement: str) -> 
     assert not loaded_by(statement) & {"grpc", "pydantic", "asyncio"}
 
 
+@pytest.mark.parametrize("name", ["BaseSandbox", "FilesystemSandboxAsync"])
+def test_a_box_loads_what_it_needs_and_the_rest_at_its_first_use(name: str) -> None:
+    loaded = loaded_by(f"from sandmesh import {name}")
+    assert "grpc" in loaded
+    own = {
+        "sandmesh._files.api",
+        "sandmesh._tools.validation",
+        "sandmesh.sandbox.kernels",
+        "sandmesh.sandbox.processes",
+        "sandmesh.sandbox.service",
+        "sandmesh.templates.registry",
+        "sandmesh.toolkits.functions",
+    }
+    assert not loaded & {"pydantic", "pydantic_core", "tarfile", *own}
+
+
 def test_the_whole_sdk_loads_nothing_of_a_mesh() -> None:
     loaded = loaded_by("from sandmesh import *")
     assert "sandmesh.sandbox.service" in loaded

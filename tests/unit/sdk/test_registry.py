@@ -60,7 +60,7 @@ def test_limits_are_read_as_docker_and_kubernetes_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "said"),
+    ("options", "message"),
     [
         ({"sandbox_type": ""}, "letter"),
         ({"sandbox_type": None}, "letter"),
@@ -71,13 +71,16 @@ def test_limits_are_read_as_docker_and_kubernetes_write_them() -> None:
         ({"sandbox_type": "fits", "timeout": 0}, "timeout"),
         ({"sandbox_type": "fits", "environment": {"KEY": None}}, "env"),
         ({"sandbox_type": "fits", "runtime_config": {"a": object()}}, "JSON"),
-        ({"sandbox_type": "fits", "mcp_config": {"mcpServers": {"a": object()}}}, "mcp_config cannot be JSON"),
-        ({"sandbox_type": "fits", "mcp_config": ["a"]}, "mcp_config is a mapping"),
+        (
+            {"sandbox_type": "fits", "mcp_config": {"mcpServers": {"a": object()}}},
+            "mcp_config cannot be encoded as JSON",
+        ),
+        ({"sandbox_type": "fits", "mcp_config": ["a"]}, "mcp_config must be a mapping"),
     ],
 )
-def test_what_cannot_be_is_refused_when_the_class_is_defined(stated: dict[str, Any], said: str) -> None:
-    with pytest.raises(errors.InvalidArgument, match=said):
-        SandboxRegistry.register("image", **stated)(type("Wrong", (Sandbox,), {}))
+def test_what_cannot_be_is_refused_when_the_class_is_defined(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(errors.InvalidArgument, match=message):
+        SandboxRegistry.register("image", **options)(type("Wrong", (Sandbox,), {}))
 
 
 def test_a_type_is_one_classs_and_a_class_that_is_defined_again_takes_its_own_place() -> None:
@@ -97,7 +100,7 @@ def test_a_type_is_one_classs_and_a_class_that_is_defined_again_takes_its_own_pl
     with pytest.raises(errors.AlreadyExists, match="differently"):
         SandboxRegistry.register("base", sandbox_type="again", timeout=5)(type("Twin", (SandboxAsync,), {}))
     SandboxRegistry.register("base", sandbox_type="again")(type("Twin", (SandboxAsync,), {}))
-    with pytest.raises(errors.InvalidArgument, match="derived from Sandbox"):
+    with pytest.raises(errors.InvalidArgument, match="must derive from Sandbox"):
         SandboxRegistry.register("base", sandbox_type="text")(str)  # type: ignore[type-var]
     with pytest.raises(TypeError, match="colour"):
         SandboxRegistry.register("base", sandbox_type="text", colour="red")  # type: ignore[call-arg]
@@ -124,7 +127,7 @@ def uses_what_is_around_it() -> Callable[[], int]:
     ("function", "said"),
     [
         (uses_its_module, "OUTSIDE"),
-        (has_a_default_that_is_no_value, "plain value"),
+        (has_a_default_that_is_no_value, "must be a literal"),
         (run_shell_command, "every sandbox has a tool"),
         (uses_what_is_around_it(), "def"),
         (len, "function"),

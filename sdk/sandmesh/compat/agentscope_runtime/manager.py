@@ -10,7 +10,7 @@ from sandmesh import Sandbox, SandboxRegistry, SandboxService, SandboxType, Tool
 from sandmesh.errors import InvalidArgument, SandboxLost, SandboxNotFound, SessionNotFound
 
 
-class SandboxManager:
+class BlockingManager:
     """Creates sandboxes, and acts on them by id. Those it created end with `cleanup`, or when their lease expires.
 
     A sandbox whose `meta` has a `session_ctx_id` is the one of that session of the user named "default", from any
@@ -171,6 +171,18 @@ class SandboxManager:
         """Add MCP servers to a sandbox."""
         return self._box(identity).add_mcp_servers(server_configs, overwrite)
 
+    def _box(self, identity: str) -> Sandbox:
+        box = self._boxes.get(identity)
+        if box is None:
+            # Created by another program: attached to, and not released by `cleanup`.
+            box = Sandbox(identity, 3000, *self._address).start()
+            self._boxes[identity] = box
+        return box
+
+
+class SandboxManager(BlockingManager):
+    """A manager whose methods also exist as coroutines, which run in a thread."""
+
     async def create_from_pool_async(
         self, sandbox_type: str | SandboxType | None = None, meta: Mapping[str, Any] | None = None
     ) -> str:
@@ -214,14 +226,6 @@ class SandboxManager:
     ) -> ToolResult:
         """Call `call_tool`."""
         return await asyncio.to_thread(self.call_tool, identity, tool_name, arguments)
-
-    def _box(self, identity: str) -> Sandbox:
-        box = self._boxes.get(identity)
-        if box is None:
-            # Created by another program: attached to, and not released by `cleanup`.
-            box = Sandbox(identity, 3000, *self._address).start()
-            self._boxes[identity] = box
-        return box
 
 
 def _session(meta: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> str | None:
