@@ -8,8 +8,9 @@ from typing import Any
 
 import typer
 
-from sandmeshd.cli import service, user
+from sandmeshd.cli import service_app, user_app
 from sandmeshd.cli.terminal.exit_codes import MEANINGS
+from sandmeshd.cli.terminal.lazy_group import LazyCommand
 
 HEAD = """# The commands
 
@@ -32,7 +33,7 @@ def page() -> str:
     """Return the whole page."""
     codes = [f"| {code} | {meaning} |" for code, meaning in MEANINGS.items()]
     signals = "| 128 + N | it was ended by the signal N: 130 by Ctrl-C, 143 by SIGTERM |"
-    parts = [*_sections("sandmesh", user.app), *_sections("sandmeshd", service.app)]
+    parts = [*_sections("sandmesh", user_app.app), *_sections("sandmeshd", service_app.app)]
     return "\n".join([HEAD, *codes, signals, "", *parts]).rstrip() + "\n"
 
 
@@ -43,6 +44,8 @@ def _sections(program: str, app: typer.Typer) -> Iterator[str]:
 
 def walk(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     """Yield every command that can be run, by its full name."""
+    if isinstance(command, LazyCommand):
+        command = command.load()
     below: dict[str, Any] = getattr(command, "commands", {})
     if not below:
         yield path, command

@@ -152,8 +152,8 @@ def _build(folder: Path, engine: str, paths: MeshPaths) -> subprocess.CompletedP
 @pytest.mark.parametrize(
     ("lines", "exit_code", "said"),
     [
-        ("FROM ${BASE}\nRUN echo sunny >/etc/weather\n", 0, "trying that user code cannot touch the agent"),
-        ("FROM ${BASE}\nRUN rm -r /opt/env/lib/python3*/site-packages/IPython\n", 4, "does not hold"),
+        ("FROM ${BASE}\nRUN echo sunny >/etc/weather\n", 0, "testing that user code cannot touch the agent"),
+        ("FROM ${BASE}\nRUN rm -r /opt/env/lib/python3*/site-packages/IPython\n", 4, "fails the test that"),
         ("FROM debian:bookworm-slim\nRUN true\n", 1, "has no agent of sandmesh"),
         (
             "FROM ${BASE}\nLABEL dev.sandmesh.protocol=0\n",

@@ -53,7 +53,7 @@ def test_a_detached_mesh_is_found_used_and_ended_with_its_sandboxes(sandmesh: Co
 def test_kept_sandboxes_are_there_at_the_next_start(sandmesh: Commands) -> None:
     sandmesh.run("up", "-d", "--pool", "base=1")
     [before] = pooled(sandmesh)
-    assert "stay for the next start: 1" in sandmesh.run("down", "--keep").out
+    assert "kept for the next start: 1" in sandmesh.run("down", "--keep").out
     assert folders(sandmesh) == [before]
     sandmesh.run("up", "-d", "--pool", "base=1")
     assert pooled(sandmesh) == [before]
@@ -73,7 +73,7 @@ def test_what_a_killed_mesh_left_is_removed_by_down(sandmesh: Commands) -> None:
     while holder(sandmesh.settings.paths.lock) is not None:
         pass
     assert len(folders(sandmesh)) == 1
-    assert "removed: 1" in sandmesh.run("down").out
+    assert "deleted: 1" in sandmesh.run("down").out
     assert folders(sandmesh) == []
 
 

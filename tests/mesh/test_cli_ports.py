@@ -33,7 +33,7 @@ def test_a_port_is_exposed_listed_and_closed(sandmesh: Commands, box: BaseSandbo
     url = made.out.strip()
     with urllib.request.urlopen(f"{url}page", timeout=30) as answer:  # noqa: S310 - our own address
         assert answer.read() == b"found\n"
-    assert "It ends in 10m" in made.err
+    assert "It expires in 10m" in made.err
     [listed] = sandmesh.run("ports", "ls", "-o", "json", box.sandbox_id).json
     assert (listed["port"], listed["url"]) == (8000, url)
     heading, row = sandmesh.run("ports", "ls", box.sandbox_id).out.splitlines()
@@ -46,16 +46,16 @@ def test_a_port_is_exposed_listed_and_closed(sandmesh: Commands, box: BaseSandbo
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
-        (("8000", "--expires", "soon"), 2, "no time like"),
+        (("8000", "--expires", "soon"), 2, "not a duration like"),
         (("70000",), 2, "65535"),
         (("8000", "--expires", "31d"), None, "30 days"),
     ],
 )
 def test_what_cannot_be_exposed_says_why(
-    sandmesh: Commands, box: BaseSandbox, arguments: tuple[str, ...], code: int | None, said: str
+    sandmesh: Commands, box: BaseSandbox, arguments: tuple[str, ...], code: int | None, message: str
 ) -> None:
     done = sandmesh.run("expose", box.sandbox_id, *arguments, ok=False)
     assert done.code == code if code is not None else done.code != 0
-    assert said in done.err
+    assert message in done.err

@@ -52,7 +52,7 @@ def test_kill_says_which_it_could_not_end_and_ends_the_others(sandmesh: Commands
     done = sandmesh.run("kill", "sb_none", box.sandbox_id, ok=False)
     assert done.code == 3
     assert "SANDBOX_NOT_FOUND" in done.err
-    assert done.out == f"{box.sandbox_id} is being removed\n"
+    assert done.out == f"{box.sandbox_id} is being deleted\n"
 
 
 def test_kill_wants_to_be_told_what(sandmesh: Commands) -> None:

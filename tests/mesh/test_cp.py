@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh import BaseSandboxAsync, errors
-from sandmeshd.cli.sandboxes.files import read_places
+from sandmeshd.cli.sandboxes.files import parse_copy
 from sandmeshd.mesh import Mesh
 
 from .test_up import sandmesh
@@ -34,17 +34,17 @@ async def test_files_and_directories_are_copied_both_ways(mesh: Mesh, tmp_path: 
 
 @pytest.mark.parametrize(("source", "destination"), [("a", "b"), ("sb_1:a", "sb_2:b"), ("./a:b", "/c:d")])
 def test_one_side_is_in_a_sandbox(source: str, destination: str) -> None:
-    with pytest.raises(errors.InvalidArgument, match="one side"):
-        read_places(source, destination)
+    with pytest.raises(errors.InvalidArgument, match="in a sandbox: one must be SANDBOX:PATH"):
+        parse_copy(source, destination)
 
 
 @pytest.mark.parametrize("places", [("sb_1:a", "-"), ("-", "sb_1:a")])
 def test_standard_input_and_output_are_left_to_exec(places: tuple[str, str]) -> None:
     with pytest.raises(errors.InvalidArgument, match="sandmesh exec"):
-        read_places(*places)
-    assert read_places("./-", "sb_1:a").local == "./-"
+        parse_copy(*places)
+    assert parse_copy("./-", "sb_1:a").local == "./-"
 
 
 def test_a_path_with_a_colon_is_taken_as_one() -> None:
-    copy = read_places("./a:b", "sb_1:c")
-    assert (copy.local, copy.inside, copy.into_sandbox) == ("./a:b", "c", True)
+    copy = parse_copy("./a:b", "sb_1:c")
+    assert (copy.local, copy.remote, copy.into_sandbox) == ("./a:b", "c", True)

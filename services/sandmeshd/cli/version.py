@@ -1,4 +1,4 @@
-"""What is installed here."""
+"""`sandmesh version`: what is installed here."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from importlib.metadata import version as installed_version
 
 import typer
 
-from sandmeshd.cli.terminal.options import Answer, Json, Shape
+from sandmeshd.cli.terminal.options import Format, Json, Output
 from sandmeshd.cli.terminal.output import print_json
 
 commands = typer.Typer(rich_markup_mode=None)
 
 
 @commands.command(epilog="Example: sandmesh version -o json")
-def version(output: Answer = Shape.TEXT, as_json: Json = False) -> None:
-    """Print the version, of Python too."""
+def version(output: Output = Format.TEXT, as_json: Json = False) -> None:
+    """Print the version, and that of Python."""
     number, python = installed_version("sandmesh"), platform.python_version()
-    if as_json or output is Shape.JSON:
+    if as_json or output is Format.JSON:
         print_json({"version": number, "python": python, "platform": platform.platform()})
     else:
         typer.echo(f"sandmesh {number} (Python {python})")

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
@@ -32,6 +33,16 @@ def open_driver(
     """
     own = driver_settings(settings).model_copy(update={"stands_by": stands_by})
     return open_plugin(settings.driver, own, templates)
+
+
+async def describe_driver(settings: MeshSettings) -> driver_pb2.GetInfoResponse:
+    """Open a driver by itself and return what it reports: its version, capabilities and templates.
+
+    Raises:
+        RuntimeUnavailable: It does not work on this machine.
+    """
+    async with open_driver(settings) as driver:
+        return await driver.get_info(driver_pb2.GetInfoRequest())
 
 
 def driver_settings(settings: MeshSettings) -> DriverSettings:

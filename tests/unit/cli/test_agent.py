@@ -24,5 +24,5 @@ def test_an_agent_that_is_not_pid_1_says_who_starts_it() -> None:
 def test_an_image_that_is_run_by_hand_says_what_is_missing(tmp_path: Path) -> None:
     ended = subprocess.run([*ALONE, *COMMAND, str(tmp_path)], capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert f"{tmp_path / 'config'} is not there" in ended.stderr
+    assert f"{tmp_path / 'config'} does not exist" in ended.stderr
     assert "entry point" in ended.stderr

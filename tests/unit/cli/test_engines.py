@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandmeshd.cli.doctor.engines import look_at_engine
+from sandmeshd.cli.doctor.engines import check_engine
 from sandmeshd.cli.doctor.findings import Finding, Health
 from sandmeshd.mesh import MeshSettings
 
@@ -41,7 +41,7 @@ def _engine(path: Path, runtimes: dict[str, object]) -> Generator[None]:
 
 
 def _seen(path: Path, driver: str = "bubblewrap") -> Finding:
-    findings = look_at_engine(MeshSettings.model_validate({"docker_url": f"unix://{path}", "driver": driver}))
+    findings = check_engine(MeshSettings.model_validate({"docker_url": f"unix://{path}", "driver": driver}))
     return {finding.name: finding for finding in findings}["gvisor"]
 
 

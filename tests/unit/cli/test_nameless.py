@@ -29,7 +29,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_user_without_a_name_goes_by_its_number() -> None:
-    done = _run("-c", "from sandmeshd.cli.terminal.mesh_option import own_user; print(own_user())")
+    done = _run("-c", "from sandmeshd.cli.terminal.connection import own_user; print(own_user())")
     assert (done.stdout, done.stderr) == (f"uid-{NUMBER}\n", "")
 
 

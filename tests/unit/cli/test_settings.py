@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.config.environment import COMMAND_LINE, read_notes, read_settings, read_with_sources
 from sandmeshd.cli.config.legacy_names import MEANINGS, OLD_DEFAULTS, REFUSED, RULES
-from sandmeshd.cli.user import app
+from sandmeshd.cli.user_app import app
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import driver_settings

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.cli.config.environment import read_settings
-from sandmeshd.cli.user import app
+from sandmeshd.cli.user_app import app
 from sandmeshd.drivers.api.registry import find_driver
 from sandmeshd.mesh.driver import driver_settings
 

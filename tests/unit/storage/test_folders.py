@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument, LeaseLost, NotFound, TooLarge, WorkspaceNotReady
-from sandmeshd.cli.user import app
+from sandmeshd.cli.user_app import app
 from sandmeshd.storage import Folders, SavedWorkspace, Snapshots, StorageSettings, open_folders, open_storage
 
 from .conftest import LIMIT
@@ -142,4 +142,4 @@ def test_the_command_puts_and_fetches_and_says_what_it_lacks(tmp_path: Path, mon
     assert neither.exit_code == 2
     nowhere = run(app, ["storage", "download", str(tmp_path / "other"), "--name", "demo"])
     assert isinstance(nowhere.exception, InvalidArgument)
-    assert "no storage is named" in str(nowhere.exception)
+    assert "the settings name no storage" in str(nowhere.exception)

@@ -7,25 +7,27 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from sandmeshd.cli.terminal.options import Answer, Shape
+from sandmeshd.cli.terminal.options import Format, Output
 from sandmeshd.cli.terminal.output import print_json, print_table
 
-commands = typer.Typer(rich_markup_mode=None, help="The settings of a mesh on this machine.", no_args_is_help=True)
+commands = typer.Typer(
+    rich_markup_mode=None, help="Print the settings of a mesh on this machine.", no_args_is_help=True
+)
 
 
 @commands.callback()
 def config() -> None:
-    """Read the settings of a mesh on this machine."""
+    """Print the settings of a mesh on this machine."""
 
 
 @commands.command(epilog="Examples: sandmesh config show | sandmesh config show --config mesh.env -o json")
 def show(
     config: Annotated[Path | None, typer.Option(help="A file with settings, as for `up`.", metavar="FILE")] = None,
-    output: Answer = Shape.TEXT,
+    output: Output = Format.TEXT,
 ) -> None:
     """Print every setting with its value and where it came from; of secrets only that they are set."""
     rows, notes = _rows(config)
-    if output is Shape.JSON:
+    if output is Format.JSON:
         print_json(rows)
     else:
         print_table(("SETTING", "VALUE", "FROM"), [(row["name"], _text(row["value"]), row["source"]) for row in rows])

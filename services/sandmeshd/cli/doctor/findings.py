@@ -1,4 +1,4 @@
-"""What `sandmesh doctor` finds: a name, how good it is, what was seen, and what to do."""
+"""The findings of `sandmesh doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Health(StrEnum):
-    """How good a finding is: BAD stands in somebody's way, WORSE than could be is a warning."""
+    """The severity of a finding: BAD prevents something, WARNING makes it worse than it could be."""
 
     GOOD = "ok"
     WARNING = "warning"
@@ -17,7 +17,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `fix` says what to do, empty where there is nothing to do."""
+    """The result of one check; `fix` is what to do, or empty."""
 
     part: str
     name: str
@@ -27,20 +27,20 @@ class Finding:
 
 
 def good(part: str, name: str, seen: str) -> Finding:
-    """Make one of what is as it should be."""
+    """Return a finding that all is well."""
     return Finding(part, name, Health.GOOD, seen)
 
 
 def warning(part: str, name: str, seen: str, fix: str) -> Finding:
-    """Make one of what works, though not as well as it could."""
+    """Return a finding that something works, though not as well as it could."""
     return Finding(part, name, Health.WARNING, seen, fix)
 
 
 def bad(part: str, name: str, seen: str, fix: str) -> Finding:
-    """Make one of what stands in the way."""
+    """Return a finding that something does not work."""
     return Finding(part, name, Health.BAD, seen, fix)
 
 
 def unknown(part: str, name: str, seen: str) -> Finding:
-    """Make one of what is neither good nor bad."""
+    """Return a finding that is neither good nor bad."""
     return Finding(part, name, Health.UNKNOWN, seen)

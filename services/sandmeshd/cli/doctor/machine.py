@@ -1,4 +1,4 @@
-"""Looks at this machine: what drivers need, without starting anything but a probe."""
+"""Checks what drivers need of this machine, without starting anything but a probe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
-from sandmeshd.cli.doctor.engines import look_at_engine
+from sandmeshd.cli.doctor.engines import check_engine
 from sandmeshd.cli.doctor.findings import Finding, bad, good, warning
 from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
 from sandmeshd.drivers.bubblewrap.probe import SWITCHES
@@ -22,14 +22,14 @@ from sandmeshd.mesh.driver import settings_for
 from sandmeshd.store.embedded import server_binary
 
 MACHINE = "machine"
-NEEDED_BYTES, LITTLE_BYTES = 1 << 30, 5 << 30
-SOCKET_BYTES = 107
+MIN_DISK_BYTES, LOW_DISK_BYTES = 1 << 30, 5 << 30
+MAX_SOCKET_PATH = 107
 # The longest path below a mesh's runtime directory: an agent's socket.
-LONGEST_BELOW = len("/1234567890/a/1234567890/agent.sock")
+LONGEST_SUFFIX = len("/1234567890/a/1234567890/agent.sock")
 
 
-def look_at_machine(settings: MeshSettings) -> Iterator[Finding]:
-    """Give the findings, one after another."""
+def check_machine(settings: MeshSettings) -> Iterator[Finding]:
+    """Yield the finding of each check."""
     yield _python()
     yield _bwrap()
     yield _namespaces()
@@ -39,7 +39,7 @@ def look_at_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _store(settings)
     yield _disk(settings)
     yield _runtime_directory(settings)
-    yield from look_at_engine(settings)
+    yield from check_engine(settings)
 
 
 def _python() -> Finding:
@@ -76,7 +76,7 @@ def _cgroups() -> Finding:
     root = Path("/sys/fs/cgroup")
     own = Path("/proc/self/cgroup")
     if not own.exists() or not root.is_dir():
-        return warning(MACHINE, "cgroups", "none", "without cgroups only rlimits hold; mount cgroup v2")
+        return warning(MACHINE, "cgroups", "none", "mount cgroup v2: without cgroups only rlimits are enforced")
     v2 = (root / "cgroup.controllers").exists()
     here = root / next((line[4:] for line in own.read_text().splitlines() if line.startswith("0::/")), "")
     controllers = _read(str(here / "cgroup.controllers")) if v2 else ""
@@ -100,7 +100,7 @@ def _interpreter(settings: MeshSettings) -> Finding:
 
 def _store(settings: MeshSettings) -> Finding:
     if settings.redis_url is not None:
-        return good(MACHINE, "store", "a server of your own (SANDMESH_REDIS_URL)")
+        return good(MACHINE, "store", "your own server (SANDMESH_REDIS_URL)")
     try:
         return good(MACHINE, "store", f"embedded: {server_binary()}")
     except SandmeshError as error:
@@ -108,24 +108,24 @@ def _store(settings: MeshSettings) -> Finding:
 
 
 def _disk(settings: MeshSettings) -> Finding:
-    place = settings.state_directory
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    seen = f"{free / (1 << 30):.1f} GiB free at {place}"
-    fix = "free some, or choose another SANDMESH_STATE_DIRECTORY"
-    if not os.access(place, os.W_OK):
-        return bad(MACHINE, "disk", f"{place} is not writable", "choose another SANDMESH_STATE_DIRECTORY")
-    if free < NEEDED_BYTES:
+    directory = settings.state_directory
+    while not directory.exists():
+        directory = directory.parent
+    free = shutil.disk_usage(directory).free
+    seen = f"{free / (1 << 30):.1f} GiB free at {directory}"
+    fix = "free some space, or choose another SANDMESH_STATE_DIRECTORY"
+    if not os.access(directory, os.W_OK):
+        return bad(MACHINE, "disk", f"{directory} is not writable", "choose another SANDMESH_STATE_DIRECTORY")
+    if free < MIN_DISK_BYTES:
         return bad(MACHINE, "disk", seen, fix)
-    return warning(MACHINE, "disk", seen, fix) if free < LITTLE_BYTES else good(MACHINE, "disk", seen)
+    return warning(MACHINE, "disk", seen, fix) if free < LOW_DISK_BYTES else good(MACHINE, "disk", seen)
 
 
 def _runtime_directory(settings: MeshSettings) -> Finding:
-    place = settings.runtime_directory
-    longest = len(os.fsencode(place)) + LONGEST_BELOW
-    seen = f"{place}: sockets' paths have up to {longest} of {SOCKET_BYTES} bytes"
-    if longest > SOCKET_BYTES:
+    directory = settings.runtime_directory
+    longest = len(os.fsencode(directory)) + LONGEST_SUFFIX
+    seen = f"{directory}: paths of sockets have up to {longest} of {MAX_SOCKET_PATH} bytes"
+    if longest > MAX_SOCKET_PATH:
         return bad(MACHINE, "runtime directory", seen, "choose a shorter SANDMESH_RUNTIME_DIRECTORY")
     return good(MACHINE, "runtime directory", seen)
 

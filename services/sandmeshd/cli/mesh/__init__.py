@@ -1,1 +1,1 @@
-"""Commands that start and stop a mesh."""
+"""Commands that start and end a mesh."""

@@ -1,4 +1,4 @@
-"""Makes a certificate for trials, so that a mesh can be reached over TLS before there is a real one."""
+"""`sandmesh certificate`: a certificate for trials of TLS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from sandmesh.errors import AlreadyExists, RuntimeUnavailable
-from sandmeshd.cli.terminal.options import Answer, Shape
+from sandmeshd.cli.terminal.options import Format, Output
 from sandmeshd.cli.terminal.output import print_json
 
 commands = typer.Typer(rich_markup_mode=None)
@@ -22,40 +22,40 @@ FILES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
 @commands.command(epilog="Example: sandmesh certificate --name mesh.example --directory tls")
 def certificate(
     name: Annotated[
-        list[str] | None, typer.Option(help="A host name or address of the mesh beside this machine's; repeatable.")
+        list[str] | None, typer.Option(help="A further host name or address of the mesh; repeatable.")
     ] = None,
-    directory: Annotated[Path, typer.Option(help="Where the files go.", metavar="PATH")] = Path(),
+    directory: Annotated[Path, typer.Option(help="Where the files are written.", metavar="PATH")] = Path(),
     days: Annotated[int, typer.Option(help="How long it is valid.", min=1, max=825, metavar="DAYS")] = 90,
-    output: Answer = Shape.TEXT,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Make a certificate for trials, its key and the authority that signed it: cert.pem, key.pem and ca.pem.
+    """Create a certificate for trials, its key and the authority that signed it: cert.pem, key.pem and ca.pem.
 
-    The authority's own key is not kept. In earnest, use a certificate of an authority that clients trust already.
+    The authority's own key is not kept. In production, use a certificate of an authority that clients already trust.
     """
     paths = {kind: directory / file for kind, file in FILES.items()}
     for path in paths.values():
         if path.exists():
-            raise AlreadyExists(f"{path} is there already: remove it or choose another --directory")
+            raise AlreadyExists(f"{path} already exists: remove it or choose another --directory")
     directory.mkdir(parents=True, exist_ok=True)
-    for kind, text in _made((*NAMES, *(name or ())), days).items():
+    for kind, text in _issue((*NAMES, *(name or ())), days).items():
         _write(paths[kind], text)
-    if output is Shape.JSON:
+    if output is Format.JSON:
         print_json({kind: str(path) for kind, path in paths.items()})
         return
     typer.echo(f"sandmesh up --listen 0.0.0.0:8570 --tls-cert {paths['cert']} --tls-key {paths['key']}")
     typer.echo(f"Clients take {paths['ca']} as SANDMESH_CA_FILE or ca_cert=...", err=True)
 
 
-def _made(names: tuple[str, ...], days: int) -> dict[str, bytes]:
+def _issue(names: tuple[str, ...], days: int) -> dict[str, bytes]:
     try:
-        import trustme  # noqa: PLC0415 - of the extra `tls`, which only this needs
+        import trustme  # noqa: PLC0415 - only this command needs the extra `tls`
     except ImportError:
         fix = "pip install 'sandmesh[tls]'"
-        raise RuntimeUnavailable(f"what makes certificates is not installed: {fix}", {"fix": fix}) from None
+        raise RuntimeUnavailable(f"the package trustme is not installed: {fix}", {"fix": fix}) from None
     authority = trustme.CA()
-    made = authority.issue_cert(*names, not_after=datetime.now(UTC) + timedelta(days=days))
-    chain = b"".join(one.bytes() for one in made.cert_chain_pems)
-    return {"ca": authority.cert_pem.bytes(), "cert": chain, "key": made.private_key_pem.bytes()}
+    issued = authority.issue_cert(*names, not_after=datetime.now(UTC) + timedelta(days=days))
+    chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
+    return {"ca": authority.cert_pem.bytes(), "cert": chain, "key": issued.private_key_pem.bytes()}
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -15,7 +15,7 @@ import uvloop
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.cli.config.environment import read_settings
-from sandmeshd.cli.terminal.lifetime import until
+from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import keep_freed_memory
@@ -35,7 +35,7 @@ async def _run(owner: Owner) -> None:
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
         keep_freed_memory()
         with full_disk_explained(settings.state_directory):
-            await until(owner.ended, _serve(settings, owner.status))
+            await run_until(owner.ended, _serve(settings, owner.status))
     except SandmeshError as error:
         owner.status.fail(error)
         sys.exit(1)

@@ -1,13 +1,15 @@
-"""Starts a mesh: in this process, or in one of its own that goes on."""
+"""Starts a mesh: in this process, or in a background process."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,112 +18,133 @@ import structlog
 from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmesh.shared.child_process import read_error
 from sandmeshd.cli.config.environment import read_notes, read_settings
-from sandmeshd.cli.mesh.announcement import Announcer, Ready, ToPerson, ToStarter
-from sandmeshd.cli.mesh.host import host
-from sandmeshd.cli.terminal.lifetime import run_to_end, run_until_told
-from sandmeshd.mesh import MeshSettings
+from sandmeshd.cli.mesh.start_report import ConsoleReporter, PipeReporter, StartedMesh, StartReporter, base_urls
+from sandmeshd.cli.mesh.worker_supervisor import open_workers
+from sandmeshd.cli.terminal.lifetime import run_command, run_service
+from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import keep_freed_memory
 from sandmeshd.runtime.logs import configure_logging
 
 log = structlog.get_logger()
 
-LAST_WORDS = 2_000
-LARGEST_LOG = 8 * 1024 * 1024
+KEEP_SIGNAL = signal.SIGUSR1
+"""Ends a mesh as SIGTERM does, but keeps its sandboxes."""
+
+DETAIL_CHARACTERS = 2_000
+MAX_LOG_BYTES = 8 * 1024 * 1024
 
 
-def start_here(given: dict[str, object], ready_fd: int | None, *, as_json: bool) -> None:
-    """Run a mesh in this process until it is told to end."""
+def start_in_foreground(arguments: dict[str, object], ready_fd: int | None, *, as_json: bool) -> None:
+    """Run a mesh in this process until a signal ends it."""
     if ready_fd is None:
-        run_until_told(_host(given, ToPerson(as_json=as_json)))
+        run_service(_serve(arguments, ConsoleReporter(as_json=as_json)))
         return
-    starter = ToStarter(ready_fd)
+    parent = PipeReporter(ready_fd)
     try:
-        run_until_told(_host(given, starter))
+        run_service(_serve(arguments, parent))
     except SandmeshError as error:
-        starter.failed(error)
+        parent.failed(error)
         raise
 
 
-async def _host(given: Mapping[str, Any], announcer: Announcer) -> None:
-    settings = _read(given)
+async def _serve(arguments: Mapping[str, Any], reporter: StartReporter) -> None:
+    settings = _read_settings(arguments)
     configure_logging(settings.log_level, settings.log_format)
-    for name, why in read_notes(settings, given["config"]).items():
-        log.info("a setting is as it was by default and has no effect here", setting=name, detail=why)
+    for name, why in read_notes(settings, arguments["config"]).items():
+        log.info("a setting has its default value and no effect here", setting=name, detail=why)
     keep_freed_memory()
     with full_disk_explained(settings.state_directory):
-        await host(settings, announcer)
+        await _run_mesh(settings, reporter)
 
 
-def _read(given: Mapping[str, Any]) -> MeshSettings:
-    # Who starts a mesh by hand means to end it whole, unless somebody says otherwise.
-    return read_settings(defaults={"keep_sandboxes": False}, **given)
+async def _run_mesh(settings: MeshSettings, reporter: StartReporter) -> None:
+    async with AsyncExitStack() as stack:
+        with reporter.progress() as progress:
+            mesh = await stack.enter_async_context(open_mesh(settings, progress))
+            http = await mesh.http.open()
+            await stack.enter_async_context(open_workers(settings, mesh.addresses, http))
+        asyncio.get_running_loop().add_signal_handler(KEEP_SIGNAL, _end_and_keep, mesh)
+        urls = base_urls(mesh.addresses, tls=settings.gateway.tls_cert is not None)
+        reporter.ready(StartedMesh(mesh.addresses, urls, http, os.getpid(), settings.keep_sandboxes))
+        await asyncio.Event().wait()
 
 
-def start_apart(given: dict[str, object], arguments: Sequence[str], *, as_json: bool) -> None:
-    """Start a mesh in a process of its own and return when it is ready.
+def _end_and_keep(mesh: Mesh) -> None:
+    mesh.ending.keep = True
+    signal.raise_signal(signal.SIGTERM)
+
+
+def _read_settings(arguments: Mapping[str, Any]) -> MeshSettings:
+    # A mesh that is started by hand ends with its sandboxes, unless a setting says otherwise.
+    return read_settings(defaults={"keep_sandboxes": False}, **arguments)
+
+
+def start_in_background(arguments: dict[str, object], command_line: Sequence[str], *, as_json: bool) -> None:
+    """Start a mesh in a background process and return when it is ready.
 
     Raises:
-        SandmeshError: What stands in the way of the mesh.
+        SandmeshError: The mesh could not start.
     """
-    settings = _read(given)
-    log = settings.paths.state / "mesh.log"
+    settings = _read_settings(arguments)
+    log_path = settings.paths.state / "mesh.log"
     with full_disk_explained(settings.state_directory):
         settings.paths.make()
-        run_to_end(_started(settings, arguments, log, ToPerson(as_json=as_json)))
+        run_command(_start(command_line, log_path, ConsoleReporter(as_json=as_json)))
 
 
-async def _started(settings: MeshSettings, arguments: Sequence[str], log: Path, person: ToPerson) -> None:
-    reading, writing = os.pipe()
-    with _opened(log) as file, os.fdopen(reading, "rb") as lines:
-        process = _spawn([*arguments, "--ready-fd", str(writing)], writing, file)
-        os.close(writing)
+async def _start(command_line: Sequence[str], log_path: Path, console: ConsoleReporter) -> None:
+    read_end, write_end = os.pipe()
+    with _open_log(log_path) as log_file, os.fdopen(read_end, "rb") as lines:
+        process = _spawn([*command_line, "--ready-fd", str(write_end)], write_end, log_file)
+        os.close(write_end)
         try:
-            found = await _follow(lines, person)
+            ready = await _follow(lines, console)
         except BaseException:
             process.terminate()
             await asyncio.to_thread(process.wait)
             raise
-    if found is None:
-        raise _ended_early(log)
-    addresses, named, http = (tuple(found[name]) for name in ("addresses", "base_urls", "http"))
-    person.ready(Ready(addresses, named, http, found["pid"], found["keep"], str(log)))
+    if ready is None:
+        raise _exited_early(log_path)
+    addresses, urls, http = (tuple(ready[name]) for name in ("addresses", "base_urls", "http"))
+    console.ready(StartedMesh(addresses, urls, http, ready["pid"], ready["keep"], str(log_path)))
 
 
-def _ended_early(log: Path) -> MeshUnavailable:
-    detail = log.read_text(errors="replace")[-LAST_WORDS:].strip()
-    fix = f"see {log}"
-    return MeshUnavailable(f"the mesh ended before it was ready: {fix}", {"detail": detail, "fix": fix})
+def _exited_early(log_path: Path) -> MeshUnavailable:
+    detail = log_path.read_text(errors="replace")[-DETAIL_CHARACTERS:].strip()
+    fix = f"see {log_path}"
+    return MeshUnavailable(f"the mesh exited before it was ready: {fix}", {"detail": detail, "fix": fix})
 
 
-def _spawn(arguments: Sequence[str], ready: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(arguments: Sequence[str], ready_fd: int, log_file: IO[bytes]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "sandmeshd.cli.user", "up", *arguments]
-    nothing = subprocess.DEVNULL
+    null = subprocess.DEVNULL
     return subprocess.Popen(
-        command, stdin=nothing, stdout=log, stderr=log, pass_fds=(ready,), start_new_session=True, cwd="/"
+        command, stdin=null, stdout=log_file, stderr=log_file, pass_fds=(ready_fd,), start_new_session=True, cwd="/"
     )
 
 
-def _opened(log: Path) -> IO[bytes]:
-    if log.exists() and log.stat().st_size > LARGEST_LOG:
-        log.replace(log.with_suffix(".log.1"))
-    return os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+def _open_log(path: Path) -> IO[bytes]:
+    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
 
 
-async def _follow(lines: IO[bytes], person: ToPerson) -> dict[str, Any] | None:
+async def _follow(lines: IO[bytes], console: ConsoleReporter) -> dict[str, Any] | None:
+    """Return what the mesh reports when it is ready; None where it exits before."""
     stream = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), lines)
     try:
-        with person.progress() as progress:
+        with console.progress() as progress:
             async for line in stream:
-                said = json.loads(line)
-                if "progress" in said:
-                    progress(said["progress"]["message"], said["progress"]["fraction"])
-                elif "error" in said:
-                    raise read_error(said)
+                message = json.loads(line)
+                if "progress" in message:
+                    progress(message["progress"]["message"], message["progress"]["fraction"])
+                elif "error" in message:
+                    raise read_error(message)
                 else:
-                    ready: dict[str, Any] = said["ready"]
+                    ready: dict[str, Any] = message["ready"]
                     return ready
     finally:
         transport.close()

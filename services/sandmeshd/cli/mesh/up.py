@@ -1,4 +1,4 @@
-"""Starts a mesh on this machine."""
+"""`sandmesh up` and `down`: a mesh on this machine."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Annotated
 
 import typer
 
-from sandmeshd.cli.terminal.lifetime import run_to_end
+from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
-from sandmeshd.cli.terminal.options import Answer, Extensions, Json, Shape, Templates, pairs
+from sandmeshd.cli.terminal.options import Extensions, Format, Json, Output, Templates, parse_pairs
 from sandmeshd.cli.terminal.output import print_json
 
 commands = typer.Typer(rich_markup_mode=None)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a mesh is told on the command line; what is not stated comes from the environment, then the file."""
+class UpOptions:
+    """Settings of a mesh on the command line; the rest comes from the environment, then the file."""
 
     listen: Annotated[
         list[str] | None,
         typer.Option(
-            help="A host:port to listen at beside the unix socket, beyond loopback only with TLS; repeatable.",
+            help="A host:port to listen on beside the unix socket, beyond loopback only with TLS; repeatable.",
             metavar="HOST:PORT",
         ),
     ] = None
@@ -34,40 +34,41 @@ class Wanted:
     config: Annotated[
         Path | None,
         typer.Option(
-            help="A file with settings, SANDMESH_NAME=VALUE a line; the environment goes before it.", metavar="FILE"
+            help="A file of settings, one SANDMESH_NAME=VALUE a line; the environment overrides it.", metavar="FILE"
         ),
     ] = None
     workers: Annotated[
-        int | None, typer.Option(help="How many processes serve the addresses of --listen.", metavar="COUNT")
+        int | None, typer.Option(help="The number of processes that serve the addresses of --listen.", metavar="COUNT")
     ] = None
     max_sandboxes: Annotated[
-        int | None, typer.Option(help="The most sandboxes at once, those in pools included.", metavar="COUNT")
+        int | None,
+        typer.Option(help="The most sandboxes at once, including those in pools.", metavar="COUNT"),
     ] = None
 
     extension: Extensions = None
     template: Templates = None
     keep: Annotated[
         bool | None,
-        typer.Option("--keep/--no-keep", help="Sandboxes outlive the mesh and are there at its next start."),
+        typer.Option("--keep/--no-keep", help="Keep the sandboxes for the next start of the mesh."),
     ] = None
     tls_cert: Annotated[
-        Path | None, typer.Option(help="The certificate of those addresses, with its chain.", metavar="PEM")
+        Path | None, typer.Option(help="The certificate of these addresses, with its chain.", metavar="PEM")
     ] = None
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.", metavar="PEM")] = None
     require_token: Annotated[
-        bool | None, typer.Option(help="Ask clients at those addresses for a token.", show_default="as TLS says")
+        bool | None, typer.Option(help="Require a token from clients at these addresses.", show_default="with TLS")
     ] = None
     allow_insecure: Annotated[
-        bool | None, typer.Option("--allow-insecure", help="Listen beyond loopback without TLS, all the same.")
+        bool | None, typer.Option("--allow-insecure", help="Listen beyond loopback even without TLS.")
     ] = None
 
     def settings(self) -> dict[str, object]:
-        """Give what was stated, as settings."""
+        """Return the options as settings; None where one is not set."""
         return {
             "config": self.config,
             "workers": self.workers,
             "listen": tuple(self.listen) if self.listen else None,
-            "pools": {name: _count(name, text) for name, text in pairs(self.pool, "TEMPLATE=COUNT").items()} or None,
+            "pools": _parse_pools(self.pool) or None,
             "max_sandboxes": self.max_sandboxes,
             "extensions": tuple(self.extension) if self.extension else None,
             "templates": tuple(self.template) if self.template else None,
@@ -78,25 +79,25 @@ class Wanted:
             "allow_insecure": self.allow_insecure,
         }
 
-    def arguments(self) -> list[str]:
-        """Give what was stated, as a command line says it in any directory."""
+    def command_line(self) -> list[str]:
+        """Return the options as a command line that works in any directory."""
         listens = [argument for address in self.listen or () for argument in ("--listen", address)]
         pools = [argument for pool in self.pool or () for argument in ("--pool", pool)]
         files = {"--config": self.config, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
         valued: dict[str, object] = {"--workers": self.workers, "--max-sandboxes": self.max_sandboxes}
         valued |= {option: None if path is None else path.absolute() for option, path in files.items()}
-        stated = [text for option, value in valued.items() if value is not None for text in (option, str(value))]
+        set_options = [text for option, value in valued.items() if value is not None for text in (option, str(value))]
         switches = {"keep": self.keep, "require-token": self.require_token}
-        switched = [f"--{name}" if on else f"--no-{name}" for name, on in switches.items() if on is not None]
-        extensions = [argument for name in self.extension or () for argument in ("--extension", absolute(name))]
-        templates = [argument for path in self.template or () for argument in ("--template", absolute(path))]
+        flags = [f"--{name}" if on else f"--no-{name}" for name, on in switches.items() if on is not None]
+        extensions = [argument for name in self.extension or () for argument in ("--extension", absolute_path(name))]
+        templates = [argument for path in self.template or () for argument in ("--template", absolute_path(path))]
         return [
             *listens,
             *pools,
-            *stated,
+            *set_options,
             *extensions,
             *templates,
-            *switched,
+            *flags,
             *(["--allow-insecure"] if self.allow_insecure else []),
         ]
 
@@ -106,54 +107,56 @@ class Wanted:
 )
 @grouped
 def up(
-    wanted: Wanted,
+    options: UpOptions,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when it is ready; it goes on running.")
+        bool, typer.Option("--detach", "-d", help="Run it in the background and return when it is ready.")
     ] = False,
-    output: Answer = Shape.TEXT,
+    output: Output = Format.TEXT,
     as_json: Json = False,
-    ready_fd: Annotated[int | None, typer.Option(hidden=True, help="Where the readiness is written.")] = None,
+    ready_fd: Annotated[int | None, typer.Option(hidden=True, help="Where progress is written.")] = None,
 ) -> None:
     """Run a mesh with all its services on this machine, until Ctrl-C or `sandmesh down`."""
-    # The services take a second to import, which other commands need not wait for.
-    from sandmeshd.cli.mesh import start as starting  # noqa: PLC0415
+    # The services take a second to import, which help and completion need not wait for.
+    from sandmeshd.cli.mesh.start import start_in_background, start_in_foreground  # noqa: PLC0415
 
-    json = as_json or output is Shape.JSON
+    json = as_json or output is Format.JSON
     if detach:
-        starting.start_apart(wanted.settings(), wanted.arguments(), as_json=json)
+        start_in_background(options.settings(), options.command_line(), as_json=json)
     else:
-        starting.start_here(wanted.settings(), ready_fd, as_json=json)
+        start_in_foreground(options.settings(), ready_fd, as_json=json)
 
 
 @commands.command(epilog="Examples: sandmesh down | sandmesh down --keep")
 def down(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave its sandboxes for the next start.")] = False,
-    timeout: Annotated[float, typer.Option(help="How long it may take to end.", metavar="SECONDS")] = 30.0,
-    output: Answer = Shape.TEXT,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep its sandboxes for the next start.")] = False,
+    timeout: Annotated[float, typer.Option(help="The longest that its end may take.", metavar="SECONDS")] = 30.0,
+    output: Output = Format.TEXT,
 ) -> None:
-    """End this user's local mesh and remove its sandboxes; what a killed one left, too."""
-    from sandmeshd.cli.mesh import down as ending  # noqa: PLC0415
+    """End this user's local mesh and delete its sandboxes, also those of one that was killed."""
+    from sandmeshd.cli.mesh.down import end_mesh  # noqa: PLC0415 - as above
 
-    done = run_to_end(ending.end_mesh(keep=keep, seconds=timeout))
-    if output is Shape.JSON:
-        print_json({"mesh_id": done.mesh_id, "pid": done.pid, "removed": done.removed, "kept": done.kept})
+    ended = run_command(end_mesh(keep=keep, timeout=timeout))
+    if output is Format.JSON:
+        print_json({"mesh_id": ended.mesh_id, "pid": ended.pid, "removed": ended.removed, "kept": ended.kept})
         return
-    if done.pid is not None:
-        typer.echo(f"The mesh {done.mesh_id} (process {done.pid}) ended.")
+    if ended.pid is not None:
+        typer.echo(f"The mesh {ended.mesh_id} (process {ended.pid}) ended.")
     else:
-        typer.echo(f"No mesh {done.mesh_id} of this user runs here.")
-    if done.removed:
-        typer.echo(f"Sandboxes that were removed: {done.removed}")
-    if done.kept:
-        typer.echo(f"Sandboxes that stay for the next start: {done.kept}")
+        typer.echo(f"No mesh {ended.mesh_id} of this user runs here.")
+    if ended.removed:
+        typer.echo(f"Sandboxes deleted: {ended.removed}")
+    if ended.kept:
+        typer.echo(f"Sandboxes kept for the next start: {ended.kept}")
 
 
-def _count(name: str, text: str) -> int:
-    if not text.isdigit():
-        raise typer.BadParameter(f"'{name}={text}' is not TEMPLATE=COUNT, like base=2")
-    return int(text)
+def _parse_pools(entries: list[str] | None) -> dict[str, int]:
+    pools = parse_pairs(entries, "TEMPLATE=COUNT")
+    for name, count in pools.items():
+        if not count.isdigit():
+            raise typer.BadParameter(f"'{name}={count}' is not TEMPLATE=COUNT, like base=2")
+    return {name: int(count) for name, count in pools.items()}
 
 
-def absolute(stated: str | Path) -> str:
-    """Give a file's path from the root, for a process that may start elsewhere; a module's name as it is."""
-    return str(Path(stated).resolve()) if Path(stated).is_file() else str(stated)
+def absolute_path(name: str | Path) -> str:
+    """Return the absolute path of a file, for a process in another directory; a module's name as it is."""
+    return str(Path(name).resolve()) if Path(name).is_file() else str(name)

@@ -1,4 +1,4 @@
-"""One more gateway of a mesh, in a process of its own that shares the mesh's ports, as the setting `workers` requests.
+"""A further gateway of a mesh, in a process that shares the mesh's ports, as the setting `workers` requests.
 
 The mesh's process is its owner: it writes one line of JSON, the gateway's configuration, into the owner pipe.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import uvloop
 
 from sandmeshd.auth.channels import open_channel
-from sandmeshd.cli.terminal.lifetime import until
+from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import gateway_settings, identities
@@ -33,7 +33,7 @@ async def _run(owner: Owner) -> None:
     settings = MeshSettings.model_validate(config["settings"])
     configure_logging(settings.log_level, settings.log_format)
     keep_freed_memory()
-    await until(owner.ended, _serve(settings, config, owner.status))
+    await run_until(owner.ended, _serve(settings, config, owner.status))
 
 
 async def _serve(settings: MeshSettings, config: dict[str, Any], status: StatusPipe) -> None:

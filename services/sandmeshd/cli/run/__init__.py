@@ -1,1 +1,1 @@
-"""Commands that run something in a sandbox."""
+"""Commands that run programs in a sandbox."""

@@ -1,4 +1,4 @@
-"""Commands that run something in a sandbox: their exit code is that of what ran."""
+"""`sandmesh exec`, `shell` and `python`: their exit code is that of the program in the sandbox."""
 
 from __future__ import annotations
 
@@ -8,89 +8,78 @@ from typing import Annotated
 import typer
 
 from sandmesh import SandboxAsync
-from sandmeshd.cli.run.output_copy import run_tool
-from sandmeshd.cli.run.spec import Making
-from sandmeshd.cli.run.stdio import carry
+from sandmeshd.cli.run.call_output import copy_output, run_for_exit_code
+from sandmeshd.cli.run.sandbox_options import SandboxOptions
+from sandmeshd.cli.run.stdio import run_process
 from sandmeshd.cli.run.terminal import SHELL, attach, is_terminal
-from sandmeshd.cli.terminal.exit_codes import exit_of
-from sandmeshd.cli.terminal.mesh_option import Where
-from sandmeshd.cli.terminal.mesh_selection import find_address
+from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Command, SandboxId, Timeout
 
-Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Pass standard input on.")]
-Terminal = Annotated[bool, typer.Option("--tty", "-t", help="Give it a terminal.")]
+Interactive = Annotated[bool, typer.Option("--interactive", "-i", help="Forward standard input.")]
+Tty = Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal.")]
 
 commands = typer.Typer(rich_markup_mode=None)
 
-# Options after the first argument are the inner command's.
-INNER = {"allow_interspersed_args": False}
+# Options after the first argument belong to the program in the sandbox.
+PASS_THROUGH = {"allow_interspersed_args": False}
 
 
-@commands.command(name="exec", context_settings=INNER, epilog="Example: sandmesh exec -it sb_... -- python3")
+@commands.command(name="exec", context_settings=PASS_THROUGH, epilog="Example: sandmesh exec -it sb_... -- python3")
 @grouped
 def exec_(
     sandbox_id: SandboxId,
     command: Command,
-    where: Where,
+    connection: ConnectionOptions,
     interactive: Interactive = False,
-    terminal: Terminal = False,
+    tty: Tty = False,
     timeout: Timeout = 3000,
 ) -> None:
-    """Run a command in a sandbox that is there."""
-    box = SandboxAsync(sandbox_id, timeout=timeout, base_url=find_address(where.base_url), bearer_token=where.token)
-    if interactive or terminal:
-        raise typer.Exit(exit_of(attach(box, _words(command), terminal=_wanted(terminal))))
-    raise typer.Exit(exit_of(_carried(box, _words(command), timeout)))
+    """Run a command in an existing sandbox."""
+    if tty and not is_terminal():
+        raise typer.BadParameter("-t needs a terminal at standard input and output: leave it out, as in exec -i")
+    # Click leaves the dashes in place, as options after the first argument are not its own.
+    arguments = command[1:] if command[0] == "--" else command
+    raise typer.Exit(
+        run_for_exit_code(_exec(connection, sandbox_id, arguments, timeout, tty if interactive or tty else None))
+    )
 
 
 @commands.command(epilog="Example: sandmesh shell sb_...")
 @grouped
-def shell(sandbox_id: SandboxId, where: Where) -> None:
-    """Open a shell in a sandbox: a terminal of its own, or what standard input says where that is none."""
-    box = SandboxAsync(sandbox_id, base_url=find_address(where.base_url), bearer_token=where.token)
-    raise typer.Exit(exit_of(attach(box, SHELL, terminal=is_terminal())))
+def shell(sandbox_id: SandboxId, connection: ConnectionOptions) -> None:
+    """Open a shell in a sandbox, with a terminal where standard input is one."""
+    raise typer.Exit(run_for_exit_code(_shell(connection, sandbox_id)))
 
 
 @commands.command(epilog='Example: sandmesh python "import sys; sys.version"')
 @grouped
 def python(
     code: Annotated[str, typer.Argument(help="Python code; - reads it from standard input.")],
-    where: Where,
-    making: Making,
+    connection: ConnectionOptions,
+    sandbox: SandboxOptions,
     timeout: Timeout = 3000,
 ) -> None:
-    """Run Python code in a sandbox of its own."""
+    """Run Python code in a new sandbox."""
     text = sys.stdin.read() if code == "-" else code
-    raise typer.Exit(exit_of(_ran(_new_box(where, making, timeout), "run_ipython_cell", code=text)))
+    raise typer.Exit(run_for_exit_code(_run_cell(sandbox.create(connection, timeout), text)))
 
 
-def _new_box(where: Where, making: Making, timeout: float) -> SandboxAsync:
-    return SandboxAsync(
-        sandbox_type=making.template,
-        timeout=timeout,
-        base_url=find_address(where.base_url),
-        bearer_token=where.token,
-        **making.options(),
-    )
-
-
-def _words(command: list[str]) -> list[str]:
-    # What follows the first word is the inner command's, so Click leaves the dashes before it where they are.
-    return command[1:] if command[0] == "--" else command
-
-
-def _wanted(terminal: bool) -> bool:
-    if terminal and not is_terminal():
-        raise typer.BadParameter("-t needs a terminal at standard input and output: leave it out, as in exec -i")
-    return terminal
-
-
-async def _ran(box: SandboxAsync, tool: str, **arguments: object) -> int:
+async def _exec(
+    connection: ConnectionOptions, sandbox_id: str, command: list[str], timeout: float, tty: bool | None
+) -> int:
+    """Run a command; None as `tty` is without input."""
+    box = connection.sandbox(sandbox_id, timeout)
+    if tty is not None:
+        return await attach(box, command, terminal=tty)
     async with box:
-        return await run_tool(box, tool, **arguments)
+        return await run_process(box, command, timeout, stdin=False)
 
 
-async def _carried(box: SandboxAsync, command: list[str], timeout: float) -> int:
-    async with box:
-        return await carry(box, command, timeout, stdin=False)
+async def _shell(connection: ConnectionOptions, sandbox_id: str) -> int:
+    return await attach(connection.sandbox(sandbox_id), SHELL, terminal=is_terminal())
+
+
+async def _run_cell(box: SandboxAsync, code: str) -> int:
+    async with box, box.stream("run_ipython_cell", code=code) as events:
+        return await copy_output(events)

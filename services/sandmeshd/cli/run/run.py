@@ -1,4 +1,4 @@
-"""`sandmesh run`: a program, a file or code in a sandbox of its own or of a session."""
+"""`sandmesh run`: a program, a file or code in a new sandbox or in that of a session."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from sandmesh import SandboxAsync
-from sandmeshd.cli.run.sandbox import Staying, opened
-from sandmeshd.cli.run.spec import Making
-from sandmeshd.cli.run.stdio import carry, has_input
-from sandmeshd.cli.terminal.exit_codes import exit_of
-from sandmeshd.cli.terminal.mesh_option import Where
+from sandmeshd.cli.run.call_output import run_for_exit_code
+from sandmeshd.cli.run.sandbox_options import SandboxOptions
+from sandmeshd.cli.run.session_options import SessionOptions, open_sandbox
+from sandmeshd.cli.run.stdio import has_input, run_process
+from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Timeout
 
@@ -24,16 +24,16 @@ INTERPRETERS = {".py": "python3", ".sh": "sh"}
 
 
 @commands.command(
-    # Options after the first argument are the inner command's.
+    # Options after the first argument belong to the program in the sandbox.
     context_settings={"allow_interspersed_args": False},
     epilog="Examples: sandmesh run -- ls -l / | sandmesh run -e NAME=Ada job.py --fast | "
     "sandmesh run -c 'print(6 * 7)' | sandmesh run --session build -- tar x < source.tar",
 )
 @grouped
 def run(
-    where: Where,
-    making: Making,
-    staying: Staying,
+    connection: ConnectionOptions,
+    sandbox: SandboxOptions,
+    session: SessionOptions,
     command: Annotated[
         list[str] | None,
         typer.Argument(
@@ -45,34 +45,29 @@ def run(
     code: Annotated[str | None, typer.Option("--code", "-c", help="Python code to run.", metavar="CODE")] = None,
     timeout: Timeout = 3000,
 ) -> None:
-    """Run something in a sandbox of its own, with this command's input, output, signals and exit code."""
-    words = list(command or ())
-    if words[:1] == ["--"]:
-        del words[0]
-    if not words and code is None:
-        raise typer.BadParameter("say what to run: -- COMMAND, a .py or .sh file, or -c CODE")
-    raise typer.Exit(exit_of(_ran(_Task(words, code), opened(where, making, staying, timeout), timeout)))
+    """Run a program in a new sandbox, with this command's input, output, signals and exit code."""
+    arguments = list(command or ())
+    if arguments[:1] == ["--"]:
+        del arguments[0]
+    if not arguments and code is None:
+        raise typer.BadParameter("name what to run: -- COMMAND, a .py or .sh file, or -c CODE")
+    opened = open_sandbox(connection, sandbox, session, timeout)
+    raise typer.Exit(run_for_exit_code(_run(opened, arguments, code, timeout)))
 
 
-class _Task:
-    """What is to run: words that may begin with a local file, or code."""
-
-    def __init__(self, words: list[str], code: str | None) -> None:
-        self._words = words
-        self._code = code
-
-    async def prepare(self, box: SandboxAsync) -> list[str]:
-        """Put a file where it runs, and give the command."""
-        if self._code is not None:
-            return ["python3", "-c", self._code, *self._words]
-        local = Path(self._words[0])
-        interpreter = INTERPRETERS.get(local.suffix)
-        if interpreter is None or not await asyncio.to_thread(local.is_file):
-            return self._words
-        await box.fs.write(local.name, await asyncio.to_thread(local.read_bytes))
-        return [interpreter, local.name, *self._words[1:]]
+async def _run(
+    opened: AbstractAsyncContextManager[SandboxAsync], arguments: list[str], code: str | None, timeout: float
+) -> int:
+    async with opened as box:
+        command = ["python3", "-c", code, *arguments] if code is not None else await _upload_program(box, arguments)
+        return await run_process(box, command, timeout, stdin=has_input())
 
 
-async def _ran(task: _Task, opening: AbstractAsyncContextManager[SandboxAsync], timeout: float) -> int:
-    async with opening as box:
-        return await carry(box, await task.prepare(box), timeout, stdin=has_input())
+async def _upload_program(box: SandboxAsync, arguments: list[str]) -> list[str]:
+    """Copy a local program into the sandbox, where the first argument names one, and return the command."""
+    program = Path(arguments[0])
+    interpreter = INTERPRETERS.get(program.suffix)
+    if interpreter is None or not await asyncio.to_thread(program.is_file):
+        return arguments
+    await box.fs.write(program.name, await asyncio.to_thread(program.read_bytes))
+    return [interpreter, program.name, *arguments[1:]]

@@ -1,4 +1,4 @@
-"""Runs a program in a sandbox as if it ran here: its input, output, signals and exit code are this process's own."""
+"""Runs a program in a sandbox with this process's input, output, signals and exit code."""
 
 from __future__ import annotations
 
@@ -13,70 +13,85 @@ import typer
 
 from sandmesh import Output, ProcessAsync, Result, SandboxAsync
 from sandmesh.errors import CallFinished, SandmeshError, WrongState
-from sandmeshd.cli.run.output_copy import STDERR, STDOUT, exit_code, write
+from sandmeshd.cli.run.call_output import STDIN, exit_code_of, write_output
 
-STDIN = 0
-# What a shell gives for a program that is not there or cannot be run.
-NOT_FOUND_INSIDE = 127
-PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# As a shell does for a program that does not exist or cannot be run.
+NOT_EXECUTABLE = 127
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+CHUNK_BYTES = 1 << 16
 
 
-async def carry(box: SandboxAsync, command: Sequence[str], timeout: float | None, *, stdin: bool) -> int:
-    """Run a program in an open sandbox and give its exit code; leaving early ends it."""
+async def run_process(box: SandboxAsync, command: Sequence[str], timeout: float | None, *, stdin: bool) -> int:
+    """Run a program in an open sandbox and return its exit code; a cancellation ends the program."""
     async with await box.processes.start(list(command), timeout=timeout) as process:
-        with _signals_passed(process):
+        with _forwarded_signals(process):
             if stdin:
-                _Input(process).start()
+                forward_stdin(process)
             else:
                 await process.close_stdin()
             async for event in process:
                 if isinstance(event, Output):
-                    write(STDOUT if event.stream == "stdout" else STDERR, event.data)
+                    write_output(event)
                 else:
                     typer.echo(f"[{event.bytes} bytes of output were dropped]", err=True)
-        return _code(await process.wait())
+        return _exit_code_of(await process.wait())
 
 
-def _code(result: Result) -> int:
+def _exit_code_of(result: Result) -> int:
     if result.reason in {"OUT_OF_MEMORY", "SANDBOX_LOST"}:
         typer.echo(result.message, err=True)
     if result.reason == "EXITED" and result.exit_code is None and result.signal is None:
         typer.echo(result.message, err=True)
-        return NOT_FOUND_INSIDE
-    return exit_code(result)
+        return NOT_EXECUTABLE
+    return exit_code_of(result)
 
 
 def has_input() -> bool:
-    """Say whether standard input is a pipe or a file, and not a person's keyboard."""
+    """Return whether standard input is a pipe or a file rather than a terminal."""
     try:
         return not os.isatty(STDIN)
     except OSError:
         return False
 
 
+def forward_stdin(process: ProcessAsync) -> None:
+    """Write standard input to a process, from a thread that ends with the input or with this process."""
+    # A thread, as an event loop cannot wait for files.
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_copy_stdin, args=(process, loop), name="stdin", daemon=True).start()
+
+
+def _copy_stdin(process: ProcessAsync, loop: asyncio.AbstractEventLoop) -> None:
+    # The loop may be closed by the time that input arrives.
+    with suppress(OSError, RuntimeError, asyncio.CancelledError, CallFinished, WrongState):
+        while data := os.read(STDIN, CHUNK_BYTES):
+            asyncio.run_coroutine_threadsafe(process.write(data), loop).result()
+        asyncio.run_coroutine_threadsafe(process.close_stdin(), loop).result()
+
+
 @contextmanager
-def _signals_passed(process: ProcessAsync) -> Generator[None]:
-    """Send on each signal that this process gets; the second of one kind ends the work here, and so there.
+def _forwarded_signals(process: ProcessAsync) -> Generator[None]:
+    """Forward each signal of this process; the second of one kind ends both processes.
 
     Raises:
         Exit: A second one came: the code is 128 and its number.
     """
-    loop, working = asyncio.get_running_loop(), asyncio.current_task()
+    loop, main_task = asyncio.get_running_loop(), asyncio.current_task()
     seen, repeated = set[int](), list[int]()
-    sending: set[asyncio.Task[None]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
-    def take(number: int) -> None:
+    def handle(number: int) -> None:
         if number not in seen:
             seen.add(number)
             task = loop.create_task(_send(process, number))
-            sending.add(task)
-            task.add_done_callback(sending.discard)
-        elif working is not None and not repeated:
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        elif main_task is not None and not repeated:
             repeated.append(number)
-            working.cancel()
+            main_task.cancel()
 
-    for number in PASSED:
-        loop.add_signal_handler(number, take, int(number))
+    for number in FORWARDED:
+        loop.add_signal_handler(number, handle, int(number))
     try:
         yield
     except asyncio.CancelledError:
@@ -84,30 +99,11 @@ def _signals_passed(process: ProcessAsync) -> Generator[None]:
             raise
         raise typer.Exit(128 + repeated[0]) from None
     finally:
-        # From now on one more ends this process at once.
-        for number in PASSED:
+        # From now on another signal ends this process at once.
+        for number in FORWARDED:
             loop.remove_signal_handler(number)
 
 
 async def _send(process: ProcessAsync, number: int) -> None:
-    with suppress(SandmeshError):  # it has ended, and the result comes
+    with suppress(SandmeshError):  # the process has ended, and its result follows
         await process.send_signal(number)
-
-
-class _Input:
-    """Reads standard input in a thread, as files cannot be waited for, and writes it to the process."""
-
-    def __init__(self, process: ProcessAsync) -> None:
-        self._process = process
-        self._loop = asyncio.get_running_loop()
-
-    def start(self) -> None:
-        """Begin; the thread ends with the input or with this process."""
-        threading.Thread(target=self._read, name="input", daemon=True).start()
-
-    def _read(self) -> None:
-        # The loop may be closed by the time that somebody writes.
-        with suppress(OSError, RuntimeError, asyncio.CancelledError, CallFinished, WrongState):
-            while data := os.read(STDIN, 1 << 16):
-                asyncio.run_coroutine_threadsafe(self._process.write(data), self._loop).result()
-            asyncio.run_coroutine_threadsafe(self._process.close_stdin(), self._loop).result()

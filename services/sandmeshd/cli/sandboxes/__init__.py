@@ -1,1 +1,1 @@
-"""Commands on a mesh's sandboxes and what belongs to them."""
+"""Commands on the sandboxes of a mesh and what belongs to them."""

@@ -1,29 +1,21 @@
-"""What the parts of a mesh wrote."""
+"""`sandmesh logs`: what the agent and runtime of a sandbox wrote."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from sandmesh._client.connection import Connection
-from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import NotFound
-from sandmeshd.cli.run.output_copy import STDOUT, write
-from sandmeshd.cli.terminal.lifetime import run_to_end
-from sandmeshd.cli.terminal.mesh_option import Where
-from sandmeshd.cli.terminal.mesh_selection import SECONDS, connected
+from sandmesh.mesh import LogChunk
+from sandmeshd.cli.run.call_output import STDOUT, write_all
+from sandmeshd.cli.terminal.connection import ConnectionOptions
+from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
-from sandmeshd.cli.terminal.options import Answer, SandboxId, Shape
+from sandmeshd.cli.terminal.options import Format, Output, SandboxId
 
 commands = typer.Typer(rich_markup_mode=None)
 
-Show = Callable[[pb.GetSandboxLogsResponse], None]
-
-PAUSE_SECONDS = 0.3
 LARGEST_TAIL = 1 << 20
 
 
@@ -31,39 +23,28 @@ LARGEST_TAIL = 1 << 20
 @grouped
 def logs(
     sandbox_id: SandboxId,
-    where: Where,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the sandbox ends.")] = False,
-    tail: Annotated[int, typer.Option(min=1, max=LARGEST_TAIL, help="From the end.", metavar="BYTES")] = 64 * 1024,
-    output: Answer = Shape.TEXT,
+    connection: ConnectionOptions,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the sandbox is deleted.")] = False,
+    tail: Annotated[int, typer.Option(min=1, max=LARGEST_TAIL, help="How much of the end.", metavar="BYTES")] = 64
+    * 1024,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Print what a sandbox's agent and runtime wrote; output of calls is not in it. JSON lines with -o json."""
-    request = pb.GetSandboxLogsRequest(sandbox_id=sandbox_id, tail_bytes=tail)
-    run_to_end(_printed(where, request, follow, _print_json if output is Shape.JSON else _print))
+    """Print the log of a sandbox's agent and runtime, without the output of calls. JSON lines with -o json."""
+    run_command(_print_logs(connection, sandbox_id, tail, follow, output))
 
 
-async def _printed(where: Where, request: pb.GetSandboxLogsRequest, follow: bool, show: Show) -> None:
-    async with connected(where) as mesh:
-        request.after_offset = await _more(mesh, request, show)
-        request.tail_bytes = LARGEST_TAIL
-        while follow:
-            await asyncio.sleep(PAUSE_SECONDS)
-            try:
-                request.after_offset = await _more(mesh, request, show)
-            except NotFound:
-                return
+async def _print_logs(connection: ConnectionOptions, sandbox_id: str, tail: int, follow: bool, output: Format) -> None:
+    async with connection.mesh() as mesh:
+        if not follow:
+            _print(await mesh.sandboxes.logs(sandbox_id, tail_bytes=tail), output)
+            return
+        async for chunk in mesh.sandboxes.follow_logs(sandbox_id, tail_bytes=tail):
+            _print(chunk, output)
 
 
-async def _more(mesh: Connection, request: pb.GetSandboxLogsRequest, show: Show) -> int:
-    answer = await mesh.ask(lambda stubs: stubs.sandboxes.GetSandboxLogs, request, SECONDS)
-    if answer.data:
-        show(answer)
-    return answer.end_offset
-
-
-def _print(answer: pb.GetSandboxLogsResponse) -> None:
-    write(STDOUT, answer.data)
-
-
-def _print_json(answer: pb.GetSandboxLogsResponse) -> None:
-    text = answer.data.decode(errors="replace")
-    typer.echo(json.dumps({"text": text, "end_offset": answer.end_offset}, ensure_ascii=False))
+def _print(chunk: LogChunk, output: Format) -> None:
+    if output is Format.TEXT:
+        write_all(STDOUT, chunk.data)
+    elif chunk.data:
+        text = chunk.data.decode(errors="replace")
+        typer.echo(json.dumps({"text": text, "end_offset": chunk.end_offset}, ensure_ascii=False))

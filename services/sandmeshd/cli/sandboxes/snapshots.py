@@ -6,19 +6,15 @@ from typing import Annotated
 
 import typer
 
-from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.cli.terminal.lifetime import run_to_end
-from sandmeshd.cli.terminal.mesh_option import Where
-from sandmeshd.cli.terminal.mesh_selection import connected
+from sandmesh.mesh import SnapshotInfo, SnapshotList
+from sandmeshd.cli.terminal.connection import CALL_SECONDS, ConnectionOptions
+from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
-from sandmeshd.cli.terminal.options import Answer, Form, Output, SandboxId, Shape
-from sandmeshd.cli.terminal.output import age, plain, print_json, print_table
-
-SECONDS = 3000.0
-"""A snapshot takes as long as its bytes do."""
+from sandmeshd.cli.terminal.options import Format, ListFormat, ListOutput, Output, SandboxId
+from sandmeshd.cli.terminal.output import format_age, print_ids_or_json, print_json, print_table
 
 snapshot_commands = typer.Typer(
-    help="Snapshots: what a sandbox's workspace and home were at one moment, for others to begin with.",
+    help="Create, list and delete snapshots: the files of a sandbox at one moment, from which others start.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -28,30 +24,32 @@ snapshot_commands = typer.Typer(
     epilog="Example: sandmesh run --snapshot $(sandmesh snapshot create sb_...) -- ls. Nothing runs while it is taken."
 )
 @grouped
-def create(sandbox_id: SandboxId, where: Where, output: Answer = Shape.TEXT) -> None:
-    """Take a snapshot of a sandbox, and print its id."""
-    made = run_to_end(_created(where, sandbox_id))
-    if output is Shape.JSON:
-        print_json(plain(made))
+def create(sandbox_id: SandboxId, connection: ConnectionOptions, output: Output = Format.TEXT) -> None:
+    """Take a snapshot of a sandbox's workspace and home, and print its id."""
+    snapshot = run_command(_create(connection, sandbox_id))
+    if output is Format.JSON:
+        print_json(snapshot.to_json())
     else:
-        typer.echo(made.snapshot_id)
+        typer.echo(snapshot.snapshot_id)
 
 
 @snapshot_commands.command(name="ls", epilog="Examples: sandmesh snapshot ls | sandmesh snapshot ls -o json")
 @grouped
-def list_snapshots(where: Where, output: Output = Form.TABLE) -> None:
+def list_snapshots(connection: ConnectionOptions, output: ListOutput = ListFormat.TABLE) -> None:
     """List snapshots, the oldest first."""
-    found = run_to_end(_listed(where))
-    for node in found.silent_nodes:
-        typer.echo(f"node {node} does not answer: what it keeps is missing here", err=True)
-    if output is Form.JSON:
-        print_json([plain(one) for one in found.snapshots])
-    elif output is Form.ID:
-        typer.echo("".join(f"{one.snapshot_id}\n" for one in found.snapshots), nl=False)
-    else:
+    listed = run_command(_list(connection))
+    for node in listed.silent_nodes:
+        typer.echo(f"node {node} does not answer: its snapshots are missing here", err=True)
+    if not print_ids_or_json(output, listed.snapshots, (one.snapshot_id for one in listed.snapshots)):
         rows = [
-            [one.snapshot_id, one.template, f"{one.size_bytes / 1e6:.1f} MB", age(one.create_time), one.sandbox_id]
-            for one in found.snapshots
+            (
+                one.snapshot_id,
+                one.sandbox_type,
+                _megabytes(one.size_bytes),
+                format_age(one.created),
+                one.sandbox_id,
+            )
+            for one in listed.snapshots
         ]
         print_table(("SNAPSHOT", "TYPE", "SIZE", "AGE", "SANDBOX"), rows)
 
@@ -60,32 +58,32 @@ def list_snapshots(where: Where, output: Output = Form.TABLE) -> None:
 @grouped
 def rm(
     snapshot_ids: Annotated[
-        list[str], typer.Argument(help="As `sandmesh snapshot ls` names them.", metavar="SNAPSHOT...")
+        list[str], typer.Argument(help="The ids that `sandmesh snapshot ls` prints.", metavar="SNAPSHOT...")
     ],
-    where: Where,
-    output: Answer = Shape.TEXT,
+    connection: ConnectionOptions,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Remove snapshots; sandboxes that began with them go on."""
-    run_to_end(_removed(where, snapshot_ids))
-    if output is Shape.JSON:
+    """Delete snapshots; sandboxes that were started from them stay."""
+    run_command(_delete(connection, snapshot_ids))
+    if output is Format.JSON:
         print_json({"snapshot_ids": snapshot_ids})
 
 
-async def _created(where: Where, sandbox_id: str) -> pb.Snapshot:
-    async with connected(where) as mesh:
-        named = pb.GetSandboxRequest(sandbox_id=sandbox_id)
-        sandbox = (await mesh.ask(lambda stubs: stubs.sandboxes.GetSandbox, named, SECONDS)).sandbox
-        request = pb.CreateSnapshotRequest(sandbox_id=sandbox_id, fencing_token=sandbox.lease.fencing_token)
-        return (await mesh.ask(lambda stubs: stubs.sandboxes.CreateSnapshot, request, SECONDS)).snapshot
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
-async def _listed(where: Where) -> pb.ListSnapshotsResponse:
-    async with connected(where) as mesh:
-        return await mesh.ask(lambda stubs: stubs.sandboxes.ListSnapshots, pb.ListSnapshotsRequest(), SECONDS)
+async def _create(connection: ConnectionOptions, sandbox_id: str) -> SnapshotInfo:
+    async with connection.mesh(CALL_SECONDS) as mesh:
+        return await mesh.snapshots.create(sandbox_id)
 
 
-async def _removed(where: Where, snapshot_ids: list[str]) -> None:
-    async with connected(where) as mesh:
+async def _list(connection: ConnectionOptions) -> SnapshotList:
+    async with connection.mesh(CALL_SECONDS) as mesh:
+        return await mesh.snapshots.list()
+
+
+async def _delete(connection: ConnectionOptions, snapshot_ids: list[str]) -> None:
+    async with connection.mesh(CALL_SECONDS) as mesh:
         for snapshot_id in snapshot_ids:
-            request = pb.DeleteSnapshotRequest(snapshot_id=snapshot_id)
-            await mesh.ask(lambda stubs: stubs.sandboxes.DeleteSnapshot, request, SECONDS)
+            await mesh.snapshots.delete(snapshot_id)

@@ -1,24 +1,25 @@
-"""Commands on tokens: what clients show to a mesh. The secret of one is printed once, when it is made."""
+"""Commands on the tokens of clients. A token's secret is printed once, when it is created."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 import typer
-from google.protobuf.duration_pb2 import Duration
 
-from sandmesh._client.connection import Connection
-from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.errors import TokenNotFound
-from sandmeshd.cli.terminal.lifetime import run_to_end
-from sandmeshd.cli.terminal.mesh_option import Where
-from sandmeshd.cli.terminal.mesh_selection import SECONDS, connected
+from sandmesh.mesh import CreatedToken, TokenInfo
+from sandmeshd.cli.terminal.connection import ConnectionOptions
+from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
-from sandmeshd.cli.terminal.options import Answer, Form, Json, Output, Shape, read_span
-from sandmeshd.cli.terminal.output import age, plain, print_json, print_table, until_then
+from sandmeshd.cli.terminal.options import Format, Json, ListFormat, ListOutput, Output, parse_duration
+from sandmeshd.cli.terminal.output import format_age, format_remaining, print_ids_or_json, print_json, print_table
+
+Scope = Literal["user", "admin"]
 
 commands = typer.Typer(
-    help="Tokens: what clients show to a mesh. For its administrators.", no_args_is_help=True, rich_markup_mode=None
+    help="Manage the tokens that clients authenticate with; for administrators.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -27,115 +28,97 @@ commands = typer.Typer(
 )
 @grouped
 def create(
-    name: Annotated[str, typer.Argument(help="What it is for; unique among those in force.", metavar="NAME")],
-    where: Where,
-    scope: Annotated[
-        Literal["user", "admin"], typer.Option(help="What it allows: one user's sessions, or everything.")
-    ] = "user",
+    name: Annotated[str, typer.Argument(help="A name, unique among the tokens in force.", metavar="NAME")],
+    connection: ConnectionOptions,
+    scope: Annotated[Scope, typer.Option(help="What it allows: one user's sessions, or everything.")] = "user",
     user: Annotated[
-        str | None, typer.Option(help="The user that it stands for; by default its name.", metavar="USER_ID")
+        str | None, typer.Option(help="The user that it authenticates; by default its name.", metavar="USER_ID")
     ] = None,
     expires: Annotated[
-        str, typer.Option(help="When it ends: a time like 30d, 12h or 90m, or never.", metavar="TIME")
+        str, typer.Option(help="How long it is valid, like 30d, 12h or 90m, or never to end.", metavar="TIME")
     ] = "90d",
-    output: Answer = Shape.TEXT,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Make a token and print its secret, which is not shown again."""
+    """Create a token and print its secret, which is not shown again."""
     if scope == "admin" and user is not None:
-        raise typer.BadParameter("a token of the scope admin stands for no user: leave out --user")
-    request = pb.CreateTokenRequest(name=name, ttl=_span(expires))
-    request.scope = pb.SCOPE_ADMIN if scope == "admin" else pb.SCOPE_USER
-    request.user_id = "" if scope == "admin" else user or name
-    made = run_to_end(_created(where, request))
-    if output is Shape.JSON:
-        print_json(plain(made))
+        raise typer.BadParameter("a token of the scope admin belongs to no user: leave out --user")
+    seconds = None if expires == "never" else parse_duration(expires, "--expires", ", nor never")
+    created = run_command(_create(connection, name, scope, user, seconds))
+    if output is Format.JSON:
+        print_json(created.to_json())
         return
-    typer.echo(made.secret)
+    typer.echo(created.secret)
     typer.echo("It is not shown again. Clients take it as SANDMESH_TOKEN or bearer_token=...", err=True)
 
 
 @commands.command(epilog="Examples: sandmesh token ls | sandmesh token ls --all -o json")
 @grouped
 def ls(
-    where: Where,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Those too that ended in the last 30 days.")] = False,
-    output: Output = Form.TABLE,
+    connection: ConnectionOptions,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include those that ended in the last 30 days.")] = (
+        False
+    ),
+    output: ListOutput = ListFormat.TABLE,
     as_json: Json = False,
 ) -> None:
     """List tokens, without their secrets."""
-    found = run_to_end(_listed(where, everything))
-    form = Form.JSON if as_json else output
-    if form is Form.JSON:
-        print_json([plain(one) for one in found])
-    elif form is Form.ID:
-        for one in found:
-            typer.echo(one.token_id)
-    else:
-        print_table(("TOKEN", "NAME", "SCOPE", "USER", "AGE", "EXPIRES", "LAST USED"), [_row(one) for one in found])
+    tokens = run_command(_list(connection, everything))
+    list_format = ListFormat.JSON if as_json else output
+    if not print_ids_or_json(list_format, tokens, (token.token_id for token in tokens)):
+        print_table(("TOKEN", "NAME", "SCOPE", "USER", "AGE", "EXPIRES", "LAST USED"), [_row(one) for one in tokens])
 
 
 @commands.command(epilog="Examples: sandmesh token revoke ada-laptop | sandmesh token revoke abcdefghij234567")
 @grouped
 def revoke(
     names: Annotated[list[str], typer.Argument(help="Names or ids of tokens.", metavar="TOKEN...")],
-    where: Where,
-    output: Answer = Shape.TEXT,
+    connection: ConnectionOptions,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Revoke tokens: nobody comes in with them any more, and who is in is put out within a second."""
-    revoked = run_to_end(_revoked(where, names))
-    if output is Shape.JSON:
-        print_json([plain(one) for one in revoked])
+    """Revoke tokens: requests with them are refused, and streams opened with them end within a second."""
+    revoked = run_command(_revoke(connection, names))
+    if output is Format.JSON:
+        print_json([token.to_json() for token in revoked])
         return
-    for one in revoked:
-        typer.echo(f"{one.name} ({one.token_id}) is revoked")
+    for token in revoked:
+        typer.echo(f"{token.name} ({token.token_id}) is revoked")
 
 
-async def _created(where: Where, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
-    async with connected(where) as mesh:
-        return await mesh.ask(lambda stubs: stubs.tokens.CreateToken, request, SECONDS)
+async def _create(
+    connection: ConnectionOptions, name: str, scope: Scope, user: str | None, seconds: int | None
+) -> CreatedToken:
+    async with connection.mesh() as mesh:
+        return await mesh.tokens.create(name, scope=scope, user_id=user, ttl=seconds)
 
 
-async def _listed(where: Where, everything: bool) -> list[pb.Token]:
-    async with connected(where) as mesh:
-        return await _all(mesh, everything)
+async def _list(connection: ConnectionOptions, everything: bool) -> list[TokenInfo]:
+    async with connection.mesh() as mesh:
+        return await mesh.tokens.list(include_ended=everything)
 
 
-async def _all(mesh: Connection, everything: bool) -> list[pb.Token]:
-    request = pb.ListTokensRequest(include_ended=everything)
-    return list((await mesh.ask(lambda stubs: stubs.tokens.ListTokens, request, SECONDS)).tokens)
+async def _revoke(connection: ConnectionOptions, names: list[str]) -> list[TokenInfo]:
+    async with connection.mesh() as mesh:
+        in_force = await mesh.tokens.list()
+        # All names are resolved first: one that does not exist revokes nothing.
+        return [await mesh.tokens.revoke(token) for token in [_find(name, in_force) for name in names]]
 
 
-async def _revoked(where: Where, names: list[str]) -> list[pb.Token]:
-    revoked: list[pb.Token] = []
-    async with connected(where) as mesh:
-        known = await _all(mesh, everything=False)
-        for token_id in [_id_of(name, known) for name in names]:
-            request = pb.RevokeTokenRequest(token_id=token_id)
-            revoked.append((await mesh.ask(lambda stubs: stubs.tokens.RevokeToken, request, SECONDS)).token)
-    return revoked
-
-
-def _id_of(name: str, known: list[pb.Token]) -> str:
-    found = next((one.token_id for one in known if name in (one.token_id, one.name)), None)
+def _find(name: str, tokens: list[TokenInfo]) -> TokenInfo:
+    found = next((token for token in tokens if name in (token.token_id, token.name)), None)
     if found is None:
         raise TokenNotFound(f"no token in force has the name or id {name!r}: see `sandmesh token ls`", {"name": name})
     return found
 
 
-def _row(token: pb.Token) -> tuple[str, ...]:
-    scope = pb.Scope.Name(token.scope).removeprefix("SCOPE_").lower()
-    used = age(token.last_use_time) if token.HasField("last_use_time") else "never"
-    return token.token_id, token.name, scope, token.user_id, age(token.create_time), _end(token), used
+def _row(token: TokenInfo) -> tuple[str, ...]:
+    last_used = "never" if token.last_used is None else format_age(token.last_used)
+    return token.token_id, token.name, token.scope, token.user_id, format_age(token.created), _end(token), last_used
 
 
-def _end(token: pb.Token) -> str:
-    if token.HasField("revoke_time"):
+def _end(token: TokenInfo) -> str:
+    if token.revoked is not None:
         return "revoked"
-    if not token.HasField("expire_time"):
+    if token.expires is None:
         return "never"
-    left = until_then(token.expire_time)
-    return "expired" if left == "0s" else left
-
-
-def _span(text: str) -> Duration | None:
-    return None if text == "never" else Duration(seconds=read_span(text, "--expires", ", nor never"))
+    remaining = format_remaining(token.expires)
+    return "expired" if remaining == "0s" else remaining

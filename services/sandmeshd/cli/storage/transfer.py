@@ -1,4 +1,4 @@
-"""What `sandmesh storage` does, once the services are loaded."""
+"""Copies directories to and from the storage of workspaces."""
 
 from __future__ import annotations
 
@@ -6,31 +6,39 @@ from pathlib import Path
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.cli.config.environment import read_settings
-from sandmeshd.cli.storage.command import Which
+from sandmeshd.cli.storage.command import WorkspaceOptions
 from sandmeshd.storage import Saved, SavedWorkspace, StorageSettings, open_folders
 
 
-async def put(which: Which, folder: Path) -> Saved:
-    """Save a directory."""
-    async with open_folders(_settings(which)) as folders:
-        return await folders.upload_folder(folder, _name(which))
+async def upload_directory(workspace: WorkspaceOptions, folder: Path) -> Saved:
+    """Save a directory and return what was saved.
+
+    Raises:
+        InvalidArgument: The settings name no storage.
+    """
+    async with open_folders(_storage_settings(workspace)) as folders:
+        return await folders.upload_folder(folder, _saved_name(workspace))
 
 
-async def fetch(which: Which, folder: Path) -> None:
-    """Fetch what is saved."""
-    async with open_folders(_settings(which)) as folders:
-        await folders.download_folder(_name(which), folder)
+async def download_directory(workspace: WorkspaceOptions, folder: Path) -> None:
+    """Copy a saved directory into a new one.
+
+    Raises:
+        InvalidArgument: The settings name no storage.
+    """
+    async with open_folders(_storage_settings(workspace)) as folders:
+        await folders.download_folder(_saved_name(workspace), folder)
 
 
-def _settings(which: Which) -> StorageSettings:
-    found = read_settings(which.config).storage
+def _storage_settings(workspace: WorkspaceOptions) -> StorageSettings:
+    found = read_settings(workspace.config).storage
     if found is None:
-        fix = (
-            "give SANDMESH_STORAGE_FOLDER, or SANDMESH_FILE_SYSTEM and its bucket, or the file that has them (--config)"
-        )
-        raise InvalidArgument(f"no storage is named: {fix}", {"fix": fix})
+        fix = "set SANDMESH_STORAGE_FOLDER, or SANDMESH_FILE_SYSTEM and its bucket, or name a file that does (--config)"
+        raise InvalidArgument(f"the settings name no storage: {fix}", {"fix": fix})
     return found
 
 
-def _name(which: Which) -> str | SavedWorkspace:
-    return which.name or "" if which.session is None else SavedWorkspace(which.user, which.session, which.kind)
+def _saved_name(workspace: WorkspaceOptions) -> str | SavedWorkspace:
+    if workspace.session is None:
+        return workspace.name or ""
+    return SavedWorkspace(workspace.user, workspace.session, workspace.kind)

@@ -1,1 +1,1 @@
-"""What every command shares: options, output, progress and exit codes."""
+"""Options, output, progress and exit codes of every command."""

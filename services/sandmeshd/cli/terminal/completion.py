@@ -1,39 +1,26 @@
-"""What a shell completes: ids of sandboxes and names of templates."""
+"""Shell completion of sandbox ids and template names."""
 
 from __future__ import annotations
-
-import asyncio
-
-from sandmesh._client.connection import acquire, release
-from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import SandmeshError
-from sandmeshd.cli.terminal.mesh_selection import find_address
-from sandmeshd.templates import load_templates
 
 SECONDS = 1.0
 
 
 def complete_sandboxes(incomplete: str) -> list[tuple[str, str]]:
-    """Give the ids of the mesh's sandboxes that begin so, each with its template; none where no mesh answers."""
+    """Return the ids of the mesh's sandboxes with this prefix, each with its template; none where no mesh answers."""
+    # Only a shell that completes pays for these imports, not every command.
+    from sandmesh import Mesh  # noqa: PLC0415
+    from sandmesh.errors import SandmeshError  # noqa: PLC0415
+
     try:
-        found = asyncio.run(_sandboxes())
+        with Mesh(timeout=SECONDS) as mesh:
+            found = mesh.sandboxes.list()
     except (SandmeshError, OSError):
         return []
-    return [(one.sandbox_id, one.spec.template) for one in found if one.sandbox_id.startswith(incomplete)]
+    return [(one.sandbox_id, one.template) for one in found if one.sandbox_id.startswith(incomplete)]
 
 
 def complete_templates(incomplete: str) -> list[str]:
-    """Give the names of templates that begin so."""
+    """Return the names of templates with this prefix."""
+    from sandmeshd.templates import load_templates  # noqa: PLC0415
+
     return [name for name in sorted(load_templates()) if name.startswith(incomplete)]
-
-
-async def _sandboxes() -> list[pb.Sandbox]:
-    address = find_address(None)
-    if address is None:
-        return []
-    mesh = await acquire(address, None, SECONDS)
-    try:
-        request = pb.ListSandboxesRequest(page_size=200)
-        return list((await mesh.ask(lambda stubs: stubs.sandboxes.ListSandboxes, request, SECONDS)).sandboxes)
-    finally:
-        await release(mesh)

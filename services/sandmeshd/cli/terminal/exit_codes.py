@@ -1,76 +1,72 @@
-"""How a command ends: errors in words on standard error, and an exit code that scripts can rely on."""
+"""Exit codes that scripts can rely on, and error messages on standard error."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Coroutine
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from sandmesh.errors import Denied, InvalidArgument, NotFound, SandmeshError, Unavailable
-from sandmeshd.cli.terminal.lifetime import run_to_end
+if TYPE_CHECKING:
+    from sandmesh.errors import SandmeshError
 
 DONE, FAILED, USAGE, NOT_FOUND, UNAVAILABLE, DENIED = range(6)
 TIMED_OUT, NOT_RUN = 124, 125
 
-CODES: tuple[tuple[type[SandmeshError], int], ...] = (
-    (InvalidArgument, USAGE),
-    (NotFound, NOT_FOUND),
-    (Unavailable, UNAVAILABLE),
-    (Denied, DENIED),
-)
-
 MEANINGS: dict[int, str] = {
-    DONE: "done",
-    FAILED: "the mesh refused or failed for another reason than those below",
-    USAGE: "the command line, a setting or an argument is wrong",
-    NOT_FOUND: "what was named is not there, or not the caller's",
+    DONE: "success",
+    FAILED: "the mesh refused or failed for a reason that is not below",
+    USAGE: "the command line, a setting or an argument is wrong, or a package that the command needs is not installed",
+    NOT_FOUND: "what was named does not exist, or is not the caller's",
     UNAVAILABLE: "no mesh answers, or something that it needs does not",
-    DENIED: "no token, one that is not valid, or one that does not allow it",
-    TIMED_OUT: "what ran in the sandbox was ended by its time limit",
-    NOT_RUN: "the mesh could not run it (run, exec, python and shell only, where other codes are the inner command's)",
+    DENIED: "there is no token, it is not valid, or it does not allow this",
+    TIMED_OUT: "the program in the sandbox exceeded its time limit",
+    NOT_RUN: "the mesh could not run it (run, exec, python and shell only; other codes are the program's)",
     127: "the sandbox has no such program, or it cannot be run (run and exec)",
 }
-"""Exit codes; besides these, 128 and a signal's number say that the signal ended the command."""
+"""Exit codes; besides these, 128 and a signal's number mean that the signal ended the command."""
 
 
-def code_of(error: SandmeshError) -> int:
-    """Give the exit code that an error stands for."""
-    return next((code for kind, code in CODES if isinstance(error, kind)), FAILED)
+def exit_code_of(error: SandmeshError) -> int:
+    """Return the exit code for an error."""
+    from sandmesh.errors import Denied, InvalidArgument, NotFound, Unavailable  # noqa: PLC0415 - they load protobuf
+
+    codes = {InvalidArgument: USAGE, NotFound: NOT_FOUND, Unavailable: UNAVAILABLE, Denied: DENIED}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), FAILED)
 
 
-def finish(app: typer.Typer, name: str) -> NoReturn:
-    """Run the command line and end the process; what the mesh refuses is said in words, without a traceback."""
+def _mesh_errors() -> type[SandmeshError]:
+    """Return the class of the mesh's errors; a command that raises none does not import it."""
+    from sandmesh.errors import SandmeshError  # noqa: PLC0415 - as above
+
+    return SandmeshError
+
+
+def run_app(app: typer.Typer, name: str) -> NoReturn:
+    """Run a command line and exit; errors of the mesh are printed without a traceback."""
     try:
         app(prog_name=name)
-    except SandmeshError as error:
-        explain(error)
-        sys.exit(code_of(error))
+    except SystemExit:  # how every command ends that raises nothing else
+        raise
     except BrokenPipeError:
-        # Whoever read the output has enough; nothing may be flushed into the pipe at exit.
+        # The reader of the output has closed it; nothing may be flushed into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
+    except _mesh_errors() as error:
+        print_error(error)
+        sys.exit(exit_code_of(error))
     sys.exit(DONE)
 
 
-def exit_of(work: Coroutine[Any, Any, int]) -> int:
-    """Run something in a sandbox and give its exit code; what the mesh refuses is said, with a code of its own."""
-    try:
-        return run_to_end(work)
-    except SandmeshError as error:
-        explain(error)
-        return NOT_RUN
+def print_error(error: SandmeshError) -> None:
+    """Print on standard error what happened and what to do."""
+    from rich.console import Console  # noqa: PLC0415 - only an error needs it
+    from rich.text import Text  # noqa: PLC0415
 
-
-def explain(error: SandmeshError) -> None:
-    """Say on standard error what happened and what to do."""
     console = Console(stderr=True, soft_wrap=True)
     console.print(Text.assemble((error.reason, "bold red"), f" {error.message}"))
-    for name, label in (("detail", "detail"), ("fix", "fix")):
-        said = error.facts.get(name)
-        if said and said not in error.message:
-            console.print(Text.assemble((f"{label}:", "bold"), f" {said}"))
+    for name in ("detail", "fix"):
+        value = error.facts.get(name)
+        if value and value not in error.message:
+            console.print(Text.assemble((f"{name}:", "bold"), f" {value}"))

@@ -1,4 +1,4 @@
-"""How long a command runs: until its work is done or it is told to end."""
+"""How long a command runs: until its work is done or a signal ends it."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; SIGINT, SIGTERM and SIGHUP cancel it and wait for its clean-up.
+def run_command(work: Coroutine[Any, Any, T]) -> T:
+    """Run a command's work and return its result; SIGINT, SIGTERM and SIGHUP cancel it and wait for its clean-up.
 
     Raises:
-        Exit: It was told to end: the code is 128 and the signal's number.
+        Exit: A signal ended it: the code is 128 and the signal's number.
     """
-    return asyncio.run(_run_to_end(work))
+    return asyncio.run(_run_command(work))
 
 
-def run_until_told(work: Coroutine[Any, Any, None]) -> None:
-    """Run a service until SIGINT, SIGTERM or SIGHUP, which is its orderly end, or until it fails."""
-    import_module("uvloop").run(_run_until_told(work))  # only services pay for its import
+def run_service(work: Coroutine[Any, Any, None]) -> None:
+    """Run a service until it fails, or until SIGINT, SIGTERM or SIGHUP shuts it down."""
+    import_module("uvloop").run(_run_service(work))  # only services pay for its import
 
 
-async def _run_until_told(work: Coroutine[Any, Any, None]) -> None:
-    async with told_to_end() as ended:
-        await until(ended, work)
+async def _run_service(work: Coroutine[Any, Any, None]) -> None:
+    async with shutdown_signals() as shutdown:
+        await run_until(shutdown, work)
 
 
-async def _run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    async with told_to_end() as ended:
-        working = asyncio.create_task(work)
-        await first_of(working, ended)
+async def _run_command(work: Coroutine[Any, Any, T]) -> T:
+    async with shutdown_signals() as shutdown:
+        task = asyncio.create_task(work)
+        await _wait_or_cancel(task, shutdown)
         try:
-            return await working
+            return await task
         except asyncio.CancelledError:
-            raise typer.Exit(128 + ended.number) from None
+            raise typer.Exit(128 + shutdown.signal_number) from None
 
 
-async def first_of(working: asyncio.Task[Any], ended: asyncio.Event) -> None:
-    """Wait until the task is done; where `ended` is set before, cancel the task."""
-    waiting = asyncio.create_task(ended.wait())
-    try:
-        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-        if not working.done():
-            working.cancel()
-
-
-async def until(ended: asyncio.Event, work: Coroutine[None, None, None]) -> None:
-    """Run work until it is done, or until `ended` is set, which cancels it and waits for its clean-up."""
-    working = asyncio.create_task(work)
-    await first_of(working, ended)
+async def run_until(shutdown: asyncio.Event, work: Coroutine[None, None, None]) -> None:
+    """Run work until it is done, or until `shutdown` is set, which cancels it and waits for its clean-up."""
+    task = asyncio.create_task(work)
+    await _wait_or_cancel(task, shutdown)
     with suppress(asyncio.CancelledError):
-        await working
+        await task
 
 
-class Told(asyncio.Event):
-    """Set when the process was told to end; `number` is the signal's."""
+async def _wait_or_cancel(task: asyncio.Task[Any], shutdown: asyncio.Event) -> None:
+    """Wait until the task is done; cancel it where `shutdown` is set before."""
+    waiter = asyncio.create_task(shutdown.wait())
+    try:
+        await asyncio.wait([task, waiter], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiter.cancel()
+        if not task.done():
+            task.cancel()
 
-    number: int = signal.SIGINT
+
+class Shutdown(asyncio.Event):
+    """Set by the first signal that ends the process."""
+
+    signal_number: int = signal.SIGINT
 
 
 @asynccontextmanager
-async def told_to_end() -> AsyncGenerator[Told]:
-    """Give an event that SIGINT, SIGTERM and SIGHUP set; a second one ends the process at once, as it would have."""
-    loop, ended = asyncio.get_running_loop(), Told()
+async def shutdown_signals() -> AsyncGenerator[Shutdown]:
+    """Yield an event that SIGINT, SIGTERM and SIGHUP set; a second signal has its default effect."""
+    loop, shutdown = asyncio.get_running_loop(), Shutdown()
 
-    def end(number: int) -> None:
-        ended.number = number
-        ended.set()
+    def handle(number: int) -> None:
+        shutdown.signal_number = number
+        shutdown.set()
         for each in SIGNALS:
             loop.remove_signal_handler(each)
 
     for number in SIGNALS:
-        loop.add_signal_handler(number, end, number)
+        loop.add_signal_handler(number, handle, number)
     try:
-        yield ended
+        yield shutdown
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)

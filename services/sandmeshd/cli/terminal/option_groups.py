@@ -1,4 +1,4 @@
-"""Options that belong together: a command takes them as one frozen dataclass, and its help shows each field."""
+"""Groups of options: a command takes one as a frozen dataclass, and its help lists each field as an option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def grouped(command: Callable[..., R]) -> Callable[..., R]:
-    """Let a command have parameters that are dataclasses: the command line has an option for each of their fields.
+    """Turn each parameter of a command that is a dataclass into one option for each of its fields.
 
     A field is annotated as an option of Typer is; its default is the option's.
     """
@@ -20,9 +20,9 @@ def grouped(command: Callable[..., R]) -> Callable[..., R]:
     groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
 
     @wraps(command)
-    def run(**given: Any) -> R:
-        made = {name: kind(**_taken(kind, given)) for name, kind in groups.items()}
-        return command(**given, **made)
+    def run(**arguments: Any) -> R:
+        values = {name: group(**_pop_fields(group, arguments)) for name, group in groups.items()}
+        return command(**arguments, **values)
 
     own = inspect.signature(command).parameters.values()
     parameters = [item for one in own for item in _parameters(one, hints, groups)]
@@ -31,16 +31,16 @@ def grouped(command: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
-def _taken(kind: type, given: dict[str, Any]) -> dict[str, Any]:
-    return {field.name: given.pop(field.name) for field in fields(kind)}
+def _pop_fields(group: type, arguments: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: arguments.pop(field.name) for field in fields(group)}
 
 
 def _parameters(own: inspect.Parameter, hints: dict[str, Any], groups: dict[str, type]) -> list[inspect.Parameter]:
-    kind = groups.get(own.name)
-    if kind is None:
+    group = groups.get(own.name)
+    if group is None:
         return [own.replace(annotation=hints.get(own.name, own.annotation), kind=inspect.Parameter.KEYWORD_ONLY)]
-    inside = get_type_hints(kind, include_extras=True)
-    return [_parameter(field, inside[field.name]) for field in fields(kind)]
+    inside = get_type_hints(group, include_extras=True)
+    return [_parameter(field, inside[field.name]) for field in fields(group)]
 
 
 def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:

@@ -1,4 +1,4 @@
-"""Options that several commands have, and what reads their texts."""
+"""Options that several commands have, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandmeshd.cli.terminal.completion import complete_sandboxes, complete_templ
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
-class Form(StrEnum):
+class ListFormat(StrEnum):
     """How a listing is printed."""
 
     TABLE = "table"
@@ -23,14 +23,14 @@ class Form(StrEnum):
     ID = "id"
 
 
-class Shape(StrEnum):
-    """How one answer is printed."""
+class Format(StrEnum):
+    """How a single result is printed."""
 
     TEXT = "text"
     JSON = "json"
 
 
-Output = Annotated[Form, typer.Option("--output", "-o", help="How to print the list.")]
+ListOutput = Annotated[ListFormat, typer.Option("--output", "-o", help="How to print the list.")]
 Extensions = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,7 +40,7 @@ Extensions = Annotated[
 Templates = Annotated[
     list[Path] | None, typer.Option(help="A template as a YAML or TOML file; repeatable.", metavar="FILE")
 ]
-Answer = Annotated[Shape, typer.Option("--output", "-o", help="How to print the answer.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Json = Annotated[bool, typer.Option("--json", hidden=True, help="The same as -o json.")]
 Template = Annotated[
     str,
@@ -48,12 +48,12 @@ Template = Annotated[
         "--template",
         "--type",
         "-t",
-        help="What the sandbox is made from.",
+        help="The template of the sandbox.",
         autocompletion=complete_templates,
         metavar="NAME",
     ),
 ]
-Timeout = Annotated[float, typer.Option(help="Seconds until what runs is ended.", metavar="SECONDS")]
+Timeout = Annotated[float, typer.Option(help="Seconds after which it is ended.", metavar="SECONDS")]
 SandboxId = Annotated[
     str, typer.Argument(help="The sandbox.", metavar="SANDBOX", autocompletion=complete_sandboxes, show_default=False)
 ]
@@ -61,57 +61,57 @@ Limit = Annotated[
     list[str] | None,
     typer.Option(
         "--limit",
-        help="What it may use: memory=512MiB, cpus=0.5, pids=100, file_size=1GiB, disk=2GiB; repeatable.",
+        help="A resource limit: memory=512MiB, cpus=0.5, pids=100, file_size=1GiB, disk=2GiB; repeatable.",
         metavar="NAME=VALUE",
     ),
 ]
 Label = Annotated[
     list[str] | None,
-    typer.Option("--label", "-l", help="Only those with this label; repeatable.", metavar="KEY=VALUE"),
+    typer.Option("--label", "-l", help="Only sandboxes with this label; repeatable.", metavar="KEY=VALUE"),
 ]
 Command = Annotated[
     list[str], typer.Argument(help="The command and its arguments, after --.", metavar="COMMAND...", show_default=False)
 ]
 
 
-def limits(entries: list[str] | None) -> dict[str, object] | None:
-    """Read limits as the SDK takes them; None where there are none.
+def parse_limits(entries: list[str] | None) -> dict[str, object] | None:
+    """Parse limits as the SDK takes them; None where there are none.
 
     Raises:
         BadParameter: One has another form, or needs a number and has none.
     """
-    read: dict[str, object] = dict(pairs(entries))
+    limits: dict[str, object] = dict(parse_pairs(entries))
     for name, kind in (("cpus", float), ("pids", int)):
-        if name in read:
+        if name in limits:
             try:
-                read[name] = kind(str(read[name]))
+                limits[name] = kind(str(limits[name]))
             except ValueError:
-                raise typer.BadParameter(f"{name} is a number above 0, not {read[name]!r}") from None
-    return read or None
+                raise typer.BadParameter(f"{name} must be a number above 0, not {limits[name]!r}") from None
+    return limits or None
 
 
-def pairs(entries: list[str] | None, form: str = "NAME=VALUE") -> dict[str, str]:
-    """Read entries of the form NAME=VALUE.
+def parse_pairs(entries: list[str] | None, form: str = "NAME=VALUE") -> dict[str, str]:
+    """Parse entries of the form NAME=VALUE.
 
     Raises:
         BadParameter: One has another form.
     """
-    read: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for entry in entries or ():
-        name, found, value = entry.partition("=")
-        if not name or not found:
+        name, separator, value = entry.partition("=")
+        if not name or not separator:
             raise typer.BadParameter(f"{entry!r} is not {form}")
-        read[name] = value
-    return read
+        pairs[name] = value
+    return pairs
 
 
-def read_span(text: str, option: str, more: str = "") -> int:
-    """Give the seconds of a time like 90s, 10m, 12h, 30d or 2w; `more` is said of what else may be stated.
+def parse_duration(text: str, option: str, alternatives: str = "") -> int:
+    """Return the seconds of a duration like 90s, 10m, 12h, 30d or 2w; `alternatives` ends the error message.
 
     Raises:
-        BadParameter: It is none.
+        BadParameter: It is not a duration.
     """
-    found = re.fullmatch(r"(\d+)([smhdw])", text)
-    if found is None or int(found[1]) == 0:
-        raise typer.BadParameter(f"{option} {text!r} is no time like 30d, 12h or 90m{more}")
-    return int(found[1]) * _UNITS[found[2]]
+    match = re.fullmatch(r"(\d+)([smhdw])", text)
+    if match is None or int(match[1]) == 0:
+        raise typer.BadParameter(f"{option} {text!r} is not a duration like 30d, 12h or 90m{alternatives}")
+    return int(match[1]) * _UNITS[match[2]]

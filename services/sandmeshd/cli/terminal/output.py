@@ -1,52 +1,64 @@
-"""How answers are printed: JSON for programs, tables for people, and plain text where nobody looks."""
+"""How results are printed: JSON for programs, tables for people, plain text where output is no terminal."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import typer
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
-from google.protobuf.timestamp_pb2 import Timestamp
-from rich.console import Console
-from rich.table import Table
+
+from sandmeshd.cli.terminal.options import ListFormat
 
 
-def plain(message: Message) -> dict[str, Any]:
-    """Give a message as JSON values under the names of its proto."""
-    return dict(MessageToDict(message, preserving_proto_field_name=True))
+class JsonRecord(Protocol):
+    """A record that can be printed as JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        ...
 
 
-def leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    """Give every value of a record as text, under the names that lead to it: lease.holder."""
+def flatten(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each value of a record as text, under its dotted path: lease.holder."""
     for name, value in record.items():
         if isinstance(value, Mapping):
-            yield from leaves(cast("Mapping[str, Any]", value), f"{path}{name}.")
+            yield from flatten(cast("Mapping[str, Any]", value), f"{path}{name}.")
         else:
             yield f"{path}{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def print_json(value: object) -> None:
-    """Print JSON: one line for a program, indented for a person."""
+    """Print JSON: one line for a program, indented in a terminal."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_ids_or_json(list_format: ListFormat, records: Iterable[JsonRecord], ids: Iterable[str]) -> bool:
+    """Print a listing as JSON or ids where the format is one of these, and return whether it was printed."""
+    if list_format is ListFormat.JSON:
+        print_json([record.to_json() for record in records])
+    elif list_format is ListFormat.ID:
+        typer.echo("".join(f"{one}\n" for one in ids), nl=False)
+    return list_format in (ListFormat.JSON, ListFormat.ID)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under headings; the first column is never cut."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
+    if not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR"):
         _print_plain([list(headings), *(list(row) for row in rows)])
         return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
         table.add_column(heading, no_wrap=number == 0, overflow="fold", min_width=len(heading))
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def _print_plain(rows: Sequence[Sequence[str]]) -> None:
@@ -55,18 +67,18 @@ def _print_plain(rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def age(since: Timestamp) -> str:
-    """Say how long ago a time was, shortly."""
-    return span((datetime.now(UTC) - since.ToDatetime(UTC)).total_seconds())
+def format_age(since: datetime) -> str:
+    """Return the time since a moment in short form."""
+    return format_seconds((datetime.now(UTC) - since).total_seconds())
 
 
-def until_then(then: Timestamp) -> str:
-    """Say how long it is until a time, shortly."""
-    return span((then.ToDatetime(UTC) - datetime.now(UTC)).total_seconds())
+def format_remaining(until: datetime) -> str:
+    """Return the time until a moment in short form."""
+    return format_seconds((until - datetime.now(UTC)).total_seconds())
 
 
-def span(seconds: float) -> str:
-    """Say a time span shortly: 5s, 12m, 3h, 4d."""
+def format_seconds(seconds: float) -> str:
+    """Return a duration in short form: 5s, 12m, 3h, 4d."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"

@@ -1,4 +1,4 @@
-"""A progress bar for what takes long."""
+"""A progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Report = Callable[[str, float], None]
 
 
 @contextmanager
-def progress_bar(console: Console) -> Generator[Report]:
-    """Give what takes (message, fraction); the bar appears with the first and goes at the end.
+def progress_bar() -> Generator[Report]:
+    """Yield a function of (message, fraction); the bar appears with its first call and is removed at the end.
 
-    Where the console is no terminal, each new message is a line instead.
+    Where standard error is not a terminal, each new message is a line instead.
     """
+    console = Console(stderr=True)
     columns = (SpinnerColumn(), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         state: dict[str, str] = {}

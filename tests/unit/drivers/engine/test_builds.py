@@ -12,13 +12,13 @@ from pydantic import SecretStr
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.cli.images.prepare import make_images
 from sandmeshd.drivers.egress import EgressSettings, PackageIndexes
 from sandmeshd.drivers.engine.images.build import ImageBuilder, fill_context, images_folder, own_name
 from sandmeshd.drivers.engine.images.host import proxy_arguments, write_secrets
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.template_builds import build_images
 from sandmeshd.runtime.paths import MeshPaths
 
 ROOT = Path(__file__).parents[4]
@@ -80,7 +80,7 @@ async def test_what_is_built_for_no_platform_is_refused_before_anything_is_asked
 ) -> None:
     settings = MeshSettings.model_validate({"driver": "docker", "docker_url": "unix:///nonexistent/engine"})
     with pytest.raises(InvalidArgument, match=told):
-        [step async for step in make_images(settings, template, True, platform)]
+        [step async for step in build_images(settings, template, True, platform)]
 
 
 async def test_a_platform_is_built_from_its_own_base_where_there_is_one(

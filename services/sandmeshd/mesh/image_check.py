@@ -1,4 +1,4 @@
-"""Tries what was built: sandboxes of an image meet the part of the conformance suite that an image can spoil."""
+"""Tests an image with sandboxes of it, by the requirements of the conformance suite that an image can break."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator, Mapping
 from sandmesh.errors import SandmeshError, TemplateBuildFailed
 from sandmeshd.drivers.conformance import OF_IMAGES, Boundary, Requirement, Subject
 from sandmeshd.drivers.engine.images.build import Step
-from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import open_driver
+from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweep import PREFIX, remove
 from sandmeshd.runtime.locks import held
 from sandmeshd.templates import Template
 
 
-async def try_out(settings: MeshSettings, templates: Mapping[str, Template], name: str) -> AsyncIterator[Step]:
-    """Make sandboxes of one of the templates, whose image is there, on a mesh of their own; give what is tried.
+async def check_image(settings: MeshSettings, templates: Mapping[str, Template], name: str) -> AsyncIterator[Step]:
+    """Start sandboxes of a template whose image is built, on a mesh of their own, and yield each test.
 
     Raises:
-        TemplateBuildFailed: One does not hold; `facts["detail"]` says what was seen.
+        TemplateBuildFailed: A test failed; `facts["detail"]` is what was observed.
     """
     own = settings.model_copy(update={"mesh_id": f"{PREFIX}{secrets.token_hex(6)}"})
     subject = Subject(
@@ -34,18 +34,18 @@ async def try_out(settings: MeshSettings, templates: Mapping[str, Template], nam
     try:
         async with held(own.paths.lock):
             for number, requirement in enumerate(OF_IMAGES):
-                yield Step(f"trying that {_sentence(requirement)}", number / len(OF_IMAGES))
-                await _meet(requirement, subject, templates[name].image or name)
+                yield Step(f"testing that {_sentence(requirement)}", number / len(OF_IMAGES))
+                await _check(requirement, subject, templates[name].image or name)
     finally:
         remove(own.paths)
 
 
-async def _meet(requirement: Requirement, subject: Subject, image: str) -> None:
+async def _check(requirement: Requirement, subject: Subject, image: str) -> None:
     try:
         await requirement(subject)
     except (AssertionError, SandmeshError) as error:
-        fix = "change what its image is built of, and build it again"
-        message = f"the image {image} was built, and that {_sentence(requirement)} does not hold"
+        fix = "correct its Dockerfile, and build it again"
+        message = f"the image {image} was built, but fails the test that {_sentence(requirement)}"
         raise TemplateBuildFailed(f"{message}: {error}; {fix}", {"detail": str(error), "fix": fix}) from error
 
 

@@ -1,4 +1,4 @@
-"""Builds what templates are made of, ahead of the first sandbox."""
+"""`sandmesh build`: images and Python environments of templates, ahead of the first sandbox."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from sandmeshd.cli.terminal.completion import complete_templates
-from sandmeshd.cli.terminal.lifetime import run_to_end
-from sandmeshd.cli.terminal.options import Answer, Shape
+from sandmeshd.cli.terminal.lifetime import run_command
+from sandmeshd.cli.terminal.options import Format, Output
 from sandmeshd.cli.terminal.output import print_json
-from sandmeshd.cli.terminal.progress import progress_bar
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -32,46 +30,47 @@ def build(
     ] = None,
     bootstrap_base: Annotated[
         bool,
-        typer.Option("--bootstrap-base", help="Make the Debian base of images here, with mmdebstrap."),
+        typer.Option("--bootstrap-base", help="Build the Debian base of images here, with mmdebstrap."),
     ] = False,
     platform: Annotated[
         str,
         typer.Option(
-            help="What images are for: linux/amd64 or linux/arm64, with a tag that ends so; by default this machine.",
+            help="The platform of images, linux/amd64 or linux/arm64, which ends their tag; by default this machine's.",
             metavar="OS/ARCH",
         ),
     ] = "",
-    output: Answer = Shape.TEXT,
+    output: Output = Format.TEXT,
 ) -> None:
-    """Build what a template is made of, so that the first sandbox does not wait for it; an image is tried, too."""
-    built = run_to_end(_built(template, driver, Making(bootstrap_base, platform)))
-    if output is Shape.JSON:
+    """Build a template's image or Python environment, ahead of its first sandbox; images are tested too."""
+    built = run_command(_build(template, driver, ImageOptions(bootstrap_base, platform)))
+    if output is Format.JSON:
         print_json({"templates": built})
 
 
 @dataclass(frozen=True)
-class Making:
-    """How images are made."""
+class ImageOptions:
+    """How images are built."""
 
     bootstrap_base: bool
     platform: str
 
 
-async def _built(template: str, driver: str | None, making: Making) -> list[str]:
-    # Drivers and services take a second to import, which other commands need not wait for.
+async def _build(template: str, driver: str | None, images: ImageOptions) -> list[str]:
+    # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
-    from sandmeshd.cli.images import prepare as preparing  # noqa: PLC0415
+    from sandmeshd.cli.terminal.progress import progress_bar  # noqa: PLC0415
+    from sandmeshd.mesh.template_builds import READY, build_images, build_template  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
     settings = read_settings(driver=driver)
     configure_logging("WARNING")
     built: list[str] = []
-    with progress_bar(Console(stderr=True)) as progress:
-        async for image in preparing.make_images(settings, template, making.bootstrap_base, making.platform):
-            progress(image.message, image.fraction)
-        async for name, step in preparing.steps(settings, template, making.platform):
+    with progress_bar() as progress:
+        async for step in build_images(settings, template, images.bootstrap_base, images.platform):
+            progress(step.message, step.fraction)
+        async for name, step in build_template(settings, template, images.platform):
             progress(f"{name}: {step.message}", step.fraction)
-            if step is preparing.READY:
+            if step is READY:
                 built.append(name)
                 typer.echo(f"{name} is ready", err=True)
     return built

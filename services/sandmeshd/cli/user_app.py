@@ -1,0 +1,65 @@
+"""The commands of `sandmesh`, each imported when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+from sandmeshd.cli.terminal.lazy_group import Entry, LazyGroup
+
+MESH, SANDBOXES, MACHINE = "Meshes", "Sandboxes", "This machine"
+CLI = "sandmeshd.cli"
+RECORDS, TOOLS, RUN = f"{CLI}.sandboxes.records", f"{CLI}.sandboxes.tools", f"{CLI}.run.commands"
+PORTS, SNAPSHOTS = f"{CLI}.sandboxes.ports", f"{CLI}.sandboxes.snapshots"
+
+
+class UserCommands(LazyGroup):
+    """The commands for people and scripts."""
+
+    entries = (
+        Entry("up", f"{CLI}.mesh.up", "Run a mesh with all its services on this machine.", MESH),
+        Entry("down", f"{CLI}.mesh.up", "End this user's local mesh and delete its sandboxes.", MESH),
+        Entry("sweep", f"{CLI}.sandboxes.sweep", "Fix differences between records and runtimes now.", MESH),
+        Entry("token", f"{CLI}.sandboxes.tokens", "Manage the tokens that clients authenticate with.", MESH),
+        Entry(
+            "certificate",
+            f"{CLI}.mesh.certificates",
+            "Create a certificate for trials, its key and the authority that signed it.",
+            MESH,
+        ),
+        Entry("run", f"{CLI}.run.run", "Run a program in a new sandbox.", SANDBOXES),
+        Entry("exec", RUN, "Run a command in an existing sandbox.", SANDBOXES),
+        Entry("shell", RUN, "Open a shell in a sandbox.", SANDBOXES),
+        Entry("python", RUN, "Run Python code in a new sandbox.", SANDBOXES),
+        Entry("cp", f"{CLI}.sandboxes.files", "Copy a file or directory into a sandbox or out of it.", SANDBOXES),
+        Entry("ls", RECORDS, "List sandboxes.", SANDBOXES),
+        Entry("inspect", RECORDS, "Print a sandbox's record.", SANDBOXES),
+        Entry("kill", RECORDS, "Release sandboxes, whoever holds them.", SANDBOXES),
+        Entry("logs", f"{CLI}.sandboxes.logs", "Print the log of a sandbox's agent and runtime.", SANDBOXES),
+        Entry("events", f"{CLI}.sandboxes.events", "Print the events of sandboxes.", SANDBOXES),
+        Entry("tools", TOOLS, "List the tools that a sandbox has now.", SANDBOXES),
+        Entry("call", TOOLS, "Call a tool of a sandbox and print its text.", SANDBOXES),
+        Entry("mcp-servers", TOOLS, "Manage MCP servers inside a sandbox.", SANDBOXES, "server_commands"),
+        Entry("mcp", f"{CLI}.mcp", "Serve an MCP client over standard input and output.", SANDBOXES),
+        Entry("expose", PORTS, "Print a URL that carries HTTP and WebSocket to a port of a sandbox.", SANDBOXES),
+        Entry("ports", PORTS, "Manage the URLs of sandboxes' ports.", SANDBOXES, "port_commands"),
+        Entry("snapshot", SNAPSHOTS, "Create, list and delete snapshots.", SANDBOXES, "snapshot_commands"),
+        Entry("build", f"{CLI}.build", "Build a template's image or Python environment.", MACHINE),
+        Entry("doctor", f"{CLI}.doctor.command", "Check this machine, its drivers and the mesh.", MACHINE),
+        Entry("config", f"{CLI}.config.command", "Print the settings of a mesh on this machine.", MACHINE),
+        Entry("storage", f"{CLI}.storage.command", "Copy directories to and from the storage.", MACHINE),
+        Entry("version", f"{CLI}.version", "Print the version, and that of Python.", MACHINE),
+    )
+
+
+app = typer.Typer(
+    cls=UserCommands,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def sandmesh() -> None:
+    """Isolated computers on demand. `sandmesh up` runs a mesh on this machine."""
