@@ -5,13 +5,13 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from sandmeshd.runtime.metrics import AllocatorMetrics, GatewayMetrics, RpcMetrics
+from sandmeshd.runtime.metrics import AllocatorMetrics, GatewayMetrics, MeshGauges, RpcMetrics
 
 
 def rows() -> list[str]:
     """Return a row for each metric, by name."""
     registry = CollectorRegistry()
-    parts = [kind(registry) for kind in (RpcMetrics, GatewayMetrics, AllocatorMetrics)]
+    parts = [kind(registry) for kind in (RpcMetrics, GatewayMetrics, AllocatorMetrics, MeshGauges)]
     found = [value for part in parts for value in vars(part).values() if isinstance(value, MetricWrapperBase)]
     return sorted(_row(metric) for metric in found)
 

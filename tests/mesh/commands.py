@@ -86,6 +86,6 @@ def own_mesh_id() -> Generator[Commands]:
 def running_mesh(*arguments: str, **environment: str) -> Generator[Commands]:
     """Give commands and the mesh that they mean, which runs in the background."""
     with own_mesh_id() as commands:
-        told = replace(commands, environment=environment)
-        told.run("up", "-d", *arguments)
-        yield told
+        other = replace(commands, environment=environment)
+        other.run("up", "-d", *arguments)
+        yield other

@@ -20,9 +20,9 @@ MeshMaker = Callable[..., AbstractAsyncContextManager[Mesh]]
 
 
 @asynccontextmanager
-async def run_mesh(**told: object) -> AsyncGenerator[Mesh]:
+async def run_mesh(**values: object) -> AsyncGenerator[Mesh]:
     """Run a mesh of a made-up id and remove its directories afterwards."""
-    settings = MeshSettings.model_validate({"mesh_id": f"test-{secrets.token_hex(5)}", "ephemeral": True, **told})
+    settings = MeshSettings.model_validate({"mesh_id": f"test-{secrets.token_hex(5)}", "ephemeral": True, **values})
     try:
         async with open_mesh(settings, lambda message, fraction: None) as mesh:
             yield mesh
@@ -32,7 +32,7 @@ async def run_mesh(**told: object) -> AsyncGenerator[Mesh]:
 
 @pytest.fixture
 def make_mesh() -> MeshMaker:
-    """Give what runs a mesh with given settings."""
+    """Return a function that runs a mesh with settings."""
     return run_mesh
 
 
@@ -51,9 +51,9 @@ class Home:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs are told of it."""
-        told = {"STATE": f"{self.folder}/state", "RUNTIME": f"{self.folder}/run"}
-        return {**os.environ, **{f"SANDMESH_{name}_DIRECTORY": value for name, value in told.items()}}
+        """The environment of programs that use it."""
+        directories = {"STATE": f"{self.folder}/state", "RUNTIME": f"{self.folder}/run"}
+        return {**os.environ, **{f"SANDMESH_{name}_DIRECTORY": value for name, value in directories.items()}}
 
     @property
     def meshes(self) -> list[str]:

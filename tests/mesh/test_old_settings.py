@@ -76,7 +76,7 @@ SANDMESH_KUBECONFIG_PATH=
 
 @dataclass(frozen=True)
 class Up:
-    """A mesh that runs: its process, where it is, what it logs and what it was told."""
+    """A mesh that runs: its process, where it is, what it logs and its settings."""
 
     process: asyncio.subprocess.Process
     port: int
@@ -169,16 +169,16 @@ async def running(folder: Path) -> AsyncGenerator[Up]:
         # Where a sandbox's uid can reach it, as pytest's own folder cannot be.
         fill(Path(shared))
         mounts = json.dumps({shared: "/mnt/shared"})
-        told = {"port": port, "prefix": f"{mesh_id}-", "mounts": mounts, "mount_dir": f"{shared}/sessions_mount_dir"}
-        async with _running(folder, told, mesh_id) as up:
+        values = {"port": port, "prefix": f"{mesh_id}-", "mounts": mounts, "mount_dir": f"{shared}/sessions_mount_dir"}
+        async with _running(folder, values, mesh_id) as up:
             yield up
 
 
 @asynccontextmanager
-async def _running(folder: Path, told: dict[str, Any], mesh_id: str) -> AsyncGenerator[Up]:
+async def _running(folder: Path, values: dict[str, Any], mesh_id: str) -> AsyncGenerator[Up]:
     async with redis_server(folder) as redis, oss_server() as oss:
-        file = FILE.format(**told, token=TOKEN, redis=redis, password=PASSWORD, oss=oss.address)
-        port: int = told["port"]
+        file = FILE.format(**values, token=TOKEN, redis=redis, password=PASSWORD, oss=oss.address)
+        port: int = values["port"]
         async with started(folder, file, mesh_id) as (process, log):
             assert process.stdout is not None
             async with asyncio.timeout(150):
@@ -186,7 +186,7 @@ async def _running(folder: Path, told: dict[str, Any], mesh_id: str) -> AsyncGen
             ready: dict[str, Any] = json.loads(line or b"{}")
             assert ready, log.read_text()[-2000:]
             assert f"127.0.0.1:{port}" in ready["addresses"]
-            yield Up(process, port, tuple(ready["http"]), log, redis, mesh_id, Path(told["mount_dir"]), oss)
+            yield Up(process, port, tuple(ready["http"]), log, redis, mesh_id, Path(values["mount_dir"]), oss)
 
 
 @asynccontextmanager
@@ -268,8 +268,8 @@ async def test_the_old_file_starts_four_processes_and_each_setting_is_felt(tmp_p
         await service.stop()
         events = up.events()
         assert {event["level"] for event in events} >= {"debug", "info"}
-        told = {event["setting"] for event in events if "has no effect here" in event["event"]}
-        assert told == {f"SANDMESH_{name}" for name in OLD_DEFAULTS}
+        ignored = {event["setting"] for event in events if "has no effect here" in event["event"]}
+        assert ignored == {f"SANDMESH_{name}" for name in OLD_DEFAULTS}
         up.process.send_signal(signal.SIGTERM)
         await up.process.wait()
         assert up.process.returncode == 0
@@ -304,7 +304,7 @@ async def _swept_every_two_seconds(up: Up) -> None:
 
 
 async def _outlives_a_silence_of_fifteen_minutes(up: Up) -> None:
-    """What an allocator was starting is given up after twice the time of the lock: 20 minutes here, 20 s by default."""
+    """An allocator's starts are abandoned after twice the time of the lock: 20 minutes here, 20 s by default."""
     boxes = [BaseSandboxAsync(base_url=up.address, bearer_token=TOKEN) for _ in range(2)]
     for box in boxes:
         await box.start()

@@ -19,11 +19,9 @@ MOST_METHODS, MOST_ATTRIBUTES = 20, 12
 
 # Classes that are larger, with their methods and attributes: none may grow, and none may join them.
 LARGE_CLASSES = {
-    "AgentLink": (20, 14),
-    "AllocatorMetrics": (1, 14),
     "BubblewrapDriver": (28, 11),
     "CallMux": (28, 17),
-    "Connection": (18, 17),
+    "Connection": (14, 13),
     "DockerDriver": (33, 15),
     "Feed": (19, 13),
     "Relay": (18, 14),

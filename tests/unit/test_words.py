@@ -13,16 +13,17 @@ GENERATED = ROOT / "sdk" / "sandmesh" / "api"
 
 # Nouns of the field that end as gerunds do.
 NOUNS = {
+    "forwarding": "handing a call on to another object of the same interface is called forwarding",
     "framing": "what cuts a stream of bytes into messages is called framing",
     "routing": "routes of an address family are set up by what is called routing",
     "logging": "the standard library's name for what it is",
 }
 # Docstrings begin with a verb that says what is done: Return, Raise, Write; not with one that fits everything.
 VAGUE_VERBS = {"Give", "Say", "Tell", "Let", "Have", "Be", "Do"}
-MOST_VAGUE_DOCSTRINGS = 0.26
+MOST_VAGUE_DOCSTRINGS = 0.1
 # Participles that name how a value came, where a name should say what the value is.
 PARTICIPLES = {"told", "stated", "asked", "given"}
-MOST_PARTICIPLES = {"product": 1160, "tests": 547}
+MOST_PARTICIPLES = {"product": 580, "tests": 365}
 FOLDERS = {"product": ("sdk", "services"), "tests": ("tests",)}
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -22,7 +22,7 @@ from sandmeshd.allocator.maintenance.reconciler import Reconciler
 from sandmeshd.allocator.maintenance.recovery import Recovery
 from sandmeshd.allocator.maintenance.store_monitor import StoreMonitor
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
-from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore
+from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges
 from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
@@ -31,7 +31,7 @@ from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.servicer import Components, SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.runtime.metrics import AllocatorMetrics, Observed
+from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -57,7 +57,8 @@ async def open_allocator(
     measured = measured or Observed()
     metrics = AllocatorMetrics(measured.registry)
     records = MeteredRecordStore(store, int(settings.owner_grace_seconds * 1e6), metrics)
-    measured.before_reading(lambda: records.measure(settings))
+    gauges = MeshGauges(measured.registry)
+    measured.before_reading(lambda: update_gauges(gauges, records, settings))
     maintenance = MeteredMaintenanceStore(store, records, settings, metrics)
     nodes = Nodes(drivers, settings, tasks)
     recovery = Recovery(settings, store, maintenance, nodes)

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Swept
+from sandmeshd.allocator.records.record_reader import RecordReader
 from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.runtime.metrics import AllocatorMetrics
+from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges
 from sandmeshd.store import Store
 
 _SOURCES = {"create": "created", "pooled": "pooled", "kept": "kept"}
@@ -64,17 +65,6 @@ class MeteredRecordStore(RecordStore):
             self._metrics.creates.labels(error.reason).inc()
         return done
 
-    async def measure(self, settings: AllocatorSettings) -> None:
-        """Update the gauges from the store, which other allocators change too."""
-        capacity, census = await self.capacity(), await self.census()
-        self._metrics.sandboxes.set(capacity.used)
-        self._metrics.capacity.set(settings.capacity)
-        self._metrics.leases.set(census.leases)
-        self._metrics.queue.set(census.queued)
-        for template in {*settings.pools, *capacity.pooled}:
-            self._metrics.ready.labels(template).set(capacity.pooled.get(template, 0))
-            self._metrics.wanted.labels(template).set(settings.pools.get(template, 0))
-
 
 class MeteredMaintenanceStore(MaintenanceStore):
     """The changes that no client requests; counts each."""
@@ -103,3 +93,15 @@ class MeteredMaintenanceStore(MaintenanceStore):
         done = await super().gone(sandbox_id, only_if_silent)
         self._metrics.deleted.inc(done)
         return done
+
+
+async def update_gauges(gauges: MeshGauges, records: RecordReader, settings: AllocatorSettings) -> None:
+    """Update the gauges from the store, which other allocators change too."""
+    capacity, census = await records.capacity(), await records.census()
+    gauges.sandboxes.set(capacity.used)
+    gauges.capacity.set(settings.capacity)
+    gauges.leases.set(census.leases)
+    gauges.queue.set(census.queued)
+    for template in {*settings.pools, *capacity.pooled}:
+        gauges.ready.labels(template).set(capacity.pooled.get(template, 0))
+        gauges.wanted.labels(template).set(settings.pools.get(template, 0))

@@ -114,7 +114,7 @@ class ToolMetrics:
 
 
 class AllocatorMetrics:
-    """Sandboxes, leases, pools and the queue, as an allocator sees them."""
+    """Counts of the changes that an allocator makes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.claims = Counter(
@@ -136,6 +136,12 @@ class AllocatorMetrics:
         self.egress_refusals = Counter(
             "sandmesh_egress_refusals_total", "Connections of sandboxes that were refused.", registry=registry
         )
+
+
+class MeshGauges:
+    """Present numbers of sandboxes, leases, pools and the queue, as an allocator reads them from the store."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
         self.sandboxes = Gauge("sandmesh_sandboxes", "Sandboxes that exist or are being made.", registry=registry)
         self.capacity = Gauge("sandmesh_sandboxes_limit", "The most sandboxes there may be.", registry=registry)
         self.leases = Gauge("sandmesh_leases", "Leases in force.", registry=registry)

@@ -1,4 +1,4 @@
--- Makes a token's record. Answers {now_us, field, value, ...}, or {} where a token in force has the name.
+-- Creates a token's record. Returns {now_us, field, value, ...}, or {} where a valid token has the name.
 local names, id = key('access_names'), args.id
 local holder = redis.call('HGET', names, args.name)
 if holder and holder ~= id then

@@ -1,4 +1,4 @@
--- All tokens' records, those that ended too while they are kept. Answers {{now_us, field, value, ...}, ...}.
+-- All tokens' records, expired and revoked ones included while they are kept. Returns {{now_us, field, value, ...}, ...}.
 local answer = {}
 for _, id in ipairs(redis.call('SMEMBERS', key('access_ids'))) do
   local found = redis.call('HGETALL', key('access', id))

@@ -1,4 +1,4 @@
--- Revokes a token, once. Answers {now_us, field, value, ...}, or {} where there is none.
+-- Revokes a token, once. Returns {now_us, field, value, ...}, or {} where it does not exist.
 local token, id = key('access', args.id), args.id
 if redis.call('EXISTS', token) == 0 then return {} end
 if redis.call('HSETNX', token, 'revoked_us', text(now)) == 1 then

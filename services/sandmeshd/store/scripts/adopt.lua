@@ -1,6 +1,6 @@
 -- Rebuilds the record of a sandbox that its runtime has and the store lost; `record` has the fields, ARGV[2] how to
--- reach it, ARGV[3] its message. Answers {kind}: adopted; known where it has a record; deleted where it was deleted;
--- taken where its place or a port of it belongs to another by now.
+-- reach it, ARGV[3] its message. Returns {kind}: adopted; known where it has a record; deleted where it was deleted;
+-- taken where its slot or one of its ports belongs to another by now.
 local made = args.record
 if redis.call('EXISTS', record(made.id)) == 1 then return {'known'} end
 if redis.call('EXISTS', key('tomb', made.id)) == 1 then return {'deleted'} end

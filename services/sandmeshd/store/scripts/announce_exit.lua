@@ -1,3 +1,3 @@
--- An allocator ends in an orderly way: what it was starting can be finished by others at once.
+-- An allocator shuts down: others can finish what it was starting at once.
 redis.call('ZREM', key('allocators'), args.owner)
 return {1}

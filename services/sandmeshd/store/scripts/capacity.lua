@@ -1,4 +1,4 @@
--- What is used by what. Answers {used, next deadline or 0, unused by template as {template, count, ...}, and for each of
+-- What is used, and by what. Returns {used, next deadline or 0, unused by template as {template, count, ...}, and for each of
 -- template, node and caller {name, count, ...}}.
 local function counts(kind)
   local answer = {}

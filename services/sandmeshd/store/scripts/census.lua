@@ -1,2 +1,2 @@
--- Answers {leases in force, requests in the queue}.
+-- Returns {leases in force, requests in the queue}.
 return {redis.call('ZCARD', key('leases')), redis.call('HLEN', key('queue_wants'))}

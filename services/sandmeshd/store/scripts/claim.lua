@@ -1,9 +1,9 @@
--- Gives a session's slot a sandbox. Answers {kind, record...}:
--- kept: it has one, its lease is renewed; pooled: one from the pool is now its; create: a new record is PENDING, the
+-- Claims a sandbox for a session's slot. Returns {kind, record...}:
+-- kept: it has one, its lease is renewed; pooled: it gets one from the pool; create: a new record is PENDING, the
 -- caller creates it; wait: one is being created; failed: the one that was waited for failed; queued: there is no room,
--- and what stands in the way; left: the caller had gone.
+-- and the limit that is reached; left: the client had disconnected.
 local id = redis.call('HGET', key('session', args.session), args.slot) or nil
--- A caller that went away may still have this script under way on another connection.
+-- A client that disconnected may still have this script in progress on another connection.
 if redis.call('EXISTS', key('left', args.ticket)) == 1 then return {'left'} end
 if args.waited ~= '' and field(args.waited, 'state') == 'FAILED' then
   drop_ticket(args.ticket)
@@ -63,7 +63,7 @@ end
 
 local function create_new(node)
   -- An id is used once, also where this is sent again after its sandbox was given back.
-  if was_here(args.sandbox_id) then return {'left'} end
+  if existed(args.sandbox_id) then return {'left'} end
   create(args.sandbox_id, args.want, node)
   lease(args.sandbox_id, next_token())
   drop_ticket(args.ticket, true)

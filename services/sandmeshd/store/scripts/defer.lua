@@ -1,4 +1,4 @@
--- A deletion did not work: it is due again later. Answers {1}, or {0} where there is nothing to delete.
+-- Postpones a deletion that failed. Returns {1}, or {0} where there is nothing to delete.
 if not redis.call('ZSCORE', key('stopping'), args.id) then return {0} end
 redis.call('ZADD', key('stopping'), text(now + args.delay_us), args.id)
 if args.unsaved and field(args.id, 'trouble') ~= args.trouble then event(args.id, 'unsaved', args.trouble) end

@@ -1,5 +1,5 @@
--- Stops the unused sandboxes of pools that are no longer wanted, and of the others what is more than their most, the
--- oldest first. `sizes` has the most by pool. Answers {how many}.
+-- Stops the unused sandboxes of obsolete pools, and those above the maximum of the others, the oldest first. `sizes` has
+-- the maximum by pool. Returns {how many}.
 local count = 0
 for _, spec_key in ipairs(redis.call('HKEYS', key('pools'))) do
   local surplus = redis.call('ZCARD', key('pool', spec_key)) - (args.sizes[spec_key] or 0)

@@ -1,4 +1,4 @@
--- Stops every sandbox of the mesh and gives up its pools. Answers {how many}.
+-- Stops every sandbox of the mesh and drops its pools. Returns {how many}.
 local count = 0
 for _, spec_key in ipairs(redis.call('HKEYS', key('pools'))) do
   redis.call('HDEL', key('pools'), spec_key)

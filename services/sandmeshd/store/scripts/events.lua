@@ -1,4 +1,4 @@
--- Events after one: of a sandbox, or of the mesh where the id is empty. Answers {id, words, id, words, ...}.
+-- Events after one: of a sandbox, or of the mesh where the id is empty. Returns {id, fields, id, fields, ...}.
 local stream = args.id == '' and key('events') or key('events', args.id)
 local from = args.after == '' and '-' or '(' .. args.after
 local found = {}

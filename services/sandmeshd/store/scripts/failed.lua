@@ -1,5 +1,5 @@
--- PENDING or STARTING -> FAILED, with ports and counts given back; ARGV[2] is the error. Answers {1}, or {0} where the
--- record had moved on or is another allocator's.
+-- PENDING or STARTING -> FAILED, with ports and counts released; ARGV[2] is the error. Returns {1}, or {0} where the
+-- record had changed or is another allocator's.
 local found = redis.call('HMGET', record(args.id), 'state', 'owner')
 if found[2] ~= args.owner then return {0} end
 if found[1] ~= 'PENDING' and found[1] ~= 'STARTING' then return {0} end

@@ -1,9 +1,9 @@
--- Creates the record of a sandbox for a pool, where the pool lacks one, there is room and nobody waits for it.
--- Answers {1, record} or {0}.
+-- Creates the record of a sandbox for a pool, where the pool lacks one, there is capacity and no request waits for it.
+-- Returns {1, record} or {0}.
 redis.call('HSET', key('pools'), args.want.spec_key, args.want.template)
 local state = field(args.sandbox_id, 'state')
 if state == 'PENDING' then return {1, whole(args.sandbox_id)} end
-if was_here(args.sandbox_id) or redis.call('SCARD', key('pooled', args.want.spec_key)) >= args.size then return {0} end
+if existed(args.sandbox_id) or redis.call('SCARD', key('pooled', args.want.spec_key)) >= args.size then return {0} end
 if redis.call('ZCARD', key('queue_seen')) > 0 then return {0} end
 local node = room_for(args.want)
 if not node then return {0} end

@@ -1,4 +1,4 @@
--- STOPPING -> GONE: ports, counts and indexes are given back, and a stone remembers the token for a while. With
+-- STOPPING -> GONE: ports, counts and indexes are released, and a tombstone keeps the token for a while. With
 -- `silent_us` only where its node was not seen for that long: what it may still have is an orphan when it comes back.
 local found = redis.call('HMGET', record(args.id), 'state', 'token', 'node')
 if args.silent_us then

@@ -1,6 +1,6 @@
--- Records that a READY sandbox is to be paused, or a PAUSED one resumed, before its driver is asked. Answers {kind,
+-- Records that a READY sandbox is to be paused, or a PAUSED one resumed, before its driver is called. Returns {kind,
 -- record}: intended; done where it is so already; missing; lost where the token is not the one in force; busy where
--- another intent is under way, or its state allows none.
+-- another intent is in progress, or its state allows none.
 local found = redis.call('HMGET', record(args.id), 'state', 'token', 'intent', 'owner')
 if not found[1] then return {'missing'} end
 if found[2] ~= args.token then return {'lost', whole(args.id)} end

@@ -1,5 +1,5 @@
--- A caller went away: out of the queue; and where it was the last that waited for a sandbox being created, that one is
--- stopped. Answers {id} of what was stopped, or {}.
+-- Withdraws the claim of a client that disconnected: it leaves the queue, and if it was the last that waited for a
+-- sandbox being created, that one is stopped. Returns {id} of what was stopped, or {}.
 redis.call('SET', key('left', args.ticket), '1', 'EX', 60)
 drop_ticket(args.ticket)
 wake_next()

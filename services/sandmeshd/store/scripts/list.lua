@@ -1,4 +1,4 @@
--- Records by id, after one and at most so many: of the whole mesh, of a session, or with all of some labels. Answers
+-- Records by id, after one and up to a limit: of the whole mesh, of a session, or with all of some labels. Returns
 -- {record, record, ...}.
 local ids = {}
 if args.session ~= '' then

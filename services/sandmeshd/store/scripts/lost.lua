@@ -1,4 +1,4 @@
--- It ended without having been asked to. Answers {1}, or {0} where that was known or asked for.
+-- A sandbox ended unexpectedly. Returns {1}, or {0} where that was known or requested.
 local state = field(args.id, 'state')
 if state == 'STARTING' then
   -- Its allocator finds it when it would make it READY, and tries again.

@@ -1,5 +1,5 @@
--- A leased port is somebody else's: its lease ends, nobody is given it for a while, and the sandbox that is STARTING has
--- the next one. Answers {1, record}, or {0} where it had moved on, or the node has no other port.
+-- A leased port is in use by others: its lease ends, it is withheld for a while, and the STARTING sandbox gets the next
+-- one. Returns {1, record}, or {0} where the record had changed, or the node has no other port.
 local found = redis.call('HMGET', record(args.id), 'state', 'owner', 'node', 'ports')
 if found[1] ~= 'STARTING' or found[2] ~= args.owner or found[3] ~= args.node.id then return {0} end
 if redis.call('HGET', key('ports', args.node.id), args.port) ~= args.id then return {0} end

@@ -1,4 +1,4 @@
--- Records of the sandboxes that wait in pools, at most so many. Answers {record, record, ...}.
+-- Records of the unused sandboxes of pools, up to a limit. Returns {record, record, ...}.
 local answer = {}
 for _, spec_key in ipairs(redis.call('HKEYS', key('pools'))) do
   for _, id in ipairs(redis.call('ZRANGE', key('pool', spec_key), 0, -1)) do

@@ -1,5 +1,5 @@
--- STARTING -> READY; ARGV[2] is how to reach it. The lease begins now; without a
--- holder it goes to its pool. Answers {1, record}, or {0, record} where it is no longer STARTING, is another
+-- STARTING -> READY; ARGV[2] is how to reach it. The lease starts now; without a
+-- holder it goes to its pool. Returns {1, record}, or {0, record} where it is no longer STARTING, is another
 -- allocator's, or has `ended`.
 local found = redis.call('HMGET', record(args.id), 'state', 'owner', 'holder', 'spec_key', 'ttl_us', 'ended')
 if found[1] == 'READY' and found[2] == args.owner then return {1, whole(args.id)} end

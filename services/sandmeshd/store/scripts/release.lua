@@ -1,4 +1,4 @@
--- Records that a sandbox is to be deleted. Answers {released} also where it is gone or going already, and {lost, record}
+-- Marks a sandbox for deletion. Returns {released} also where it is deleted or stopping already, and {lost, record}
 -- where the token is not the one in force.
 local token = field(args.id, 'token')
 if not token then token = redis.call('GET', key('tomb', args.id)) or args.token end

@@ -1,4 +1,4 @@
--- Moves a lease's deadline. Answers {kind, record}: renewed, missing, or lost where the token is not the one in force.
+-- Extends a lease. Returns {kind, record}: renewed, missing, or lost where the token is not the one in force.
 local found = redis.call('HMGET', record(args.id), 'state', 'token', 'holder')
 if not found[1] then
   if redis.call('EXISTS', key('tomb', args.id)) == 1 then return {'lost'} end

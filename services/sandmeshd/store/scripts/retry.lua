@@ -1,10 +1,10 @@
--- STARTING -> PENDING, on another node where one has room: the driver of the first failed. Answers {1, record}, or {0}
--- where it had moved on, or no node has room and it is FAILED by ARGV[2].
+-- STARTING -> PENDING, on another node where one has capacity: the driver of the first failed. Returns {1, record}, or {0}
+-- where it had changed, or no node has capacity and it is FAILED by ARGV[2].
 local found = redis.call('HMGET', record(args.id), 'state', 'owner', 'session', 'caller')
 if (found[1] ~= 'PENDING' and found[1] ~= 'STARTING') or found[2] ~= args.owner then return {0} end
 local avoided = {}
 for _, node in ipairs(args.avoided) do avoided[node] = true end
--- It gives its place back first, so that a mesh that is full by it has room for it.
+-- It releases its capacity first, so that a mesh that it fills has room for it.
 unload(args.id)
 args.want.caller, args.want.caller_limit = found[4], 0
 local node = room_for(args.want, avoided)

@@ -1,4 +1,4 @@
--- Reads a session's record and keeps it for a while longer where asked to. Answers {user, name, created_us} or {}.
+-- Reads a session's record and extends its retention on request. Returns {user, name, created_us} or {}.
 local session = key('user_session', args.session)
 local found = redis.call('HMGET', session, 'user', 'name', 'created_us')
 if not found[1] then return {} end

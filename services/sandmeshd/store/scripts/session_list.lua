@@ -1,4 +1,4 @@
--- A user's sessions by key, after one and at most so many. Answers {session, name, created_us, ...}.
+-- A user's sessions by key, after one and up to a limit. Returns {session, name, created_us, ...}.
 local from = args.after == '' and '-' or '(' .. args.after
 local answer = {}
 for _, session in ipairs(redis.call('ZRANGEBYLEX', key('user', args.user_key), from, '+')) do

@@ -1,4 +1,4 @@
--- Makes a session or finds it, and keeps its record for a while longer. Answers {whether made, created_us, now_us}.
+-- Creates a session or finds it, and extends its retention. Returns {whether it was created, created_us, now_us}.
 local session = key('user_session', args.session)
 local made = redis.call('HSETNX', session, 'created_us', text(now))
 redis.call('HSET', session, 'user', args.user, 'name', args.name)

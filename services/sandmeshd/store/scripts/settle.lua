@@ -1,5 +1,5 @@
--- READY <-> PAUSED, as its runtime has it. By whoever holds the intent, or, where nobody alive does, by who saw it.
--- Answers {1, record}, or {0} where somebody else is at it or it is neither.
+-- READY <-> PAUSED, as its runtime has it. By the owner of the intent, or, where none is alive, by the observer.
+-- Returns {1, record}, or {0} where another change is in progress or it is neither.
 local found = redis.call('HMGET', record(args.id), 'state', 'intent', 'owner')
 if found[1] ~= 'READY' and found[1] ~= 'PAUSED' then return {0} end
 if found[2] ~= '' and found[3] ~= args.owner and is_alive(found[3], args.grace_us) then return {0} end

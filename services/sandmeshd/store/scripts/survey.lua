@@ -1,4 +1,4 @@
--- What a sweep would find in the records. Answers {id, kind, node, since, detail, ...}.
+-- What a sweep would find in the records. Returns {id, kind, node, since, detail, ...}.
 local answer = {}
 local function found(id, kind, since, detail)
   for _, word in ipairs({id, kind, field(id, 'node') or '', since, detail}) do answer[#answer + 1] = word end

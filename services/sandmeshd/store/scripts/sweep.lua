@@ -1,6 +1,6 @@
--- Says that an allocator and the nodes that answered it live, and finishes what nobody else will: leases and idle times
--- that ran out, sandboxes that a dead allocator was starting, those of silent nodes, waiters of dead processes.
--- Answers {expired, idle, abandoned, lost}, each a count.
+-- Records that an allocator and the nodes that answered it are alive, and finishes what nobody else will: expired leases
+-- and idle timeouts, sandboxes that a dead allocator was starting, those of silent nodes, waiters of dead processes.
+-- Returns {expired, idle, abandoned, lost}, each a count.
 redis.call('ZADD', key('allocators'), text(now), args.owner)
 redis.call('ZREMRANGEBYSCORE', key('allocators'), '-inf', text(now - 3600000000))
 for _, node in ipairs(args.healthy) do redis.call('ZADD', key('nodes_seen'), text(now), node) end
@@ -44,7 +44,7 @@ for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
     abandoned = abandoned + 1
   elseif not is_alive(owner, args.grace_us) then
     -- Whoever waits for it can go on with it.
-    tell_interested(id)
+    notify_waiters(id)
   end
 end
 

@@ -1,5 +1,5 @@
 -- Takes sandboxes that are to be deleted, for a while: another worker gets them when this one did not finish.
--- Answers {id, node, token, what its workspace is to be saved under or an empty text, ...}.
+-- Returns {id, node, token, the key of its workspace or an empty string, ...}.
 local due = redis.call('ZRANGEBYSCORE', key('stopping'), '-inf', text(now), 'LIMIT', 0, args.limit)
 local answer = {}
 for _, id in ipairs(due) do

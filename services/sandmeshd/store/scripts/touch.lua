@@ -1,4 +1,4 @@
--- Somebody uses these sandboxes: their idle time begins anew. Answers {how many have one}.
+-- Restarts the idle timeouts of sandboxes. Returns {how many have one}.
 local count = 0
 for _, id in ipairs(args.ids) do
   local found = redis.call('HMGET', record(id), 'state', 'idle_us')

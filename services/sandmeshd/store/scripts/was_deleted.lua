@@ -1,2 +1,2 @@
--- Answers {1} where a deleted sandbox is still remembered, else {0}.
+-- Returns {1} where the sandbox was deleted and its tombstone is kept, else {0}.
 return {redis.call('EXISTS', key('tomb', args.id))}

@@ -1,4 +1,4 @@
--- What the scripts share; put before each of them. KEYS[1] is the mesh's prefix, with its hash tag, ARGV[1] the
+-- The library of the scripts, prepended to each of them. KEYS[1] is the mesh's prefix, with its hash tag, ARGV[1] the
 -- arguments as JSON, further ARGV bytes. Times are microseconds of the server's clock. A record is the hash
 -- sandbox:<id>; the sets, sorted sets and streams beside it are indexes over records.
 local prefix = KEYS[1]
@@ -27,12 +27,12 @@ local function whole(id)
   return redis.call('HGETALL', record(id))
 end
 
-local function was_here(id)
+local function existed(id)
   return redis.call('EXISTS', record(id), key('tomb', id)) > 0
 end
 
-local function notify(word)
-  redis.call('PUBLISH', key('notices'), word)
+local function notify(topic)
+  redis.call('PUBLISH', key('notices'), topic)
 end
 
 -- A store that came back empty has another generation, and is open once the records are rebuilt.
@@ -41,7 +41,7 @@ local function recovering()
   return redis.error_reply('RECOVERING records are being rebuilt')
 end
 
--- Rises even when the store lost its data, since the clock rises.
+-- It rises even when the store lost its data, since the clock does.
 local function next_token()
   local last = tonumber(redis.call('GET', key('token')) or '0')
   local token = text(math.max(last + 1, now))

@@ -1,4 +1,4 @@
--- Capacity: sets of ids, so that counting twice or giving back twice changes nothing. Each set beside `used` has its
+-- Capacity: sets of ids, so that counting or releasing twice changes nothing. Each set beside `used` has its
 -- name in `names:<kind>` as long as it has members.
 local function count_in(kind, name, id)
   redis.call('SADD', key(kind, name), id)
@@ -31,12 +31,12 @@ local function unload(id)
   redis.call('HSET', record(id), 'ports', '')
 end
 
--- How many ports a sandbox takes on a node: those that were asked for, and its agent's where that needs one.
+-- How many ports a sandbox takes on a node: those that were requested, and its agent's where that needs one.
 local function ports_of(node, want)
   return want.ports + (node.own_ports or 0)
 end
 
--- A port that somebody else has is nobody's of the mesh until its time has passed.
+-- A port in use by others is withheld until its time has passed.
 local function forget_clashes(node)
   for _, port in ipairs(redis.call('ZRANGEBYSCORE', key('clashes', node.id), '-inf', text(now))) do
     redis.call('ZREM', key('clashes', node.id), port)
@@ -53,7 +53,7 @@ local function take_ports(node, count, id)
     local port = text(node.first + (offset + step) % size)
     if redis.call('HSETNX', key('ports', node.id), port, id) == 1 then taken[#taken + 1] = port end
   end
-  -- The next lease goes on from here: a port that was just given back rests as long as can be.
+  -- The next lease goes on from here: a port that was just released stays unused as long as possible.
   if #taken > 0 then
     redis.call('HSET', key('port_cursor'), node.id, text(tonumber(taken[#taken]) - node.first + 1))
   end
@@ -69,12 +69,12 @@ local function has_room(node, want)
   return size - redis.call('HLEN', key('ports', node.id)) >= count, 'ports'
 end
 
--- A pool's sandbox counts against its taker's cap too; a want without a caller is a pool's own.
+-- A pool's sandbox counts against its claimer's limit too; a want without a caller is the pool's own.
 local function caller_has_room(want)
   return want.caller_limit == 0 or redis.call('SCARD', key('caller', want.caller)) < want.caller_limit
 end
 
--- The least loaded node that can take it, or nil and what stands in the way. Nodes named in `avoided` come last.
+-- The least loaded node that can take it, or nil and the limit that is reached. Nodes named in `avoided` come last.
 local function room_for(want, avoided)
   if not caller_has_room(want) then return nil, 'caller' end
   if want.template_limit > 0 and redis.call('SCARD', key('template', want.template)) >= want.template_limit then

@@ -1,4 +1,4 @@
--- What happened to a sandbox, in a stream of its own and in the mesh's; both are bounded, and kept after its end.
+-- Events of sandboxes, in a stream for each and one for the mesh; both are bounded, and kept after a sandbox's end.
 local function append_event(id, kind, reason, actor)
   local found = redis.call('HMGET', record(id), 'session', 'user')
   local words = {'sandbox', id, 'kind', kind, 'reason', reason, 'actor', actor, 'session', found[1] or '', 'user', found[2] or ''}
@@ -10,7 +10,7 @@ local function event(id, kind, reason)
   append_event(id, kind, reason or '', args.actor or 'mesh')
 end
 
--- Renewals in a row are one event: they would push out all others.
+-- Renewals in a row are one event: they would evict all others.
 local function event_once(id, kind, reason)
   local last = redis.call('XREVRANGE', key('events', id), '+', '-', 'COUNT', 1)[1]
   if last and last[2][4] == kind then return end

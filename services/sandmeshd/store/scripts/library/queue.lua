@@ -1,5 +1,5 @@
--- The queue: a line of tickets for each caller, in order of arrival; `turns` has the callers in the order in which they
--- are served next, so that one with many tickets waits as long as one with few.
+-- The queue: tickets by caller, in order of arrival; `turns` has the callers in the order in which they are served next,
+-- so that one with many tickets waits as long as one with few.
 local function next_turn()
   return redis.call('INCR', key('queue_sequence'))
 end
@@ -38,7 +38,7 @@ local function drop_unseen()
   end
 end
 
--- Whether no request at all can be served: spares looking at each.
+-- Whether no request at all can be served, which saves checking each.
 local function is_full()
   local limit = tonumber(redis.call('GET', key('queue_limit')) or '0')
   if redis.call('SCARD', key('used')) < limit then return false end

@@ -1,4 +1,4 @@
--- The steps that a record takes. docs/states.md has the table of them.
+-- The state transitions of records; docs/states.md has the table of them.
 local function become(id, state, reason)
   redis.call('HSET', record(id), 'state', state, 'reason', reason, 'since_us', text(now))
 end
@@ -9,7 +9,7 @@ local function set_deadline(id, ttl_us)
   redis.call('ZADD', key('leases'), deadline, id)
 end
 
--- Somebody uses it: its idle time begins anew.
+-- Restarts its idle timeout.
 local function touch(id)
   local idle_us = tonumber(field(id, 'idle_us') or '0')
   if idle_us > 0 then redis.call('ZADD', key('idle'), text(now + idle_us), id) end
@@ -39,7 +39,7 @@ local function forget_labels(id)
   for _, label in ipairs(cjson.decode(labels)) do redis.call('SREM', key('label', label), id) end
 end
 
--- A lease: holder, token, deadline, whose cap it counts against. `want`, the message and the labels are its taker's.
+-- A lease: holder, token, deadline, whose limit it counts against. `want`, the message and the labels are its claimer's.
 local function lease(id, token)
   redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'user', args.user,
     'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2])
@@ -49,18 +49,18 @@ local function lease(id, token)
   redis.call('HSET', key('session', args.session), args.slot, id)
 end
 
--- Wakes whoever waits for a sandbox that was being created.
-local function tell_interested(id)
+-- Notifies all who wait for a sandbox that was being created.
+local function notify_waiters(id)
   for _, ticket in ipairs(redis.call('ZRANGE', key('interest', id), 0, -1)) do notify(ticket) end
 end
 
--- What only a record has that is on its way or in use: no longer.
+-- Clears the fields of a record that is starting or in use.
 local function leave_service(id)
   redis.call('SREM', key('starting'), id)
   redis.call('SREM', key('acting'), id)
   redis.call('ZREM', key('idle'), id)
   redis.call('HSET', record(id), 'intent', '')
-  tell_interested(id)
+  notify_waiters(id)
   redis.call('DEL', key('interest', id))
 end
 
@@ -78,11 +78,11 @@ local function forget_workspace(id)
   if found[1] and redis.call('HGET', key('saving', found[1]), found[2] or '') == id then
     redis.call('HDEL', key('saving', found[1]), found[2])
   end
-  tell_interested(id)
+  notify_waiters(id)
   redis.call('DEL', key('interest', id))
 end
 
--- Records that it is to be deleted; a deletion worker does the rest.
+-- Marks it for deletion; a deletion worker does the rest.
 local function stop(id, reason)
   local state = field(id, 'state')
   if not state or state == 'STOPPING' then return false end
@@ -98,7 +98,7 @@ local function stop(id, reason)
   return true
 end
 
--- Whoever asked may look why for a minute; nobody pays for it, and its place in the session is free.
+-- The requester can read the reason for a minute; it counts against no limit, and its slot in the session is free.
 local function fail(id, reason, failure)
   if field(id, 'holder') == '' then
     event(id, 'failed', reason)
@@ -116,7 +116,7 @@ local function fail(id, reason, failure)
   wake_next()
 end
 
--- It ended without having been asked to. A leased one keeps its place, so that its holder learns why; an unused one goes.
+-- It ended unexpectedly. A leased one keeps its place, so that its holder learns why; an unused one is deleted.
 local function lose(id, reason)
   unload(id)
   event(id, 'lost', reason)
