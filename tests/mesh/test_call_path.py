@@ -6,7 +6,7 @@ import asyncio
 
 from benchmarks import call_path
 
-MOST = {"client": 53, "gateway": 43, "agent": 73, "kernel": 33}
+MOST = {"client": 52, "gateway": 42, "agent": 72, "kernel": 32}
 MOST_FILES = 45
 
 

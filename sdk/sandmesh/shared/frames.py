@@ -58,7 +58,10 @@ class FrameBuffer:
             yield message
         # Cut from `data` itself: only a message that comes in several parts is copied into the buffer.
         while size - start >= _PREFIX:
-            end = start + _PREFIX + self._length(data, start)
+            (length,) = _LENGTH.unpack_from(data, start)
+            if length > self._limit:
+                raise _too_large(length, self._limit)
+            end = start + _PREFIX + length
             if end > size:
                 break
             yield data[start + _PREFIX : end]
@@ -73,15 +76,16 @@ class FrameBuffer:
             buffer += data[:start]
             if len(buffer) < _PREFIX:
                 return len(data) + 1
-        end = start + _PREFIX + self._length(buffer, 0) - len(buffer)
+        (length,) = _LENGTH.unpack_from(buffer, 0)
+        if length > self._limit:
+            raise _too_large(length, self._limit)
+        end: int = start + _PREFIX + length - len(buffer)
         buffer += data[start:end]
         return end
 
-    def _length(self, data: bytes | bytearray, start: int) -> int:
-        length: int = _LENGTH.unpack_from(data, start)[0]
-        if length > self._limit:
-            raise FrameTooLarge(f"a message of {length} bytes is over the limit of {self._limit}")
-        return length
+
+def _too_large(length: int, limit: int) -> FrameTooLarge:
+    return FrameTooLarge(f"a message of {length} bytes is over the limit of {limit}")
 
 
 def pack(message: bytes) -> bytes:
@@ -98,5 +102,5 @@ async def read(reader: StreamReader, limit: int) -> bytes:
     """
     (length,) = _LENGTH.unpack(await reader.readexactly(_PREFIX))
     if length > limit:
-        raise FrameTooLarge(f"a message of {length} bytes is over the limit of {limit}")
+        raise _too_large(length, limit)
     return await reader.readexactly(length)
