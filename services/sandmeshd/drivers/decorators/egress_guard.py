@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
-from sandmeshd.drivers.api.forwarding import ForwardingDriver
+from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.egress.gate import Gate, open_gate
 from sandmeshd.drivers.egress.grants import policy_of

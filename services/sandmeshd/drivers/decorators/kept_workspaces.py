@@ -9,7 +9,7 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.archives import packed, unpacked
-from sandmeshd.drivers.api.forwarding import ForwardingDriver
+from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.storage import Snapshots
 
