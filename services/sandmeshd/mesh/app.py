@@ -1,4 +1,4 @@
-"""Opens a whole mesh in this process: the same services as apart, over the same gRPC, on sockets of its own."""
+"""Runs a whole mesh in this process: the same services as apart, over the same gRPC, on sockets of its own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Mesh:
 
 @asynccontextmanager
 async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerator[Mesh]:
-    """Run a mesh until the block ends; `progress` hears what a first start builds (message, fraction from 0 to 1).
+    """Run a mesh until the block ends; `progress` receives what a first start builds (message, fraction from 0 to 1).
 
     Raises:
         AlreadyExists: A mesh of that id runs already.
@@ -133,14 +133,14 @@ async def _prepare(driver: Driver, progress: Progress) -> None:
 
 
 def identities(settings: MeshSettings) -> Identities:
-    """Give what proves services of the mesh to each other."""
+    """Return the identities by which services of the mesh authenticate each other."""
     return Identities(mesh_secret(settings))
 
 
 def mesh_secret(settings: MeshSettings) -> str:
-    """Give what the mesh's services share: the one that is stated, else the one that is kept with its state."""
-    stated = settings.mesh_secret
-    return stated.get_secret_value() if stated else kept_secret(settings.paths.secret)
+    """Return the secret that the mesh's services share: the configured one, else the one kept with its state."""
+    explicit = settings.mesh_secret
+    return explicit.get_secret_value() if explicit else kept_secret(settings.paths.secret)
 
 
 def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> GatewaySettings:

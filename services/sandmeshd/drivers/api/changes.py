@@ -20,7 +20,7 @@ class Changes:
         self._any.set()
 
     async def follow(self) -> AsyncGenerator[str]:
-        """Give each id that changed since it was last given."""
+        """Yield each id that changed since it was last yielded."""
         while True:
             await self._any.wait()
             for sandbox_id in list(self._ids):
@@ -38,7 +38,7 @@ class Watched:
 
     @contextmanager
     def watching(self) -> Generator[Changes]:
-        """Give the changes from now on."""
+        """Yield the changes from now on."""
         changes = Changes()
         self._watchers.add(changes)
         try:
@@ -47,6 +47,6 @@ class Watched:
             self._watchers.discard(changes)
 
     def changed(self, sandbox_id: str) -> None:
-        """Tell the watchers that a sandbox is no longer what it was."""
+        """Notify the subscribers that a sandbox changed."""
         for changes in self._watchers:
             changes.add(sandbox_id)

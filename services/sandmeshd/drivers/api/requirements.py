@@ -25,7 +25,7 @@ def limit_values(limits: sandbox_pb2.Limits) -> dict[str, int]:
 
 
 def in_memory(limits: sandbox_pb2.Limits) -> tuple[int, int]:
-    """Give the size of the workspace, and of each of /tmp, /dev/shm and the home: 0 where the limits do not tell.
+    """Return the size of the workspace, and of each of /tmp, /dev/shm and the home: 0 where it is not limited.
 
     All of them full leave a quarter of the memory to processes.
     """
@@ -34,7 +34,7 @@ def in_memory(limits: sandbox_pb2.Limits) -> tuple[int, int]:
 
 
 def half_of_memory() -> int:
-    """Give half of the machine's memory in bytes: the most that a workspace in memory is promised."""
+    """Return half of the machine's memory in bytes: the most that a workspace in memory is promised."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 

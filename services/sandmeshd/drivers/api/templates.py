@@ -12,7 +12,7 @@ from sandmeshd.templates import Template
 
 
 def template_of(templates: Mapping[str, Template], name: str) -> Template:
-    """Give a template by name.
+    """Return a template by name.
 
     Raises:
         TemplateNotFound: There is none; `facts["known"]` lists those there are.
@@ -24,7 +24,7 @@ def template_of(templates: Mapping[str, Template], name: str) -> Template:
 
 
 def template_info(template: Template, prepared: bool) -> pb.TemplateInfo:
-    """Give a template as drivers report it."""
+    """Return a template as drivers report it."""
     return pb.TemplateInfo(
         name=template.name,
         prepared=prepared,

@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.agentlink.calls import AgentCall
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import PATIENCE_SECONDS, call, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
 

@@ -9,7 +9,7 @@ import os
 import time
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal
 from sandmeshd.drivers.conformance.input_calls import Carried, carry
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.subject import Subject
@@ -77,8 +77,8 @@ async def an_exposed_port_is_reached_until_it_is_revoked(subject: Subject) -> No
         named = {"exposure_id": "one"}
         refused = await carry(sandbox, "ports.connect", named, b"")
         expect_equal(refused.facts.get("errno"), errno.ENOENT, "a connection to what is not exposed")
-        told = {**named, "port": 8765, "expires": int(time.time()) + 600}
-        _done(await carry(sandbox, "ports.expose", told), "exposing")
+        arguments = {**named, "port": 8765, "expires": int(time.time()) + 600}
+        _done(await carry(sandbox, "ports.expose", arguments), "exposing")
         answer = await carry(sandbox, "ports.connect", named, b"GET /page HTTP/1.0\r\n\r\n")
         expect(answer.data.endswith(b"here\n"), f"the server's answer is {answer.data!r}")
         _done(await carry(sandbox, "ports.revoke", named), "revoking")

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.conformance.subject import Subject
 

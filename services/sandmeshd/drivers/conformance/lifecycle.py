@@ -7,7 +7,7 @@ import asyncio
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, LeaseLost, SandboxLost, SandboxNotFound
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal, expect_error
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.sandbox_end import end_of, kill_init
 from sandmeshd.drivers.conformance.subject import Subject, new_id
@@ -24,7 +24,7 @@ async def the_driver_says_what_it_is(subject: Subject) -> None:
     """Name, node, isolation and templates are told, the suite's template as prepared."""
     async with subject.open() as driver:
         info = await driver.get_info(pb.GetInfoRequest())
-    expect(bool(info.name and info.node_id and info.capabilities.isolation), f"something is not told: {info}")
+    expect(bool(info.name and info.node_id and info.capabilities.isolation), f"something is not reported: {info}")
     prepared = {template.name: template.prepared for template in info.templates}
     expect(prepared.get(subject.template) is True, f"{subject.template} is not prepared: {prepared}")
 

@@ -1,4 +1,4 @@
-"""What a stated limit does, for every limit that the driver reports."""
+"""What a requested limit does, for every limit that the driver reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal
 from sandmeshd.drivers.conformance.inside import run, run_cell
 from sandmeshd.drivers.conformance.subject import Subject
 
@@ -45,19 +45,19 @@ while time.monotonic() - begun < 2:
 """
 
 
-def limits_of(**stated: int) -> sandbox_pb2.Limits:
-    """Give limits by the names that capabilities report."""
-    return sandbox_pb2.Limits(**{NAMES[name]: value for name, value in stated.items()})
+def limits_of(**requested: int) -> sandbox_pb2.Limits:
+    """Return limits by the names in capabilities."""
+    return sandbox_pb2.Limits(**{NAMES[name]: value for name, value in requested.items()})
 
 
 @asynccontextmanager
-async def _limited(subject: Subject, driver: Driver, **stated: int) -> AsyncGenerator[pb.RuntimeSandbox | None]:
-    """Give a sandbox with limits, None where the driver does not report them all."""
+async def _limited(subject: Subject, driver: Driver, **requested: int) -> AsyncGenerator[pb.RuntimeSandbox | None]:
+    """Yield a sandbox with limits, None where the driver does not report them all."""
     able = (await driver.get_info(pb.GetInfoRequest())).capabilities.limits
-    if not stated.keys() <= able.keys():
+    if not requested.keys() <= able.keys():
         yield None
         return
-    async with subject.sandbox(driver, limits=limits_of(**stated)) as sandbox:
+    async with subject.sandbox(driver, limits=limits_of(**requested)) as sandbox:
         yield sandbox
 
 
@@ -65,12 +65,14 @@ async def limits_that_are_reported_are_accepted_together(subject: Subject) -> No
     """Inspection says how each holds, and "no" of none of them."""
     async with subject.open() as driver:
         able = (await driver.get_info(pb.GetInfoRequest())).capabilities.limits
-        stated = {name: value for name, value in MODEST.items() if name in able}
-        async with _limited(subject, driver, **stated) as sandbox:
+        requested = {name: value for name, value in MODEST.items() if name in able}
+        async with _limited(subject, driver, **requested) as sandbox:
             expect(sandbox is not None, "it was not made")
             name = sandbox.sandbox_id if sandbox else ""
             seen = (await driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=name))).sandbox.enforced
-    expect_equal({name: seen[name] for name in stated}, {name: able[name] for name in stated}, "how they are enforced")
+    expect_equal(
+        {name: seen[name] for name in requested}, {name: able[name] for name in requested}, "how they are enforced"
+    )
 
 
 async def limits_that_nobody_stated_are_said_to_hold_or_not(subject: Subject) -> None:
@@ -137,7 +139,7 @@ async def memory_that_is_full_of_files_leaves_the_sandbox_answering(subject: Sub
 
 
 async def a_fork_bomb_stays_in_its_sandbox(subject: Subject) -> None:
-    """It gets no more processes than stated, and its neighbours can still fork; where the driver reports `pids`."""
+    """It gets no more processes than requested, and its neighbours can still fork; where the driver reports `pids`."""
     async with subject.open() as driver, _limited(subject, driver, pids=40) as bombed, subject.sandbox(driver) as other:
         if bombed is None:
             return
@@ -162,7 +164,7 @@ async def busy_code_gets_no_more_than_its_share_of_a_processor(subject: Subject)
 
 
 def _processor_seconds(subject: Subject, sandbox_id: str) -> float:
-    """Give what a sandbox's processes used, with those that they have buried: fields of proc(5)."""
+    """Return what a sandbox's processes used, with those that they have reaped: fields of proc(5)."""
     ticks = 0
     for pid in subject.boundary.processes(sandbox_id):
         with suppress(FileNotFoundError, ProcessLookupError):

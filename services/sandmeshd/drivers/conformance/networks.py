@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument, SandboxNotFound
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal, expect_error
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.conformance.subject import Subject
@@ -135,5 +135,5 @@ async def a_grant_of_what_is_no_host_is_refused(subject: Subject) -> None:
         for bad in ("https://example.org", "*", "127.1", "a b", "example.org:0"):
             request = subject.request(network=_grant(HOSTS, bad))
             await expect_error(InvalidArgument, driver.create_sandbox(request))
-            asked = pb.InspectSandboxRequest(sandbox_id=request.sandbox_id)
-            await expect_error(SandboxNotFound, driver.inspect_sandbox(asked))
+            query = pb.InspectSandboxRequest(sandbox_id=request.sandbox_id)
+            await expect_error(SandboxNotFound, driver.inspect_sandbox(query))

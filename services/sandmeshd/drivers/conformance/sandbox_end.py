@@ -11,7 +11,7 @@ from typing import cast
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.conformance.expectations import expect
+from sandmeshd.drivers.conformance.assertions import expect
 from sandmeshd.drivers.conformance.subject import Subject
 
 # Far more than a driver takes, also on a node that is busy with much else.
@@ -39,7 +39,7 @@ async def end_of(driver: Driver, subject: Subject, sandbox_id: str) -> AsyncGene
 
 
 def watched(driver: Driver, mesh_id: str) -> AbstractAsyncContextManager[AsyncGenerator[pb.WatchSandboxesResponse]]:
-    """Give what a driver tells, which is told no more when the block ends."""
+    """Watch a driver's sandboxes until the block ends."""
     changes = driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=mesh_id))
     # Every driver's watch is a generator.
     return aclosing(cast("AsyncGenerator[pb.WatchSandboxesResponse]", changes))

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandboxNotFound, SnapshotNotFound
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.conformance.expectations import expect, expect_equal, expect_error
+from sandmeshd.drivers.conformance.assertions import expect, expect_equal, expect_error
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.subject import Subject, new_id
 
@@ -66,15 +66,15 @@ async def a_snapshot_is_listed_until_it_is_deleted(subject: Subject) -> None:
         everything = subject.leftovers()
         async with subject.sandbox(driver) as sandbox:
             async with _snapshot(driver, sandbox) as taken:
-                asked = pb.ListSnapshotsRequest(mesh_id=subject.mesh_id)
-                expect_equal(list((await driver.list_snapshots(asked)).snapshots), [taken], "the listed")
+                query = pb.ListSnapshotsRequest(mesh_id=subject.mesh_id)
+                expect_equal(list((await driver.list_snapshots(query)).snapshots), [taken], "the listed")
                 others = pb.ListSnapshotsRequest(mesh_id=f"{subject.mesh_id}-other")
                 expect_equal(len((await driver.list_snapshots(others)).snapshots), 0, "another mesh's")
                 expect_equal(dict(taken.record_labels), {"whose": "a"}, "what was given along")
                 expect(taken.size_bytes > 0 and taken.checksum.startswith("sha256:"), f"it is described as {taken}")
                 same = pb.SnapshotSandboxRequest(sandbox_id=sandbox.sandbox_id, snapshot_id=taken.snapshot_id)
                 expect_equal((await driver.snapshot_sandbox(same)).snapshot, taken, "the repeated")
-            expect_equal(len((await driver.list_snapshots(asked)).snapshots), 0, "what is listed after it was deleted")
+            expect_equal(len((await driver.list_snapshots(query)).snapshots), 0, "what is listed after it was deleted")
         expect_equal(subject.leftovers() - everything, set[str](), "what is left")
 
 

@@ -57,16 +57,16 @@ class Subject:
     lease: Callable[[], int] | None = None
     """Gives a port of the node's range that no sandbox has; None where sandboxes need none."""
 
-    def request(self, sandbox_id: str = "", **stated: object) -> pb.CreateSandboxRequest:
-        """Give a request for a sandbox, by default of a new id, with what is stated of its spec."""
-        spec = sandbox_pb2.SandboxSpec(template=self.template, **stated)  # type: ignore[arg-type]  # fields by name
+    def request(self, sandbox_id: str = "", **fields: object) -> pb.CreateSandboxRequest:
+        """Return a request for a sandbox, by default with a new id, and with fields of its spec."""
+        spec = sandbox_pb2.SandboxSpec(template=self.template, **fields)  # type: ignore[arg-type]  # fields by name
         ports = [self.lease()] if self.lease else []
         return pb.CreateSandboxRequest(sandbox_id=sandbox_id or new_id(), mesh_id=self.mesh_id, spec=spec, ports=ports)
 
     @asynccontextmanager
-    async def sandbox(self, driver: Driver, **stated: object) -> AsyncGenerator[pb.RuntimeSandbox]:
-        """Give a sandbox for the time of a block."""
-        request = self.request("", **stated)
+    async def sandbox(self, driver: Driver, **fields: object) -> AsyncGenerator[pb.RuntimeSandbox]:
+        """Yield a sandbox and delete it afterwards."""
+        request = self.request("", **fields)
         try:
             yield (await driver.create_sandbox(request)).sandbox
         finally:
@@ -77,5 +77,5 @@ Requirement: TypeAlias = Callable[[Subject], Awaitable[None]]
 
 
 def new_id() -> str:
-    """Give an id that no sandbox has."""
+    """Return an id that no sandbox has."""
     return f"sb_{secrets.token_hex(13)}"

@@ -13,7 +13,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, SandboxNotFound, SandmeshError, WorkspaceDirRefused
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.conformance.expectations import expect_equal, expect_error
+from sandmeshd.drivers.conformance.assertions import expect_equal, expect_error
 from sandmeshd.drivers.conformance.input_calls import carry
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.subject import Subject

@@ -10,23 +10,23 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.egress.gate import Gate, open_gate
 from sandmeshd.drivers.egress.grants import policy_of
-from sandmeshd.drivers.egress.news import Watchers, merged
 from sandmeshd.drivers.egress.outlets import Outlet
+from sandmeshd.drivers.egress.proxy import EgressProxy, open_proxy
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
+from sandmeshd.drivers.egress.subscribers import Subscribers, merged
 
 
 class EgressGuard(ForwardingDriver):
     """A Driver whose sandboxes have the egress that they were granted; the driver itself only configures agents."""
 
-    def __init__(self, driver: Driver, mesh_id: str, gate: Gate, settings: EgressSettings) -> None:
+    def __init__(self, driver: Driver, mesh_id: str, proxy: EgressProxy, settings: EgressSettings) -> None:
         super().__init__(driver)
         self._mesh_id = mesh_id
-        self._gate = gate
+        self._proxy = proxy
         self._settings = settings
-        self._watchers = Watchers()
+        self._subscribers = Subscribers()
         self._defaults: dict[str, sandbox_pb2.NetworkGrant] = {}
 
     async def adopt(self) -> None:
@@ -62,7 +62,7 @@ class EgressGuard(ForwardingDriver):
         async def alive() -> bool:
             return await self._is_alive(sandbox.sandbox_id)
 
-        self._gate.admit(sandbox, grant, alive, self._watchers.tell)
+        self._proxy.admit(sandbox, grant, alive, self._subscribers.publish)
 
     async def _is_alive(self, sandbox_id: str) -> bool:
         try:
@@ -73,13 +73,13 @@ class EgressGuard(ForwardingDriver):
 
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
         """Stop a sandbox's egress and remove it."""
-        await self._gate.dismiss(request.sandbox_id)
+        await self._proxy.dismiss(request.sandbox_id)
         return await self._driver.delete_sandbox(request)
 
     async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Send what the driver sends, and refusals of the egress proxy between."""
-        with self._watchers.watching() as news:
-            async with aclosing(merged(self._driver.watch_sandboxes(request), news.follow())) as both:
+        with self._subscribers.subscribed() as queue:
+            async with aclosing(merged(self._driver.watch_sandboxes(request), queue.follow())) as both:
                 async for change in both:
                     if change.HasField("sandbox") or change.synced or request.mesh_id == self._mesh_id:
                         yield change
@@ -98,7 +98,7 @@ async def open_egress(
     Raises:
         InvalidArgument: The node's own proxy is not an http:// URL.
     """
-    async with open_gate(settings, resolver, outlet) as gate:
-        guarded = EgressGuard(driver, mesh_id, gate, settings)
+    async with open_proxy(settings, resolver, outlet) as proxy:
+        guarded = EgressGuard(driver, mesh_id, proxy, settings)
         await guarded.adopt()
         yield guarded

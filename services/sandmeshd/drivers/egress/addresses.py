@@ -15,7 +15,7 @@ _V4: Final = {
     "unspecified": ("0.0.0.0/8",),
     "loopback": ("127.0.0.0/8",),
     "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
-    "shared by a carrier's customers": ("100.64.0.0/10",),
+    "shared by a link's customers": ("100.64.0.0/10",),
     "link-local": ("169.254.0.0/16",),
     # Azure answers questions of its machines there, though it looks like anybody's.
     "the metadata of a cloud": ("168.63.129.16/32",),
@@ -42,7 +42,7 @@ _NEVER: Final = frozenset({"unspecified", "multicast"})
 
 
 def kind_of(address: str) -> str:
-    """Say what an address is that is not public: "loopback", "private", ...; empty for a public one.
+    """Return the kind of an address that is not public: "loopback", "private", ...; empty for a public one.
 
     The node's own addresses are not public, whatever they look like.
     """
@@ -52,7 +52,7 @@ def kind_of(address: str) -> str:
 
 
 def is_never_reached(address: str) -> bool:
-    """Say whether not even naming it makes an address reachable: it stands for no single host."""
+    """Return whether an address is unreachable even when it is named: it stands for no single host."""
     return kind_of(address) in _NEVER
 
 

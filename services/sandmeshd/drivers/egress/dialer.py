@@ -16,7 +16,7 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True)
-class Ways:
+class Upstream:
     """What all sandboxes of a driver share."""
 
     settings: EgressSettings
@@ -24,13 +24,13 @@ class Ways:
     outlet: Outlet
 
 
-class Clearing:
-    """Connects for one sandbox."""
+class Dialer:
+    """Connects to the targets of one sandbox."""
 
-    def __init__(self, policy: Policy, ways: Ways) -> None:
+    def __init__(self, policy: Policy, upstream: Upstream) -> None:
         self._policy = policy
-        self._ways = ways
-        # A resolver's threads are everybody's: one sandbox has a few of them at most.
+        self._upstream = upstream
+        # All sandboxes share the resolver's threads: one takes a few of them at most.
         self._looking = asyncio.Semaphore(4)
 
     async def connect(self, target: Target) -> Connection:
@@ -42,16 +42,16 @@ class Clearing:
         """
         named = self._policy.names(target)
         try:
-            async with asyncio.timeout(self._ways.settings.connect_seconds):
+            async with asyncio.timeout(self._upstream.settings.connect_seconds):
                 addresses = await self._addresses(target, named)
-                return await self._ways.outlet.open(target, addresses)
+                return await self._upstream.outlet.open(target, addresses)
         except TimeoutError:
             raise Unreachable(f"{target} does not answer in time") from None
         except (OSError, UnicodeError) as error:
             raise Unreachable(f"{target} cannot be reached: {error}") from None
 
     async def _addresses(self, target: Target, named: bool) -> list[str]:
-        if named and self._ways.outlet.takes_names(target):
+        if named and self._upstream.outlet.takes_names(target):
             return []
         found = await self._look_up(target.host)
         if not found:
@@ -60,9 +60,9 @@ class Clearing:
 
     async def _look_up(self, host: str) -> list[str]:
         await self._looking.acquire()
-        looking = asyncio.ensure_future(self._ways.resolver.addresses(host))
+        looking = asyncio.ensure_future(self._upstream.resolver.addresses(host))
         looking.add_done_callback(self._looked)
-        # A question that is out cannot be taken back: it counts until it is answered, whoever still waits for it.
+        # A lookup cannot be cancelled: it counts until it is answered, whoever still waits for it.
         return await asyncio.shield(looking)
 
     def _looked(self, looking: asyncio.Future[list[str]]) -> None:

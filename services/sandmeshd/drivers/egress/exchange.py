@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import h11
 
-from sandmeshd.drivers.egress.dialer import Clearing, Unreachable
+from sandmeshd.drivers.egress.dialer import Dialer, Unreachable
 from sandmeshd.drivers.egress.http_forward import Forward
 from sandmeshd.drivers.egress.policy import Refused
 from sandmeshd.drivers.egress.settings import EgressSettings
@@ -29,9 +29,9 @@ Report = Callable[[Refused], None]
 class Exchange:
     """Serves one connection to its end."""
 
-    def __init__(self, stream: Stream, clearing: Clearing, settings: EgressSettings, report: Report) -> None:
+    def __init__(self, stream: Stream, dialer: Dialer, settings: EgressSettings, report: Report) -> None:
         self._stream = stream
-        self._clearing = clearing
+        self._dialer = dialer
         self._settings = settings
         self._report = report
         self._inside = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
@@ -67,7 +67,7 @@ class Exchange:
             await self._connect(request)
         else:
             resource = read_url(request.target.decode("ascii"))
-            outside = await self._clearing.connect(resource.target)
+            outside = await self._dialer.connect(resource.target)
             try:
                 await Forward(self._inside, self._stream, outside, self._settings.idle_seconds).run(request, resource)
             finally:
@@ -82,7 +82,7 @@ class Exchange:
         names = {name for name, _ in request.headers}
         if names & {b"content-length", b"transfer-encoding"}:
             raise h11.RemoteProtocolError("a CONNECT has no body")
-        outside = await self._clearing.connect(read_authority(request.target.decode("ascii")))
+        outside = await self._dialer.connect(read_authority(request.target.decode("ascii")))
         self._tunnelled = True
         try:
             await self._stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")

@@ -16,25 +16,25 @@ _WORDS = {"none": pb.NETWORK_MODE_NONE, "public": pb.NETWORK_MODE_PUBLIC}
 
 
 def default_grant(template: Template) -> pb.NetworkGrant:
-    """Give a template's default as a grant."""
-    stated = (template.network,) if isinstance(template.network, str) else template.network
-    modes = [_WORDS[word] for word in stated if word in _WORDS]
-    hosts = [word for word in stated if word not in _WORDS]
+    """Return a template's default as a grant."""
+    words = (template.network,) if isinstance(template.network, str) else template.network
+    modes = [_WORDS[word] for word in words if word in _WORDS]
+    hosts = [word for word in words if word not in _WORDS]
     return pb.NetworkGrant(mode=modes[0] if modes else pb.NETWORK_MODE_HOSTS, hosts=hosts)
 
 
 def effective_grant(spec: pb.SandboxSpec, template: Template) -> pb.NetworkGrant:
-    """Give what a sandbox may reach."""
+    """Return the grant of a sandbox."""
     return spec.network if spec.network.mode else default_grant(template)
 
 
 def is_open(grant: pb.NetworkGrant) -> bool:
-    """Say whether a grant lets anything out."""
+    """Return whether a grant allows any host."""
     return grant.mode != pb.NETWORK_MODE_NONE
 
 
 def names_packages(grant: pb.NetworkGrant) -> bool:
-    """Say whether a grant has the preset."""
+    """Return whether a grant has the preset."""
     return PACKAGES in grant.hosts
 
 
@@ -50,7 +50,7 @@ def policy_of(grant: pb.NetworkGrant, settings: EgressSettings) -> Policy:
 
 
 def describe(grant: pb.NetworkGrant) -> str:
-    """Say for a person what a grant is and what holds it."""
+    """Describe a grant and what enforces it."""
     if not is_open(grant):
         return "none: own namespace"
     words = (["public"] if grant.mode == pb.NETWORK_MODE_PUBLIC else []) + list(grant.hosts)

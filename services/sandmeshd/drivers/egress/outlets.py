@@ -1,4 +1,4 @@
-"""The ways out: straight to an address, or through the proxy that the node itself needs."""
+"""The outlets: straight to an address, or through the proxy that the node itself needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outlet(Protocol):
     """Makes connections to addresses that were checked."""
 
     def takes_names(self, target: Target) -> bool:
-        """Say whether somebody else finds the host's addresses."""
+        """Return whether an upstream proxy resolves the host."""
         ...
 
     async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
@@ -40,7 +40,7 @@ class Direct:
     """Connects to the very addresses that were checked."""
 
     def takes_names(self, target: Target) -> bool:
-        """Say no."""
+        """Return False: the node itself resolves every host."""
         return False
 
     async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
@@ -80,7 +80,7 @@ class ThroughProxy:
         self._direct = Direct()
 
     def takes_names(self, target: Target) -> bool:
-        """Say whether the target is the proxy's to find."""
+        """Return whether the upstream proxy resolves the target."""
         return not any(_is_below(target.host, entry) for entry in self._no_proxy.split(","))
 
     async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
@@ -117,7 +117,7 @@ def _is_below(host: str, entry: str) -> bool:
 
 
 def outlet_of(settings: EgressSettings) -> Outlet:
-    """Give the way out that the settings state.
+    """Return the outlet that the settings describe.
 
     Raises:
         InvalidArgument: The proxy is no http:// URL.

@@ -21,7 +21,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def package_hosts(indexes: PackageIndexes) -> tuple[NamedHost, ...]:
-    """Give the hosts of all indexes that are reached over the network, with their ports."""
+    """Return the hosts of all indexes that are reached over the network, with their ports."""
     found: dict[NamedHost, None] = {}
     for url in (indexes.pip or PYPI, *indexes.pip_extra, indexes.npm or NPM):
         parts = _remote(url)
@@ -34,7 +34,7 @@ def package_hosts(indexes: PackageIndexes) -> tuple[NamedHost, ...]:
 
 
 def package_variables(indexes: PackageIndexes) -> dict[str, str]:
-    """Give environment variables that make pip, uv and npm inside use the node's indexes, without passwords."""
+    """Return environment variables that make pip, uv and npm inside use the node's indexes, without passwords."""
     extra = [_shown(url) for url in indexes.pip_extra if _remote(url)]
     variables: dict[str, str] = {}
     if _remote(indexes.pip):

@@ -50,7 +50,7 @@ class Policy:
     """Hosts that the node's own configuration names; they may be private in any case."""
 
     def names(self, target: Target) -> bool:
-        """Say whether the very host is named, so that it may be private; False where it is allowed as a public one.
+        """Return whether the host itself is named, so that it may be private; False if it is allowed as a public one.
 
         Raises:
             Refused: The grant does not have it, or not with that port.
@@ -68,7 +68,7 @@ class Policy:
         raise _refused(target, f"{target.host} is not among the hosts that this sandbox may reach")
 
     def reachable(self, target: Target, addresses: Sequence[str], *, named: bool) -> list[str]:
-        """Give those of a host's addresses that may be connected to.
+        """Return those of a host's addresses that may be connected to.
 
         Raises:
             Refused: None may.

@@ -17,15 +17,15 @@ _MOST = 16
 _HOST_CHARACTERS = 255
 
 Key = tuple[str, int, str]
-Told = Callable[[pb.EgressRefusal], None]
+Report = Callable[[pb.EgressRefusal], None]
 
 
 class Reports:
     """One sandbox's refusals: the first at once, what follows within a second counted together."""
 
-    def __init__(self, sandbox_id: str, tell: Told) -> None:
+    def __init__(self, sandbox_id: str, report: Report) -> None:
         self._sandbox_id = sandbox_id
-        self._tell = tell
+        self._report = report
         self._counts: dict[Key, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -40,7 +40,7 @@ class Reports:
             self._timer = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._next)
 
     def close(self) -> None:
-        """Tell what was not told yet."""
+        """Report what has not been reported yet."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -58,4 +58,4 @@ class Reports:
             )
             refusal = pb.EgressRefusal(sandbox_id=self._sandbox_id, host=host, port=port, reason=reason, count=count)
             refusal.last_time.GetCurrentTime()
-            self._tell(refusal)
+            self._report(refusal)

@@ -17,7 +17,7 @@ class Resolver(Protocol):
     """Gives a host's addresses, asked once for each connection."""
 
     async def addresses(self, host: str) -> list[str]:
-        """Give the addresses of a name, the preferred one first.
+        """Return the addresses of a name, the preferred one first.
 
         Raises:
             OSError: It has none, or nobody could be asked.
@@ -35,7 +35,7 @@ class SystemResolver:
         self._room = asyncio.Semaphore(_THREADS)
 
     async def addresses(self, host: str) -> list[str]:
-        """Give the addresses of a name.
+        """Return the addresses of a name.
 
         Raises:
             OSError: It has none, or nobody could be asked.

@@ -72,7 +72,7 @@ class Stream:
     # What the proxy calls.
 
     async def read(self) -> bytes:
-        """Give the next bytes, none at the end.
+        """Return the next bytes, none at the end.
 
         Raises:
             ConnectionResetError: The other end is gone.
@@ -110,12 +110,12 @@ class Stream:
             view = view[size:]
 
     async def end(self) -> None:
-        """Say that nothing more comes."""
+        """Send the end of the stream."""
         if not self._lost:
             await self._send(EgressFrame(stream=self._number, ended=EgressEnded()))
 
     async def reset(self) -> None:
-        """Give the connection up."""
+        """Reset the connection."""
         if not self._lost:
             self._lost = True
             with suppress(OSError):

@@ -34,18 +34,21 @@ class Idle:
 
 
 async def tunnel(stream: Stream, outside: Connection, first: bytes, idle_seconds: float) -> None:
-    """Carry bytes both ways, `first` before all others, until both sides ended.
+    """Carry bytes both directions, `first` before all others, until both sides ended.
 
     Raises:
         OSError: One of them broke, or nothing moved for so long (TimeoutError).
     """
     reader, writer = outside
     async with Idle(idle_seconds) as idle:
-        ways = [asyncio.create_task(_out(stream, writer, first, idle)), asyncio.create_task(_in(reader, stream, idle))]
+        directions = [
+            asyncio.create_task(_out(stream, writer, first, idle)),
+            asyncio.create_task(_in(reader, stream, idle)),
+        ]
         try:
-            await asyncio.gather(*ways)
+            await asyncio.gather(*directions)
         finally:
-            await ended(ways)
+            await ended(directions)
 
 
 async def ended(tasks: list[asyncio.Task[None]]) -> None:

@@ -15,12 +15,12 @@ _TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERT
 
 
 def egress_port(grant: pb.NetworkGrant) -> int:
-    """Give the port inside where the proxy is reached, 0 where there is none."""
+    """Return the port inside where the proxy is reached, 0 where there is none."""
     return PORT if is_open(grant) else 0
 
 
 def egress_variables(grant: pb.NetworkGrant, settings: EgressSettings) -> dict[str, str]:
-    """Give what programs inside have to know of the proxy, the indexes and whom the node trusts."""
+    """Return the variables that name the proxy, the indexes and the node's certificates to programs inside."""
     if not is_open(grant):
         return {}
     variables = {"NODE_USE_ENV_PROXY": "1"}

@@ -43,7 +43,7 @@ BASIC = {
 
 
 def new_sandbox(request: pb.CreateSandboxRequest, endpoint: str, enforced: Mapping[str, str]) -> pb.RuntimeSandbox:
-    """Give a sandbox that is to be started, with a token of its own for its agent."""
+    """Return a sandbox that is to be started, with a token of its own for its agent."""
     now = Timestamp()
     now.GetCurrentTime()
     return pb.RuntimeSandbox(
@@ -60,7 +60,7 @@ def new_sandbox(request: pb.CreateSandboxRequest, endpoint: str, enforced: Mappi
 
 
 def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -> agent_pb2.AgentConfig:
-    """Give what every agent is told; it listens in the directory `sockets`, as it sees that."""
+    """Return the configuration of an agent, which listens in the directory `sockets`, a path inside."""
     seconds = template.call_seconds
     return agent_pb2.AgentConfig(
         sandbox_id=sandbox.sandbox_id,
@@ -82,7 +82,7 @@ def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -
 
 
 def own_tool(tool: OwnTool) -> agent_pb2.OwnTool:
-    """Give a template's own tool as agents take it."""
+    """Return a template's own tool as agents take it."""
     schema = tool.input_schema.encode()
     return agent_pb2.OwnTool(name=tool.name, description=tool.description, input_schema_json=schema, source=tool.source)
 
@@ -102,5 +102,5 @@ def let_out(
 
 
 def variables_of(template: Template) -> dict[str, str]:
-    """Give the environment variables that user code of every sandbox of a template gets."""
+    """Return the environment variables of user code in every sandbox of a template."""
     return {**BASIC, **template.python.variables, **template.variables}

@@ -17,18 +17,18 @@ POLL_SECONDS = 0.1
 
 
 def is_complete(target: Path) -> bool:
-    """Say whether a directory was built to its end."""
+    """Return whether a directory was built completely."""
     return (target / MARK).exists()
 
 
 def lock_path(target: Path) -> Path:
-    """Give the file that is locked while a directory is built."""
+    """Return the file that is locked while a directory is built."""
     return target.parent / f".{target.name}.lock"
 
 
 @asynccontextmanager
 async def building(target: Path) -> AsyncGenerator[Path | None]:
-    """Give a directory to fill, which becomes `target` when the block ends well; None where it is built already.
+    """Yield a directory to fill, which becomes `target` when the block succeeds; None where it is built already.
 
     One process builds at a time, the others wait. What a killed one left is removed first.
     """
@@ -78,7 +78,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def is_being_built(target: Path) -> bool:
-    """Say whether a process builds the directory at this moment."""
+    """Return whether a process is building the directory."""
     try:
         descriptor = os.open(lock_path(target), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -27,7 +27,7 @@ class Command:
         self._last: deque[str] = deque(maxlen=TAIL_LINES)
 
     async def lines(self) -> AsyncIterator[str]:
-        """Give each line of its output."""
+        """Yield each line of its output."""
         rest = b""
         while part := await self._read():
             *whole, rest = (rest + part).split(b"\n")
@@ -48,7 +48,7 @@ class Command:
         return self._last[-1]
 
     async def succeeded(self) -> bool:
-        """Say at its end whether it ended well."""
+        """Wait for its end and return whether it succeeded."""
         async for _ in self.lines():
             pass
         await self.ended()

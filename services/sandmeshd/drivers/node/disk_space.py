@@ -13,7 +13,7 @@ _FIX = "free space there, or end sandboxes that keep much"
 
 
 def lacks_room(paths: MeshPaths) -> list[str]:
-    """Say which disks are as good as full: sandboxes may not start, and what they write may be refused."""
+    """Return which disks are nearly full: sandboxes may not start, and their writes may fail."""
     found: dict[int | str, str] = {}
     for path in (paths.sandboxes, paths.runtime):
         try:

@@ -150,7 +150,7 @@ def _may_use(found: WorkspaceDir, seen: os.stat_result, uid: int) -> bool:
 
 
 def _listed(found: WorkspaceDir) -> dict[int, int]:
-    """Give the permissions of the users that the access control list names: see acl(5) and linux/posix_acl_xattr.h."""
+    """Return the permissions of the users in the access control list: see acl(5) and linux/posix_acl_xattr.h."""
     try:
         data = os.getxattr(f"/proc/self/fd/{found.fd}", "system.posix_acl_access")
     except OSError:
@@ -167,5 +167,5 @@ def _listed(found: WorkspaceDir) -> dict[int, int]:
 
 
 def refused(path: str, why: str, fix: str) -> WorkspaceDirRefused:
-    """Give the error that says why a directory is no workspace, and what to do."""
+    """Return the error for a directory that cannot be a workspace, with what to do."""
     return WorkspaceDirRefused(f"workspace_dir {path} {why}: {fix}", {"path": path, "fix": fix})

@@ -15,7 +15,7 @@ _NEVER = ("/proc", "/sys", "/dev", "/run")
 
 
 def granted(mounts: Mapping[str, str], socket: Path | None = None) -> list[tuple[Path, str]]:
-    """Give what is shown and where, sorted by place, for paths inside by paths of the host.
+    """Return the mounts and their places, sorted by place, for paths inside by paths of the host.
 
     `socket` is the engine's, which no sandbox is ever shown.
 
@@ -50,5 +50,5 @@ def _place(host: str, inside: str) -> str:
 
 
 def refused(host: str, why: str) -> InvalidArgument:
-    """Give the error that says why something of the host is not shown."""
+    """Return the error for a path of the host that cannot be mounted."""
     return InvalidArgument(f"SANDMESH_READONLY_MOUNTS: {host} {why}", {"setting": "readonly_mounts"})

@@ -32,7 +32,7 @@ class Interpreter:
 
 
 def choose_interpreter(uid: int, wanted: Path | None) -> Interpreter:
-    """Give the interpreter that sandboxes with a host uid use: `wanted`, the mesh's own, or the system's.
+    """Return the interpreter that sandboxes with a host uid use: `wanted`, the mesh's own, or the system's.
 
     Raises:
         RuntimeUnavailable: None can be read by that uid and has the mesh's version.

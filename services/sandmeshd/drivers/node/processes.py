@@ -65,21 +65,21 @@ class Sandboxed:
             signal.pidfd_send_signal(self.init, signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of the processes."""
+        """Close the pidfds."""
         os.close(self.init)
         if self.monitor is not None:
             os.close(self.monitor)
 
 
 def reap(pidfd: int) -> None:
-    """Take note of a process's end, where it ended and is this process's child."""
+    """Reap a process that ended and is a child of this one."""
     # A sandbox's monitor is our child only where this process started it.
     with suppress(ChildProcessError):
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
 
 
 def find(folder: Folder) -> Sandboxed | None:
-    """Give a sandbox's processes, None where it does not live or bwrap has not named its child yet."""
+    """Return a sandbox's processes, None where it does not run or bwrap has not named its child yet."""
     pid = folder.status_value("child-pid")
     if pid is None:
         return None
@@ -120,7 +120,7 @@ def _is_monitor(parent: int, pid: int) -> bool:
 
 @contextmanager
 def found(folder: Folder) -> Generator[Sandboxed | None]:
-    """Give a sandbox's processes for the time of a block."""
+    """Yield a sandbox's processes and close them afterwards."""
     processes = find(folder)
     try:
         yield processes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def can_read(path: Path, uid: int) -> bool:
-    """Say whether `uid` can pass to a file or directory and read and, as its owner's bits are, run or list it."""
+    """Return whether `uid` can pass to a file or directory and read and, as its owner's bits are, run or list it."""
     try:
         real = path.resolve(strict=True)
         if uid == os.geteuid():
@@ -25,7 +25,7 @@ def _allows(path: Path, uid: int, bits: int) -> bool:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let everybody read a tree, and run or list what its owner can; symbolic links are not followed."""
+    """Make a tree readable for everybody, and what its owner can run or list too; symbolic links are not followed."""
     for root, _, names in os.walk(folder):
         _open(Path(root))
         for name in names:

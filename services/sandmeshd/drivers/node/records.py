@@ -75,11 +75,11 @@ class Folder:
         return f"unix://{self.sockets / 'agent.sock'}"
 
     def is_there(self) -> bool:
-        """Say whether anything of the sandbox is left."""
+        """Return whether anything of the sandbox is left."""
         return self.root.exists() or self.sockets.exists()
 
     def is_alive(self) -> bool:
-        """Say whether any process of the sandbox's PID 1 holds the lock."""
+        """Return whether any process of the sandbox's PID 1 holds the lock."""
         try:
             descriptor = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -93,12 +93,12 @@ class Folder:
         return False
 
     def status_value(self, key: str) -> int | None:
-        """Give a number of bwrap's account, None where it has not been written."""
+        """Return a number of bwrap's status, None where it has not been written."""
         found = re.search(rf'"{key}": (\d+)', _read(self.status))
         return int(found[1]) if found else None
 
     def end_detail(self) -> str:
-        """Say how the sandbox ended."""
+        """Describe how the sandbox ended."""
         code = self.status_value("exit-code")
         if code is None:
             return "it was killed with its monitor, or the machine went down"
@@ -111,7 +111,7 @@ class Folder:
         return any(_OOM_KILL.search(_read(count)) for count in counts)
 
     def tail(self, size: int, after: int = 0) -> tuple[bytes, int]:
-        """Give the end of the log after so many bytes of it, at most `size` bytes, and where that ends.
+        """Return the end of the log after so many bytes of it, at most `size` bytes, and where that ends.
 
         One that is shorter than `after` was shortened meanwhile, and is read from its begin.
         """
@@ -139,7 +139,7 @@ class Folders:
         self._paths = paths
 
     def folder(self, sandbox_id: str) -> Folder:
-        """Give a sandbox's folder, there or not.
+        """Return a sandbox's folder, whether it exists or not.
 
         Raises:
             InvalidArgument: The id is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
@@ -152,14 +152,14 @@ class Folders:
         return Folder(sandbox_id, self._paths.sandboxes / sandbox_id, self._paths.agents / short)
 
     def all(self) -> list[Folder]:
-        """Give the folders that are there, by id."""
+        """Return the folders that exist, by id."""
         if not self._paths.sandboxes.is_dir():
             return []
         names = sorted(entry.name for entry in self._paths.sandboxes.iterdir())
         return [self.folder(name) for name in names if _ID.fullmatch(name)]
 
     def discarded(self) -> list[Path]:
-        """Give the folders whose removal was begun and not finished."""
+        """Return the folders whose removal was begun and not finished."""
         return sorted(self._paths.sandboxes.glob(f"{GONE}*"))
 
 
@@ -188,7 +188,7 @@ class Record:
 
 
 def read_record(folder: Folder) -> Record | None:
-    """Give the record as it was last written, None where there is none that can be read."""
+    """Return the record as it was last written, None where there is none that can be read."""
     try:
         lines = folder.spec.read_bytes().splitlines()
     except (FileNotFoundError, NotADirectoryError):
@@ -205,7 +205,7 @@ def _parsed(line: bytes) -> Record | None:
 
 
 def observe(folder: Folder, mesh_id: str) -> pb.RuntimeSandbox | None:
-    """Give a sandbox as it is now, None where nothing of it is left."""
+    """Return a sandbox as it is now, None where nothing of it is left."""
     record = read_record(folder)
     if record is None:
         if not folder.root.is_dir():

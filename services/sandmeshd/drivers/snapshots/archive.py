@@ -96,7 +96,7 @@ class Kept:
             raise AlreadyExists(f"there is a snapshot {snapshot_id} by now", {"snapshot_id": snapshot_id}) from None
 
     def find(self, snapshot_id: str) -> pb.RuntimeSnapshot | None:
-        """Give what is known of a snapshot, None where there is none.
+        """Return a snapshot's metadata, None where there is none.
 
         Raises:
             SnapshotDamaged: What is known cannot be trusted.
@@ -109,7 +109,7 @@ class Kept:
         return _read(snapshot_id, data)
 
     def all(self) -> list[pb.RuntimeSnapshot]:
-        """Give all that can be trusted, by id."""
+        """Return all whose checksum holds, by id."""
         names = sorted(path.name for path in self._folder.glob("[!.]*")) if self._folder.is_dir() else []
         found: list[pb.RuntimeSnapshot | None] = []
         for name in names:
@@ -120,7 +120,7 @@ class Kept:
         return [one for one in found if one is not None]
 
     async def stream(self, snapshot: pb.RuntimeSnapshot) -> AsyncGenerator[bytes]:
-        """Give what was saved; its last byte comes only where all of it is what it was.
+        """Yield the saved bytes; the last one comes only where the checksum holds.
 
         Raises:
             SnapshotNotFound: It was removed meanwhile.
@@ -190,5 +190,5 @@ def _damaged(snapshot_id: str, how: str) -> SnapshotDamaged:
 
 
 def not_found(snapshot_id: str) -> SnapshotNotFound:
-    """Say that there is no such snapshot here."""
+    """Return the error for a snapshot that does not exist."""
     return SnapshotNotFound(f"there is no snapshot {snapshot_id}", {"snapshot_id": snapshot_id})

@@ -76,7 +76,7 @@ class Snapshots:
         return found
 
     async def restore(self, sandbox: pb.RuntimeSandbox, fencing_token: int) -> None:
-        """Let a sandbox whose agent listens begin with the snapshot that its spec names, if any.
+        """Restore the snapshot that a sandbox's spec names, if any, once its agent listens.
 
         Raises:
             SnapshotNotFound, SnapshotDamaged: It was removed or damaged meanwhile.
@@ -87,7 +87,7 @@ class Snapshots:
             await restored(sandbox, fencing_token, self._kept.stream(self._found(sandbox.spec)))
 
     def list(self, mesh_id: str) -> pb.ListSnapshotsResponse:
-        """Give the snapshots of a mesh."""
+        """Return the snapshots of a mesh."""
         return pb.ListSnapshotsResponse(snapshots=self._kept.all() if mesh_id == self._mesh_id else [])
 
     async def delete(self, snapshot_id: str) -> pb.DeleteSnapshotResponse:

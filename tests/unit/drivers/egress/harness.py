@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressEnded, EgressFrame
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.egress.dialer import Clearing, Ways
+from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import Connection, Direct, Outlet
@@ -144,9 +144,9 @@ class Program:
         """Be served to the end; give what came."""
         mode = pb.NETWORK_MODE_PUBLIC if self.public else pb.NETWORK_MODE_HOSTS
         policy = policy_of(pb.NetworkGrant(mode=mode, hosts=self.grant), self.settings)
-        clearing = Clearing(policy, Ways(self.settings, self.names, self.outlet))
+        dialer = Dialer(policy, Upstream(self.settings, self.names, self.outlet))
         async with asyncio.timeout(20):
-            await Exchange(self.stream, clearing, self.settings, self.refusals.append).serve()
+            await Exchange(self.stream, dialer, self.settings, self.refusals.append).serve()
         return self.received
 
     async def ask(self, data: bytes) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 
 from sandmesh.api.agent.v1.agent_pb2 import EgressFrame
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmeshd.drivers.egress.dialer import Clearing, Unreachable, Ways
+from sandmeshd.drivers.egress.dialer import Dialer, Unreachable, Upstream
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import ThroughProxy
 from sandmeshd.drivers.egress.policy import Refused, Target
@@ -265,22 +265,22 @@ async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_
             return ["10.0.0.1"]
 
     slow = Slow()
-    clearing = Clearing(
+    dialer = Dialer(
         policy_of(pb.NetworkGrant(mode=pb.NETWORK_MODE_PUBLIC), EgressSettings()),
-        Ways(EgressSettings(connect_seconds=0.02), slow, Redirected(1)),
+        Upstream(EgressSettings(connect_seconds=0.02), slow, Redirected(1)),
     )
     for _ in range(10):
         with pytest.raises(Unreachable, match="does not answer in time"):
-            await clearing.connect(Target("a.test", 443))
+            await dialer.connect(Target("a.test", 443))
     assert slow.asked == 4
     slow.answer.set()
     async with asyncio.timeout(20):
         with pytest.raises(Refused, match="private"):
-            await _answered(clearing, Target("a.test", 443))
+            await _answered(dialer, Target("a.test", 443))
 
 
-async def _answered(clearing: Clearing, target: Target) -> None:
+async def _answered(dialer: Dialer, target: Target) -> None:
     # Even an answer that is there may take a busy machine longer than the little that is waited here.
     while True:
         with suppress(Unreachable):
-            await clearing.connect(target)
+            await dialer.connect(target)

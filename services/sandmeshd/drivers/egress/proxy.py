@@ -11,13 +11,13 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
-from sandmeshd.drivers.egress.carrier import Carrier
-from sandmeshd.drivers.egress.dialer import Clearing, Ways
+from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import is_open, policy_of
+from sandmeshd.drivers.egress.link import EgressLink
 from sandmeshd.drivers.egress.outlets import Outlet, outlet_of
 from sandmeshd.drivers.egress.packages import warn_of_directories
-from sandmeshd.drivers.egress.reports import Reports, Told
+from sandmeshd.drivers.egress.reports import Report, Reports
 from sandmeshd.drivers.egress.resolver import Resolver, SystemResolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
@@ -29,51 +29,52 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
 Alive = Callable[[], Awaitable[bool]]
 
 
-class Gate:
-    """Carries what sandboxes may send; opened by `open_gate`."""
+class EgressProxy:
+    """The egress proxy of all sandboxes of a driver; opened by `open_proxy`."""
 
-    def __init__(self, ways: Ways) -> None:
-        self._ways = ways
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._connections = 0
 
-    def admit(self, sandbox: pb.RuntimeSandbox, grant: sandbox_pb2.NetworkGrant, alive: Alive, tell: Told) -> None:
-        """Carry a sandbox's egress until it is dismissed or no longer alive; refusals are told to `tell`.
+    def admit(self, sandbox: pb.RuntimeSandbox, grant: sandbox_pb2.NetworkGrant, alive: Alive, report: Report) -> None:
+        """Serve a sandbox's egress until it is dismissed or no longer alive; `report` is called for each refusal.
 
         Raises:
-            InvalidArgument: A host of the grant is none.
+            InvalidArgument: A host of the grant is not one.
         """
         if is_open(grant) and sandbox.sandbox_id not in self._tasks:
-            way = _Way(self, self._ways, Clearing(policy_of(grant, self._ways.settings), self._ways))
-            task = asyncio.create_task(way.keep(sandbox, alive, tell))
+            dialer = Dialer(policy_of(grant, self._upstream.settings), self._upstream)
+            egress = _SandboxEgress(self, self._upstream, dialer)
+            task = asyncio.create_task(egress.serve(sandbox, alive, report))
             self._tasks[sandbox.sandbox_id] = task
             task.add_done_callback(lambda _: self._tasks.pop(sandbox.sandbox_id, None))
 
     async def dismiss(self, sandbox_id: str) -> None:
-        """Carry nothing of a sandbox any more."""
+        """Stop serving a sandbox."""
         task = self._tasks.get(sandbox_id)
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def close(self) -> None:
-        """Carry nothing any more."""
+        """Stop serving all sandboxes."""
         await asyncio.gather(*(self.dismiss(name) for name in list(self._tasks)))
 
-    def take_one(self) -> bool:
-        """Count a connection in, unless there are too many already."""
-        if self._connections >= self._ways.settings.total_connections:
+    def acquire(self) -> bool:
+        """Count a new connection and return True, unless there are too many already."""
+        if self._connections >= self._upstream.settings.total_connections:
             return False
         self._connections += 1
         return True
 
-    def give_back(self) -> None:
-        """Count a connection out."""
+    def release(self) -> None:
+        """Count a connection as closed."""
         self._connections -= 1
 
 
-class _Delays:
-    """How long to wait before the next try: longer each time, until one works."""
+class _Backoff:
+    """The delay before the next attempt: longer each time, until one succeeds."""
 
     def __init__(self) -> None:
         self._delay = _FIRST_DELAY
@@ -86,38 +87,38 @@ class _Delays:
         return delay
 
 
-class _Way:
-    """One sandbox's way out."""
+class _SandboxEgress:
+    """The egress of one sandbox."""
 
-    def __init__(self, gate: Gate, ways: Ways, clearing: Clearing) -> None:
-        self._gate = gate
-        self._settings = ways.settings
-        self._clearing = clearing
+    def __init__(self, proxy: EgressProxy, upstream: Upstream, dialer: Dialer) -> None:
+        self._proxy = proxy
+        self._settings = upstream.settings
+        self._dialer = dialer
         self._open = 0
 
-    async def keep(self, sandbox: pb.RuntimeSandbox, alive: Alive, tell: Told) -> None:
-        """Hold the link to the agent, again where it breaks, while the sandbox lives."""
-        reports = Reports(sandbox.sandbox_id, tell)
-        delays = _Delays()
+    async def serve(self, sandbox: pb.RuntimeSandbox, alive: Alive, report: Report) -> None:
+        """Keep the link to the agent open, again after it breaks, while the sandbox lives."""
+        reports = Reports(sandbox.sandbox_id, report)
+        backoff = _Backoff()
         try:
             while await alive():
-                await self._hold(Carrier(sandbox, lambda stream: self._serve(stream, reports)), delays, alive)
-                await asyncio.sleep(delays.next())
+                await self._hold(EgressLink(sandbox, lambda stream: self._serve(stream, reports)), backoff, alive)
+                await asyncio.sleep(backoff.next())
         finally:
             reports.close()
 
-    async def _hold(self, carrier: Carrier, delays: _Delays, alive: Alive) -> None:
+    async def _hold(self, link: EgressLink, backoff: _Backoff, alive: Alive) -> None:
         try:
-            await carrier.run(delays.reset)
+            await link.run(backoff.reset)
         except SandmeshError as error:
             if await alive():
-                log.info("a sandbox's egress is not carried", error=error.message)
+                log.info("a sandbox's egress is not served", error=error.message)
         except Exception:
             log.exception("a sandbox's egress failed unexpectedly")
 
     async def _serve(self, stream: Stream, reports: Reports) -> None:
-        exchange = Exchange(stream, self._clearing, self._settings, reports.add)
-        if self._open >= self._settings.connections or not self._gate.take_one():
+        exchange = Exchange(stream, self._dialer, self._settings, reports.add)
+        if self._open >= self._settings.connections or not self._proxy.acquire():
             await exchange.refuse(f"too many connections at once: a sandbox may have {self._settings.connections}")
             return
         self._open += 1
@@ -128,21 +129,21 @@ class _Way:
             await stream.reset()
         finally:
             self._open -= 1
-            self._gate.give_back()
+            self._proxy.release()
 
 
 @asynccontextmanager
-async def open_gate(
+async def open_proxy(
     settings: EgressSettings, resolver: Resolver | None = None, outlet: Outlet | None = None
-) -> AsyncGenerator[Gate]:
-    """Open the egress of a driver; who finds addresses and who connects can be another than the system.
+) -> AsyncGenerator[EgressProxy]:
+    """Open the egress proxy of a driver; `resolver` and `outlet` replace the system's.
 
     Raises:
-        InvalidArgument: The node's own proxy is no http:// URL.
+        InvalidArgument: The node's own proxy is not an http:// URL.
     """
     warn_of_directories(settings.indexes)
-    gate = Gate(Ways(settings, resolver or SystemResolver(), outlet or outlet_of(settings)))
+    proxy = EgressProxy(Upstream(settings, resolver or SystemResolver(), outlet or outlet_of(settings)))
     try:
-        yield gate
+        yield proxy
     finally:
-        await gate.close()
+        await proxy.close()

@@ -1,4 +1,4 @@
-"""Refusals on their way to who watches a driver."""
+"""The subscribers of a driver's egress refusals."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 _MOST = 1024
 
 
-class News:
-    """What one watcher has not been told yet: the same again adds to its count, and of too many the oldest go."""
+class RefusalQueue:
+    """Refusals that one subscriber has not received yet: repeated ones are counted, and of too many the oldest go."""
 
     def __init__(self) -> None:
         self._refusals: dict[tuple[str, str, int, str], pb.EgressRefusal] = {}
@@ -36,7 +36,7 @@ class News:
         self._any.set()
 
     async def follow(self) -> AsyncGenerator[pb.WatchSandboxesResponse]:
-        """Give each refusal as a driver sends it."""
+        """Yield each refusal as a driver sends it."""
         while True:
             await self._any.wait()
             while self._refusals:
@@ -45,30 +45,30 @@ class News:
             self._any.clear()
 
 
-class Watchers:
-    """All who watch."""
+class Subscribers:
+    """Everybody who watches a driver."""
 
     def __init__(self) -> None:
-        self._all: set[News] = set()
+        self._all: set[RefusalQueue] = set()
 
-    def tell(self, refusal: pb.EgressRefusal) -> None:
-        """Tell a refusal to all."""
-        for news in self._all:
-            news.add(refusal)
+    def publish(self, refusal: pb.EgressRefusal) -> None:
+        """Publish a refusal to all subscribers."""
+        for queue in self._all:
+            queue.add(refusal)
 
     @contextmanager
-    def watching(self) -> Generator[News]:
-        """Give what is told from now on."""
-        news = News()
-        self._all.add(news)
+    def subscribed(self) -> Generator[RefusalQueue]:
+        """Subscribe to the refusals from now on."""
+        queue = RefusalQueue()
+        self._all.add(queue)
         try:
-            yield news
+            yield queue
         finally:
-            self._all.discard(news)
+            self._all.discard(queue)
 
 
 async def merged(first: AsyncIterator[T], second: AsyncGenerator[T]) -> AsyncGenerator[T]:
-    """Give what both give, as it comes, until the first ends."""
+    """Yield the items of both, as they come, until the first ends."""
     async with aclosing(second):
         waiting = {asyncio.ensure_future(anext(first)): first, asyncio.ensure_future(anext(second)): second}
         try:

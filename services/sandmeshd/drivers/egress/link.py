@@ -1,4 +1,4 @@
-"""The link that carries one sandbox's egress: dialled by the driver, since agents call nobody."""
+"""The link of one sandbox's egress: dialled by the driver, since agents dial nobody."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_STREAMS = 512
 Serve = Callable[[Stream], Coroutine[None, None, None]]
 
 
-class Carrier:
+class EgressLink:
     """Serves the connections that a sandbox's programs make, for as long as the link holds."""
 
     def __init__(self, sandbox: pb.RuntimeSandbox, serve: Serve) -> None:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmeshd.drivers.egress.news import News, merged
 from sandmeshd.drivers.egress.policy import Refused
 from sandmeshd.drivers.egress.reports import Reports
+from sandmeshd.drivers.egress.subscribers import RefusalQueue, merged
 
 
 async def test_two_sources_come_as_one_and_both_are_closed() -> None:
@@ -42,13 +42,13 @@ async def test_the_end_of_the_first_source_is_the_end() -> None:
 
 
 async def test_a_watcher_that_does_not_listen_costs_little() -> None:
-    news = News()
+    queue = RefusalQueue()
     for number in range(5000):
-        news.add(pb.EgressRefusal(sandbox_id="a", host=f"h{number}", count=1))
+        queue.add(pb.EgressRefusal(sandbox_id="a", host=f"h{number}", count=1))
     for _ in range(10):
-        news.add(pb.EgressRefusal(sandbox_id="a", host="h4999", count=1))
+        queue.add(pb.EgressRefusal(sandbox_id="a", host="h4999", count=1))
     told: list[pb.EgressRefusal] = []
-    follow = news.follow()
+    follow = queue.follow()
     async with asyncio.timeout(10):
         while not told or told[-1].host != "h4999":
             told.append((await anext(follow)).egress_refusal)
