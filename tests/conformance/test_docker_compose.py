@@ -65,7 +65,7 @@ def _secrets(folder: Path) -> dict[str, str]:
 @contextmanager
 def _deployed(engine: str, folder: Path, runtime: Path) -> Generator[Deployment]:
     port, project = _free_port(), f"smt{secrets.token_hex(4)}"
-    told = {
+    variables = {
         "DOCKER_HOST": engine,
         "COMPOSE_PROJECT_NAME": project,
         "SANDMESH_MESH_ID": project,
@@ -75,7 +75,7 @@ def _deployed(engine: str, folder: Path, runtime: Path) -> Generator[Deployment]
         **_secrets(folder),
     }
     client = {"SANDMESH_ADDRESS": f"grpcs://localhost:{port}", "SANDMESH_CA_FILE": f"{folder}/tls/ca.pem"}
-    deployment = Deployment(project, {**os.environ, **told}, client)
+    deployment = Deployment(project, {**os.environ, **variables}, client)
     try:
         deployment.run("up", "--detach")
         yield deployment

@@ -121,7 +121,7 @@ async def test_the_page_of_capabilities_is_what_an_engine_answers(
     paths: MeshPaths, engine: str, kind: KindName
 ) -> None:
     async with direct(SETTINGS[kind](paths=paths, url=engine))() as driver:
-        told = (await driver.get_info(pb.GetInfoRequest())).capabilities
-    for name, how in list(told.limits.items()):
-        told.limits[name] = how.replace(f"cgroup v{ask(engine, '/info')['CgroupVersion']}", f"cgroup v{EITHER}")
-    assert told == DRIVERS[kind]
+        reported = (await driver.get_info(pb.GetInfoRequest())).capabilities
+    for name, how in list(reported.limits.items()):
+        reported.limits[name] = how.replace(f"cgroup v{ask(engine, '/info')['CgroupVersion']}", f"cgroup v{EITHER}")
+    assert reported == DRIVERS[kind]

@@ -41,9 +41,9 @@ def settings(paths: MeshPaths, engine: str) -> DockerSettings:
     return DockerSettings(paths=paths, url=engine)
 
 
-def _of_image(image: str, **stated: object) -> dict[str, Template]:
+def _of_image(image: str, **fields: object) -> dict[str, Template]:
     shipped = load_templates()
-    own = {"name": "own", "image": image, "image_is_shipped": False, **stated}
+    own = {"name": "own", "image": image, "image_is_shipped": False, **fields}
     return {**shipped, "own": shipped["base"].model_copy(update=own)}
 
 
@@ -142,9 +142,11 @@ async def test_a_template_of_high_security_says_that_its_network_is_fixed(settin
 
 
 def _build(folder: Path, engine: str, paths: MeshPaths) -> subprocess.CompletedProcess[str]:
-    told = {"SANDMESH_DOCKER_URL": engine, "SANDMESH_MESH_ID": paths.mesh_id, "SANDMESH_IMAGE_TAG": "latest"}
+    variables = {"SANDMESH_DOCKER_URL": engine, "SANDMESH_MESH_ID": paths.mesh_id, "SANDMESH_IMAGE_TAG": "latest"}
     command = (sys.executable, "-m", "sandmeshd.cli.user", "build", str(folder), "--driver", "docker")
-    return subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=200, check=False
+    )
 
 
 @pytest.mark.parametrize(

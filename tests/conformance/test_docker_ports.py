@@ -39,7 +39,7 @@ FIRST = 20000
 
 
 @asynccontextmanager
-async def _mesh(away: RemoteEngine, **told: object) -> AsyncGenerator[Mesh]:
+async def _mesh(away: RemoteEngine, **options: object) -> AsyncGenerator[Mesh]:
     values = {
         "mesh_id": f"test-{secrets.token_hex(5)}",
         "ephemeral": True,
@@ -48,7 +48,7 @@ async def _mesh(away: RemoteEngine, **told: object) -> AsyncGenerator[Mesh]:
         "docker_certificates": away.certificates,
         "docker_publish_address": away.address,
         "docker_agent_ports": (FIRST, FIRST + 1),
-        **told,
+        **options,
     }
     settings = MeshSettings.model_validate(values)
     try:
@@ -63,10 +63,10 @@ async def _mesh(away: RemoteEngine, **told: object) -> AsyncGenerator[Mesh]:
 
 
 def _settings(
-    paths: MeshPaths, away: RemoteEngine, cls: type[DockerSettings] = DockerSettings, **told: object
+    paths: MeshPaths, away: RemoteEngine, cls: type[DockerSettings] = DockerSettings, **fields: object
 ) -> DockerSettings:
     values = {"paths": paths, "url": away.url, "certificates": away.certificates, "publish_address": away.address}
-    return cls.model_validate({**values, **told})
+    return cls.model_validate({**values, **fields})
 
 
 def _wanted(paths: MeshPaths, port: int = FIRST) -> pb.CreateSandboxRequest:
@@ -134,8 +134,8 @@ async def test_an_agent_at_a_port_answers_nobody_without_its_token_and_nobody_el
 ) -> None:
     async with asyncio.timeout(120), open_driver(_settings(paths, away)) as driver:
         made = (await driver.create_sandbox(_wanted(paths))).sandbox
-        told = json.dumps(ask(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json"))
-        assert made.agent_token not in told
+        inspected = json.dumps(ask(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json"))
+        assert made.agent_token not in inspected
         for change in ({"agent_token": "another"}, {"endpoint": made.endpoint.replace("pin=", "pin=0")}):
             other = pb.RuntimeSandbox(**{"sandbox_id": "sb_port", "endpoint": made.endpoint, **change})  # type: ignore[arg-type]  # by name
             with pytest.raises(SandboxLost):
@@ -163,7 +163,7 @@ async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away
 
 
 @pytest.mark.parametrize(
-    ("stated", "kind", "said"),
+    ("fields", "kind", "said"),
     [
         ({"publish_address": ""}, RuntimeUnavailable, "SANDMESH_DOCKER_PUBLISH_ADDRESS"),
         ({"publish_address": "", "agent_link": "port"}, InvalidArgument, "SANDMESH_DOCKER_PUBLISH_ADDRESS"),
@@ -174,10 +174,10 @@ async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away
     ],
 )
 async def test_a_setting_that_does_not_fit_is_refused_when_the_driver_starts(
-    paths: MeshPaths, away: RemoteEngine, stated: dict[str, Any], kind: type[Exception], said: str
+    paths: MeshPaths, away: RemoteEngine, fields: dict[str, Any], kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
-        async with open_driver(_settings(paths, away, **stated)):
+        async with open_driver(_settings(paths, away, **fields)):
             pass
 
 
@@ -199,16 +199,16 @@ async def test_a_driver_is_blind_to_what_another_machines_made_and_adopts_its_ow
     request = _wanted(paths)
     if way == "network":
         del request.ports[:]
-    asked = pb.ListSandboxesRequest(mesh_id=paths.mesh_id)
+    query = pb.ListSandboxesRequest(mesh_id=paths.mesh_id)
     async with asyncio.timeout(120):
         async with open_driver(settings) as driver:
             made = (await driver.create_sandbox(request)).sandbox
         other = MeshPaths(paths.mesh_id, paths.state, paths.runtime)
         other.make()
         async with open_driver(settings.model_copy(update={"paths": other})) as driver:
-            assert not (await driver.list_sandboxes(asked)).sandboxes
+            assert not (await driver.list_sandboxes(query)).sandboxes
         async with open_driver(settings) as driver:
-            [found] = (await driver.list_sandboxes(asked)).sandboxes
+            [found] = (await driver.list_sandboxes(query)).sandboxes
             assert (found.endpoint, found.agent_token) == (made.endpoint, made.agent_token)
             assert await evaluate(found, "print(6 * 7)") == 42
             await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="sb_port"))

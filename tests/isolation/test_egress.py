@@ -142,7 +142,7 @@ async def test_a_name_that_changes_between_check_and_connection_gains_nothing(wo
         # Its first answer is no public address either, so that this test reaches nobody; the second is this machine.
         for _ in range(2):
             assert await status(box, "http://rebound.test/") == "403"
-        assert world.names.asked.count("rebound.test") == 2
+        assert world.names.lookups.count("rebound.test") == 2
         assert there.got == []
 
 

@@ -28,8 +28,10 @@ PROGRAM = Path(__file__).with_name("driver_program.py")
 
 
 def _start(paths: MeshPaths, ends: str) -> subprocess.Popen[bytes]:
-    told = [paths.mesh_id, str(paths.state_root), str(paths.runtime_root), ends]
-    started = subprocess.Popen([sys.executable, str(PROGRAM), *told], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    arguments = [paths.mesh_id, str(paths.state_root), str(paths.runtime_root), ends]
+    started = subprocess.Popen(
+        [sys.executable, str(PROGRAM), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     assert started.stderr is not None
     assert started.stderr.readline() == b"made\n", started.stderr.read().decode()
     return started

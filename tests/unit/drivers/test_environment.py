@@ -146,6 +146,6 @@ async def test_the_shipped_environment_has_exactly_the_pinned_packages(paths: Me
 
 
 def _installed(environment: Path) -> set[str]:
-    asked = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "list", "--format", "json"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "list", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return {f"{row['name'].lower().replace('_', '-')}=={row['version']}" for row in json.loads(done.stdout)}

@@ -94,8 +94,8 @@ def test_the_interpreter_is_of_the_meshs_own_version_and_readable() -> None:
     uid = 65432 if os.geteuid() == 0 else os.geteuid()
     chosen = choose_interpreter(uid, None)
     assert can_read(chosen.executable, uid)
-    asked = [str(chosen.executable), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip() == VERSION
+    command = [str(chosen.executable), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == VERSION
 
 
 @pytest.mark.parametrize("wanted", ["/nowhere/python", "/usr/bin/false", "/bin/sh"])

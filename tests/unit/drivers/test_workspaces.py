@@ -24,8 +24,8 @@ def rules(folder: Path) -> Rules:
     return Rules(paths, (), own=True, uid=os.geteuid())
 
 
-def spec(path: Path | str, **stated: object) -> sandbox_pb2.SandboxSpec:
-    return sandbox_pb2.SandboxSpec(template="base", workspace_dir=str(path), **stated)  # type: ignore[arg-type]  # by name
+def spec(path: Path | str, **fields: object) -> sandbox_pb2.SandboxSpec:
+    return sandbox_pb2.SandboxSpec(template="base", workspace_dir=str(path), **fields)  # type: ignore[arg-type]  # by name
 
 
 def with_roots(rules: Rules, *roots: Path) -> Rules:

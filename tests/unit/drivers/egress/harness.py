@@ -22,12 +22,12 @@ class Names:
     """A resolver: each name has answers that are given in turn, the last for ever."""
 
     def __init__(self, **answers: Sequence[Sequence[str]]) -> None:
-        self._answers = {name.replace("_", "."): list(given) for name, given in answers.items()}
-        self.asked: list[str] = []
+        self._answers = {name.replace("_", "."): list(addresses) for name, addresses in answers.items()}
+        self.lookups: list[str] = []
 
     async def addresses(self, host: str) -> list[str]:
         """Give the next answer; addresses are their own."""
-        self.asked.append(host)
+        self.lookups.append(host)
         if host not in self._answers:
             if host.replace(".", "").isdigit() or ":" in host:
                 return [host]

@@ -56,7 +56,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to() -> None:
         program = Program(names, outlet, public=True)
         answer = await program.ask(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n")
     assert status(answer) == 200
-    assert (names.asked, outlet.opened) == (["a.test"], [("1.1.1.1", 80)])
+    assert (names.lookups, outlet.opened) == (["a.test"], [("1.1.1.1", 80)])
 
 
 async def test_a_name_that_changed_to_a_private_address_is_refused_the_next_time() -> None:
@@ -220,10 +220,10 @@ async def test_a_program_that_does_not_read_holds_up_its_own_connection() -> Non
 
 
 async def test_the_nodes_own_proxy_is_asked_by_address_for_public_hosts_and_by_name_for_named_ones() -> None:
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
         await reader.read()
 
@@ -233,12 +233,12 @@ async def test_the_nodes_own_proxy_is_asked_by_address_for_public_hosts_and_by_n
         for target in ("a.test:443", "b.test:443"):
             program = Program(names, outlet, grant=["b.test"], public=True)
             assert status(await program.ask(f"CONNECT {target} HTTP/1.0\r\n\r\n".encode())) == 200
-    assert [head.split(b"\r\n")[0] for head in asked] == [
+    assert [head.split(b"\r\n")[0] for head in requests] == [
         b"CONNECT 1.1.1.1:443 HTTP/1.1",
         b"CONNECT b.test:443 HTTP/1.1",
     ]
-    assert b"Proxy-Authorization: Basic YWRhOnB3" in asked[0]
-    assert names.asked == ["a.test"]
+    assert b"Proxy-Authorization: Basic YWRhOnB3" in requests[0]
+    assert names.lookups == ["a.test"]
 
 
 async def test_an_early_answer_comes_back_though_the_body_is_not_wanted() -> None:
@@ -256,11 +256,11 @@ async def test_an_early_answer_comes_back_though_the_body_is_not_wanted() -> Non
 
 async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_answers() -> None:
     class Slow:
-        asked = 0
+        lookups = 0
         answer = asyncio.Event()
 
         async def addresses(self, host: str) -> list[str]:
-            self.asked += 1
+            self.lookups += 1
             await self.answer.wait()
             return ["10.0.0.1"]
 
@@ -272,7 +272,7 @@ async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_
     for _ in range(10):
         with pytest.raises(Unreachable, match="does not answer in time"):
             await dialer.connect(Target("a.test", 443))
-    assert slow.asked == 4
+    assert slow.lookups == 4
     slow.answer.set()
     async with asyncio.timeout(20):
         with pytest.raises(Refused, match="private"):

@@ -119,11 +119,11 @@ def test_sandboxes_are_told_of_indexes_without_passwords_and_directories() -> No
         pip_extra=("file:///srv/wheels", "https://x.corp/s"),
         npm="nonsense",
     )
-    told = package_variables(indexes)
-    assert told["PIP_INDEX_URL"] == told["UV_DEFAULT_INDEX"] == "http://pip.corp:8081/simple"
-    assert told["PIP_EXTRA_INDEX_URL"] == "https://x.corp/s"
-    assert told["PIP_TRUSTED_HOST"] == "pip.corp:8081"
-    assert "NPM_CONFIG_REGISTRY" not in told
+    variables = package_variables(indexes)
+    assert variables["PIP_INDEX_URL"] == variables["UV_DEFAULT_INDEX"] == "http://pip.corp:8081/simple"
+    assert variables["PIP_EXTRA_INDEX_URL"] == "https://x.corp/s"
+    assert variables["PIP_TRUSTED_HOST"] == "pip.corp:8081"
+    assert "NPM_CONFIG_REGISTRY" not in variables
     assert package_variables(PackageIndexes()) == {}
 
 

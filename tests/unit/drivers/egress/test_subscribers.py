@@ -47,22 +47,22 @@ async def test_a_watcher_that_does_not_listen_costs_little() -> None:
         queue.add(pb.EgressRefusal(sandbox_id="a", host=f"h{number}", count=1))
     for _ in range(10):
         queue.add(pb.EgressRefusal(sandbox_id="a", host="h4999", count=1))
-    told: list[pb.EgressRefusal] = []
+    received: list[pb.EgressRefusal] = []
     follow = queue.follow()
     async with asyncio.timeout(10):
-        while not told or told[-1].host != "h4999":
-            told.append((await anext(follow)).egress_refusal)
+        while not received or received[-1].host != "h4999":
+            received.append((await anext(follow)).egress_refusal)
     await follow.aclose()
-    assert len(told) == 1024
-    assert told[-1].count == 11
+    assert len(received) == 1024
+    assert received[-1].count == 11
 
 
 async def test_a_flood_of_refusals_is_told_in_few() -> None:
-    told: list[pb.EgressRefusal] = []
-    reports = Reports("sb", told.append)
+    received: list[pb.EgressRefusal] = []
+    reports = Reports("sb", received.append)
     for number in range(1000):
         reports.add(Refused(f"h{number}", 80, "no", ""))
     reports.close()
-    assert len(told) == 1 + 17
-    assert sum(refusal.count for refusal in told) == 1000
-    assert (told[0].host, told[-1].host) == ("h0", "")
+    assert len(received) == 1 + 17
+    assert sum(refusal.count for refusal in received) == 1000
+    assert (received[0].host, received[-1].host) == ("h0", "")
