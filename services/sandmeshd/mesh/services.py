@@ -22,7 +22,7 @@ from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.full_disk import full_disk_explained
-from sandmeshd.runtime.http import Wanted
+from sandmeshd.runtime.http import HttpAddresses
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.http.server import open_http
 from sandmeshd.runtime.locks import held
@@ -119,7 +119,9 @@ async def _measured(options: ServiceOptions) -> AsyncGenerator[Observed]:
     async with AsyncExitStack() as stack:
         if options.metrics_address is not None:
             pages = [metrics_page(observed_service, to_all=True)]
-            addresses = await stack.enter_async_context(open_http(Wanted((options.metrics_address,)), pages, None))
+            addresses = await stack.enter_async_context(
+                open_http(HttpAddresses((options.metrics_address,)), pages, None)
+            )
             options.print_line("metrics at " + " ".join(addresses))
         with full_disk_explained(options.settings.state_directory):
             options.settings.paths.make()
