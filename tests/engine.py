@@ -2,7 +2,7 @@
 
 The images that were built stay in the cache of this user's state directory, or where SANDMESH_TEST_DOCKER_CACHE says,
 so that the next run builds what changed. Two runs at once do not share them: the second has its own, for the time of
-its run. So has each run with SANDMESH_TEST_DOCKER=short without a cache folder: leftovers of earlier runs cannot fail it.
+its run. So has each run with SANDMESH_TEST_DOCKER=short without a cache folder: earlier leftovers cannot fail it.
 With SANDMESH_TEST_DOCKER_URL an engine that runs already is used as it is.
 """
 
