@@ -47,6 +47,7 @@ PACKAGES: Final[Mapping[str, Limits]] = {
     "sandmeshd.cli": Limits(),
     "sandmeshd.drivers": Limits(10, 5, 22),
     "sandmeshd.gateway": Limits(),
+    "sandmeshd.mesh": Limits(),
 }
 
 Graph = dict[str, set[str]]

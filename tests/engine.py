@@ -2,7 +2,7 @@
 
 The images that were built stay in the cache of this user's state directory, or where SANDMESH_TEST_DOCKER_CACHE says,
 so that the next run builds what changed. Two runs at once do not share them: the second has its own, for the time of
-its run. So has each run with SANDMESH_TEST_DOCKER=short that is told no place: what an earlier one left cannot fail it.
+its run. So has each run with SANDMESH_TEST_DOCKER=short without a cache folder: leftovers cannot fail it.
 With SANDMESH_TEST_DOCKER_URL an engine that runs already is used as it is.
 """
 
@@ -47,7 +47,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 def slow_parts() -> list[str]:
-    """Give what to leave out of a folder of tests: an engine and its images take minutes, and are asked for."""
+    """Return what to leave out of a folder of tests: an engine and its images take minutes, and are opted in."""
     return [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
 
 
@@ -107,10 +107,10 @@ class Daemon:
 @contextmanager
 def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
     """Run an engine with its socket in a folder, the image of the templates in it; give its URL, and its process."""
-    stated = os.environ.get("SANDMESH_TEST_DOCKER_URL")
-    if stated is not None:
-        build_image(stated, "base")
-        yield stated, None
+    url = os.environ.get("SANDMESH_TEST_DOCKER_URL")
+    if url is not None:
+        build_image(url, "base")
+        yield url, None
         return
     with ExitStack() as stack:
         data = stack.enter_context(_data_root(folder / "data"))
@@ -127,12 +127,12 @@ def kept_data_root() -> Path:
 
 @contextmanager
 def _data_root(otherwise: Path) -> Generator[Path]:
-    stated = os.environ.get("SANDMESH_TEST_DOCKER_CACHE")
-    if not in_full() and not stated:
+    cache = os.environ.get("SANDMESH_TEST_DOCKER_CACHE")
+    if not in_full() and not cache:
         yield otherwise
         shutil.rmtree(otherwise, ignore_errors=True)
         return
-    kept = Path(stated) if stated else kept_data_root()
+    kept = Path(cache) if cache else kept_data_root()
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_name("test-engine.lock").open("w") as lock:
         try:

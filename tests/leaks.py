@@ -40,7 +40,7 @@ def mark_process() -> int:
 
 
 def marked_processes(mark: int) -> dict[int, str]:
-    """Give the living processes with the mark, this one aside: what each runs by its pid."""
+    """Return the live processes with the mark, except this one: the command of each by pid."""
     found: dict[int, str] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
@@ -96,12 +96,12 @@ class Machine:
         ]
 
     def also_in(self, later: Machine) -> Machine:
-        """Give what is here and there."""
+        """Return what both have."""
         return Machine(self.mounts & later.mounts, self.cgroups & later.cgroups, self.folders & later.folders)
 
 
 def settled(look: Callable[[], Machine], before: Machine, seconds: float) -> Machine:
-    """Give what stays: others on the machine make and remove the like meanwhile, and what is left stays for ever."""
+    """Return what persists: others on the machine create and remove such things meanwhile, and leaks stay for ever."""
     deadline = time.monotonic() + seconds
     found = look()
     while found.left_since(before) and time.monotonic() < deadline:
@@ -125,7 +125,7 @@ def _cgroups() -> frozenset[str]:
 
 
 def cgroups() -> Iterator[Path]:
-    """Give the machine's control groups, four deep. Others remove theirs meanwhile, which a glob would fail by."""
+    """Return the machine's control groups, four deep. Others remove theirs meanwhile, which would fail a glob."""
     root = Path("/sys/fs/cgroup")
     for at, inner, _ in os.walk(root):
         yield from (Path(at, name) for name in inner)
@@ -134,10 +134,12 @@ def cgroups() -> Iterator[Path]:
 
 
 def _folders() -> frozenset[str]:
-    """Give the folders of meshes that no process holds or was told of, and those that are for sockets."""
+    """Return the folders of meshes that no process holds or has in its command line, and those for sockets."""
     meshes = {path: _sockets_of(path) for path in default_state_directory().glob("meshes/*")}
-    told = _told()
-    held = {path.name for path, name in meshes.items() if told(path.name) or told(name) or _is_held(path / "lock")}
+    is_named = _process_names()
+    held = {
+        path.name for path, name in meshes.items() if is_named(path.name) or is_named(name) or _is_held(path / "lock")
+    }
     sockets = {_sockets_of(path) for path in meshes if path.name in held}
     runtime = [path for path in default_runtime_directory().glob("*") if path.name not in sockets]
     temporary = [path for path in Path("/tmp").glob("sandmesh*") if path != default_runtime_directory()]
@@ -148,8 +150,8 @@ def _sockets_of(mesh: Path) -> str:
     return hashlib.sha256(mesh.name.encode()).hexdigest()[:10]
 
 
-def _told() -> Callable[[str], bool]:
-    """Give what says whether a name is in the arguments or the environment of a living process."""
+def _process_names() -> Callable[[str], bool]:
+    """Return a function that tells whether a name is in the arguments or the environment of a live process."""
     found: list[bytes] = []
     for file in (*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")):
         with suppress(OSError):
