@@ -27,7 +27,6 @@ LARGE_CLASSES = {
     "Relay": (18, 14),
     "Routes": (23, 9),
     "Tunnel": (20, 13),
-    "_Connection": (17, 13),
 }
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
