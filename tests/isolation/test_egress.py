@@ -75,7 +75,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncGenerator[World]:
-    """Give a world in which index.test and other.test are this machine, and rebound.test is so from the second time."""
+    """Start a world in which index.test and other.test are this machine, and rebound.test from its second lookup."""
     here = [["127.0.0.1"]]
     names = Names(localhost=here, index_test=here, other_test=here, rebound_test=[["203.0.113.1"], ["127.0.0.1"]])
     async with new_paths() as paths, open_world(names, paths) as made:
@@ -83,7 +83,7 @@ async def world() -> AsyncGenerator[World]:
 
 
 async def status(box: Box, arguments: str) -> str:
-    """Give the status that curl ends with, or its own exit code where there is none."""
+    """Return the status that curl ends with, or its own exit code where there is none."""
     done = await box.shell(f"{CURL} {arguments} 2>/dev/null")
     return done.stdout.rpartition(" ")[2] if done.exit_code == 0 else f"exit {done.exit_code}"
 
@@ -175,18 +175,18 @@ async def test_refusals_come_with_the_watch_once_for_many(world: World) -> None:
 
         synced = asyncio.Event()
         watching = asyncio.create_task(watch())
-        told: list[pb.EgressRefusal] = []
+        refusals: list[pb.EgressRefusal] = []
         async with asyncio.timeout(60):
             await synced.wait()
             await box.shell(f"{CURL} 'http://evil.test/[1-20]'")
-            while sum(one.count for one in told) < 20:
-                told.append(await heard.get())
+            while sum(one.count for one in refusals) < 20:
+                refusals.append(await heard.get())
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    assert {(one.sandbox_id, one.host, one.port) for one in told} == {(box.runtime.sandbox_id, "evil.test", 80)}
-    assert sum(one.count for one in told) == 20
-    assert len(told) < 20
-    assert "not among the hosts" in told[0].reason
+    assert {(one.sandbox_id, one.host, one.port) for one in refusals} == {(box.runtime.sandbox_id, "evil.test", 80)}
+    assert sum(one.count for one in refusals) == 20
+    assert len(refusals) < 20
+    assert "not among the hosts" in refusals[0].reason
 
 
 async def test_a_stuck_connection_holds_up_no_other(world: World) -> None:
@@ -245,6 +245,6 @@ async def test_an_operator_keeps_sandboxes_out_of_the_nodes_network() -> None:
         open_world(names, paths, egress={"private": "never"}) as world,
         world.box(f"index.test:{there.port}") as box,
     ):
-        told = await box.shell(f"{CURL} http://index.test:{there.port}/")
-    assert "This mesh lets no sandbox reach such addresses" in told.stdout
+        refused = await box.shell(f"{CURL} http://index.test:{there.port}/")
+    assert "This mesh lets no sandbox reach such addresses" in refused.stdout
     assert there.got == []

@@ -65,7 +65,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncGenerator[World]:
-    """Give a world in which the preset names the test's index."""
+    """Start a world in which the preset names the test's index."""
     async with serving(index) as port, new_paths() as paths:
         settings = EgressSettings(indexes=PackageIndexes(pip=f"http://index.test:{port}/simple"))
         async with open_world(Names(index_test=[["127.0.0.1"]]), paths, egress=settings) as made:
@@ -74,7 +74,7 @@ async def world() -> AsyncGenerator[World]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def box(world: World) -> AsyncGenerator[Box]:
-    """Give a sandbox that may use the index, by the preset that names it."""
+    """Start a sandbox that may use the index, by the preset that names it."""
     async with world.box("packages") as made:
         yield made
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def named() -> set[str]:
-    """Give the names in the column "held by" of the page's tables."""
+    """Return the names in the column "held by" of the page's tables."""
     names: set[str] = set()
     for table in (ROOT / "docs" / "threat-model.md").read_text().split("held by |\n")[1:]:
         for line in table.partition("\n\n")[0].splitlines():
@@ -22,7 +22,7 @@ def named() -> set[str]:
 
 
 def there() -> set[str]:
-    """Give the names of all tests, attempts and requirements."""
+    """Return the names of all tests, attempts and requirements."""
     found = {requirement.__name__ for requirement in REQUIREMENTS} | PROBES.keys()
     for path in (ROOT / "tests").rglob("test_*.py"):
         found |= set(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE))

@@ -138,7 +138,7 @@ async def test_other_users_of_the_host_reach_neither_workspace_nor_agent(neighbo
 
 
 def uids_below(pid: int) -> Iterator[int]:
-    """Give the users of a process and of all below it; one that ends meanwhile is none of them."""
+    """Return the users of a process and of all below it; one that ends meanwhile is none of them."""
     with suppress(FileNotFoundError, ProcessLookupError):
         yield uid_of(pid)
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -148,13 +148,13 @@ def uids_below(pid: int) -> Iterator[int]:
 
 
 def uid_of(pid: int) -> int:
-    """Give the user of a process as the host sees it."""
+    """Return the user of a process as the host sees it."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Uid:"))
 
 
 def commands() -> str:
-    """Give the command lines of all processes of the host."""
+    """Return the command lines of all processes of the host."""
     found: list[str] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -77,7 +77,7 @@ class World:
 
     @asynccontextmanager
     async def box(self, *hosts: str, **environment: str) -> AsyncGenerator[Box]:
-        """Give a sandbox for the time of a block."""
+        """Start a sandbox for the duration of a block."""
         name = f"sb_{secrets.token_hex(13)}"
         try:
             yield await self.make(name, *hosts, **environment)
@@ -87,7 +87,7 @@ class World:
 
 @asynccontextmanager
 async def new_paths() -> AsyncGenerator[MeshPaths]:
-    """Give the directories of a mesh of its own, nothing of which is left afterwards."""
+    """Create the directories of a mesh of its own, and remove them afterwards."""
     paths = MeshPaths(f"egress-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     paths.make()
     try:
@@ -101,8 +101,8 @@ async def new_paths() -> AsyncGenerator[MeshPaths]:
 @asynccontextmanager
 async def open_world(names: Names, paths: MeshPaths, **settings: object) -> AsyncGenerator[World]:
     """Open a driver on a mesh."""
-    told = BubblewrapSettings.model_validate({"paths": paths, **settings})
-    async with open_driver(told, names) as driver:
+    validated = BubblewrapSettings.model_validate({"paths": paths, **settings})
+    async with open_driver(validated, names) as driver:
         async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="base")):
             pass
         yield World(driver, paths.mesh_id, names)

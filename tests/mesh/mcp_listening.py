@@ -34,7 +34,7 @@ def fail() -> str:
 
 @server.tool()
 def header(ctx: Context, name: str) -> str:
-    """Give a header of the request."""
+    """Return a header of the request."""
     return str((ctx.headers or {}).get(name))
 
 
@@ -58,7 +58,7 @@ async def cancelled() -> str:
 
 @server.tool()
 async def grow(ctx: Context) -> str:
-    """Have one tool more."""
+    """Add one tool."""
     server.add_tool(lambda: "new", name="new")
     await ctx.session.send_tool_list_changed()
     return "grown"

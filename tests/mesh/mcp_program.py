@@ -45,24 +45,24 @@ class Server:
             self.stopped.append(params["requestId"])
             self.tell()
         elif method == "initialize":
-            told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
-            send({"id": message["id"], "result": {**told, "serverInfo": {"name": "test", "version": "1"}}})
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
+            send({"id": message["id"], "result": {**result, "serverInfo": {"name": "test", "version": "1"}}})
         elif method == "tools/list":
             send({"id": message["id"], "result": {"tools": "none" if sys.argv[1:] == ["no list"] else TOOLS}})
         elif method == "tools/call":
             self.call(message["id"], params)
 
     def call(self, number: Any, params: dict[str, Any]) -> None:
-        name, given = params["name"], params.get("arguments", {})
+        name, arguments = params["name"], params.get("arguments", {})
         token = params.get("_meta", {}).get("progressToken")
         results: dict[str, Callable[[], dict[str, Any] | None]] = {
-            "echo": lambda: text(given["text"], structuredContent={"said": given["text"]}),
+            "echo": lambda: text(arguments["text"], structuredContent={"said": arguments["text"]}),
             "fail": lambda: text("that went wrong", isError=True),
-            "image": lambda: {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * given["size"]}]},
+            "image": lambda: {"content": [{"type": "image", "mimeType": "image/png", "data": "A" * arguments["size"]}]},
             "die": lambda: os._exit(3),
             "hang": lambda: self.report(token),
             "cancelled": lambda: self.waiting.append(number),
-            "grow": lambda: self.grow(given["name"]),
+            "grow": lambda: self.grow(arguments["name"]),
         }
         if name == "refuse":
             send({"id": number, "error": {"code": -32602, "message": "no such thing"}})
@@ -74,8 +74,8 @@ class Server:
 
     def report(self, token: Any) -> None:
         for done in (1, 2):
-            told = {"progressToken": token, "progress": done, "total": 4, "message": f"step {done}"}
-            send({"method": "notifications/progress", "params": told})
+            progress = {"progressToken": token, "progress": done, "total": 4, "message": f"step {done}"}
+            send({"method": "notifications/progress", "params": progress})
 
     def grow(self, name: str) -> dict[str, Any]:
         TOOLS.append({"name": name, "inputSchema": OBJECT})

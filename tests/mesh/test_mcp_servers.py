@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_name("mcp_program.py")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def box() -> AsyncGenerator[BaseSandboxAsync]:
-    """Give one sandbox for all tests, with a server `well` that each finds working."""
+    """Start one sandbox for all tests, with a server `well` that each finds working."""
     async with run_mesh() as mesh, BaseSandboxAsync(base_url=mesh.addresses[0]) as opened:
         await opened.fs.write_from_path(PROGRAM, "server.py")
         (server,) = await add(opened, well=stdio())
@@ -29,7 +29,7 @@ async def box() -> AsyncGenerator[BaseSandboxAsync]:
 
 
 def stdio(*args: str, **more: Any) -> dict[str, Any]:
-    """Give the entry of the test's server."""
+    """Return the entry of the test's server."""
     return {"command": "python", "args": ["server.py", *args], **more}
 
 
@@ -39,7 +39,7 @@ async def add(box: BaseSandboxAsync, **servers: dict[str, Any]) -> list[McpServe
 
 
 async def found(box: BaseSandboxAsync, name: str) -> McpServer:
-    """Give what is known of a server."""
+    """Return the description of a server."""
     (server,) = [server for server in await box.list_mcp_servers() if server.name == name]
     return server
 
@@ -69,14 +69,14 @@ async def test_what_a_tool_or_its_server_says_against_a_call_is_a_result(box: Ba
 
 
 async def test_progress_is_told_and_a_cancelled_call_is_cancelled_in_the_server(box: BaseSandboxAsync) -> None:
-    told: list[Progress] = []
+    progress: list[Progress] = []
     async with box.stream("hang") as events:
         async for event in events:
             if isinstance(event, Progress):
-                told.append(event)
+                progress.append(event)
                 if event.progress == 2:
                     break
-    assert told[-1] == Progress(2.0, 4.0, "step 2")
+    assert progress[-1] == Progress(2.0, 4.0, "step 2")
     assert (await box.call_tool("cancelled")).text == "1 cancelled"
 
 
@@ -115,14 +115,14 @@ async def test_servers_that_do_not_start_say_why_and_disturb_no_other(box: BaseS
     assert "exit code 4" in errors["exits"]
     assert servers["exits"].log == ("cannot go on",)
     assert "not ready within 1 s" in errors["mute"]
-    assert "no messages to its standard output: 'garbage garbage" in errors["garbage"]
+    assert "not messages to its standard output: 'garbage garbage" in errors["garbage"]
     assert "ConnectError" in errors["closed"]
     assert "ConnectError" in errors["closed-sse"]
-    assert "no list" in servers["listless"].problems[0]
+    assert "not a list" in servers["listless"].problems[0]
     assert (await box.call_tool("beside.echo", {"text": "a"})).text == "a"
     again = await box.call_tool("exits.anything")
     assert again.is_error
-    assert again.stderr.endswith("Its last words:\ncannot go on")
+    assert again.stderr.endswith("Its last lines of standard error:\ncannot go on")
     for name in broken:
         await box.remove_mcp_server(name)
 
@@ -136,7 +136,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_named(box: BaseSandbo
         "tool 'none' was left out",
         "a tool was left out",
         "tool 'echo' was listed twice",
-        "a tool is no object",
+        "a tool is not an object",
         "tool 'array' was left out",
     ]
     await box.remove_mcp_server("schemas")
@@ -149,7 +149,9 @@ async def test_noise_of_a_server_is_told_and_holds_up_nobody(box: BaseSandboxAsy
         # Its two kinds of output are read one beside the other.
         while not "".join((server := await found(box, "noisy")).log[-1:]).startswith("garbage") or not server.problems:
             pass
-    assert "2 lines of its standard output were no messages and left out, the first: 'Listening'" in server.problems
+    assert (
+        "2 lines of its standard output were not messages and were skipped, the first: 'Listening'" in server.problems
+    )
     await box.remove_mcp_server("noisy")
 
 
@@ -284,7 +286,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "neither": ({"mcpServers": {"a": {}}}, "'a': it has either a command or a url"),
     "both": ({"mcpServers": {"a": {"command": "a", "url": "http://a"}}}, "either"),
     "a text": ({"mcpServers": {"a": "python"}}, "'a': it is"),
-    "an unknown key": ({"mcpServers": {"a": {"command": "a", "autoApprove": []}}}, "autoApprove is not known"),
+    "an unknown key": ({"mcpServers": {"a": {"command": "a", "autoApprove": []}}}, "autoApprove is not a setting"),
     "args": ({"mcpServers": {"a": {"command": "a", "args": "-x"}}}, "args are a list of texts"),
     "env": ({"mcpServers": {"a": {"command": "a", "env": {"A": 1}}}}, "env is an object of texts"),
     "a type": ({"mcpServers": {"a": {"url": "http://a", "type": "websocket"}}}, "streamable HTTP"),

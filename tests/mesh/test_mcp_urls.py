@@ -36,7 +36,7 @@ async def shared() -> AsyncGenerator[Mesh]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def box(shared: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
-    """Give a sandbox that reaches nothing but itself, with the program of the servers."""
+    """Start a sandbox that reaches nothing but itself, with the program of the servers."""
     async with BaseSandboxAsync(base_url=shared.addresses[0], network="none") as opened:
         await opened.fs.write_from_path(PROGRAM, "listening.py")
         yield opened
@@ -65,7 +65,7 @@ async def connect(box: BaseSandboxAsync, kind: str) -> McpServer:
 
 
 async def found(box: BaseSandboxAsync, name: str) -> McpServer:
-    """Give what is known of a server."""
+    """Return the description of a server."""
     (server,) = [server for server in await box.list_mcp_servers() if server.name == name]
     return server
 
@@ -126,7 +126,7 @@ async def test_a_server_with_a_url_that_dies_is_told_and_used_again_when_it_is_b
         if kind == "http":
             lost = await box.call_tool("add", two)
             assert lost.is_error
-            assert "ended in the middle of the call: it knows the session no more (HTTP 404)" in lost.text
+            assert "ended in the middle of the call: it no longer knows the session (HTTP 404)" in lost.text
         while (await found(box, kind)).state != "IDLE":
             pass
         assert (await box.call_tool("add", two)).text == "2"

@@ -29,9 +29,11 @@ async def test_a_sandbox_reaches_what_it_was_granted(mesh: Mesh) -> None:
             assert "10.0.0.1 is private, not public" in refused.stdout
             info = await box.get_info()
             async with asyncio.timeout(30):
-                while not (told := [event for event in await box.list_events() if event["kind"] == "egress_refused"]):
+                while not (
+                    refusals := [event for event in await box.list_events() if event["kind"] == "egress_refused"]
+                ):
                     pass
-    assert told[0]["reason"] == "10.0.0.1:80: 10.0.0.1 is private, not public"
+    assert refusals[0]["reason"] == "10.0.0.1:80: 10.0.0.1 is private, not public"
     assert info["spec"]["network"] == {"mode": "public", "hosts": [grant]}
     assert info["enforced"]["network"] == f"public, {grant}: own namespace, egress proxy"
 

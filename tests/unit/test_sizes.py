@@ -21,7 +21,6 @@ MOST_METHODS, MOST_ATTRIBUTES = 20, 12
 LARGE_CLASSES = {
     "BubblewrapDriver": (28, 11),
     "DockerDriver": (33, 15),
-    "_Connection": (17, 13),
 }
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
-from sandmeshd.agent.mcp.manager.config import read_shipped
+from sandmeshd.agent.mcp.manager.config import read_template_config
 from sandmeshd.templates.model import Template
 
 
@@ -51,7 +51,7 @@ def _template(root: Traversable, entry: Traversable) -> Template:
 def _servers(entry: Traversable) -> str:
     try:
         text = entry.read_text("utf-8")
-        read_shipped(text.encode())
+        read_template_config(text.encode())
     except (OSError, ValueError, TypeError, AttributeError, InvalidArgument) as error:
         raise InvalidArgument(f"{entry} cannot be read: {error}", {"file": str(entry)}) from None
     return text

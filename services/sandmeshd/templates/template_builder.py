@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.mcp.manager.config import read_shipped
+from sandmeshd.agent.mcp.manager.config import read_template_config
 from sandmeshd.templates.model import OwnTool, Template, TemplateLimits
 
 LEVELS = ("low", "medium", "high")
@@ -94,7 +94,7 @@ def _seconds(definition: pb.TemplateDefinition) -> float | None:
 
 def _servers(definition: pb.TemplateDefinition) -> str:
     try:
-        read_shipped(definition.mcp_config_json)
+        read_template_config(definition.mcp_config_json)
         return definition.mcp_config_json.decode()
     except (ValueError, AttributeError, InvalidArgument) as error:
         raise _invalid(definition.name, f"mcp_config: {error}", "mcp_config") from None

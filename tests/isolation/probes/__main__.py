@@ -12,10 +12,10 @@ from .every import PROBES
 
 def main() -> None:
     """Run all attempts and print what they could do."""
-    told = json.loads(Path(sys.argv[1]).read_text())
+    facts = json.loads(Path(sys.argv[1]).read_text())
     # The listing's own descriptor is gone when the others are looked at.
-    told["descriptors"] = [path.name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    sys.stdout.write(json.dumps({name: attempt(run, told) for name, run in PROBES.items()}))
+    facts["descriptors"] = [path.name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    sys.stdout.write(json.dumps({name: attempt(run, facts) for name, run in PROBES.items()}))
 
 
 if __name__ == "__main__":

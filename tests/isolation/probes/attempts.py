@@ -30,7 +30,7 @@ def opens(path: str, flags: int) -> bool:
 
 
 def is_there(path: str) -> bool:
-    """Say whether a path leads to anything that can be looked at."""
+    """Return whether a path leads to anything that can be inspected."""
     try:
         Path(path).stat()
     except OSError:
@@ -43,23 +43,23 @@ def status() -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
-def _attempt(run: Probe, told: dict[str, Any], answers: int) -> NoReturn:
+def _attempt(run: Probe, facts: dict[str, Any], answers: int) -> NoReturn:
     signal.alarm(SECONDS)
     try:
-        found = run(told)
+        found = run(facts)
     except BaseException as error:
         found = [f"the probe failed: {error!r}"]
     os.write(answers, json.dumps(found[:20]).encode())
     os._exit(0)
 
 
-def attempt(run: Probe, told: dict[str, Any]) -> list[str]:
+def attempt(run: Probe, facts: dict[str, Any]) -> list[str]:
     """Run one attempt in a child and give what it could do."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _attempt(run, told, writer)
+        _attempt(run, facts, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as answers:
         answer = answers.read()

@@ -13,16 +13,16 @@ from .attempts import is_there, opens, probe, status
 
 
 def mounts() -> list[tuple[str, str, set[str]]]:
-    """Give place, kind and options of what is mounted, what is over another last."""
+    """Return place, kind and options of the mounts, what is over another last."""
     rows = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     return [(row[1], row[2], set(row[3].split(","))) for row in rows]
 
 
 @probe
-def writable_mounts(told: dict[str, Any]) -> list[str]:
+def writable_mounts(facts: dict[str, Any]) -> list[str]:
     """A mount that may be written beside the few that are meant to be."""
     last = {place: options for place, kind, options in mounts() if kind != "devtmpfs"}
-    return [place for place, options in last.items() if "rw" in options and place not in told["writable"]]
+    return [place for place, options in last.items() if "rw" in options and place not in facts["writable"]]
 
 
 @probe
@@ -44,11 +44,11 @@ def setuid_program(_: dict[str, Any]) -> list[str]:
 
 
 @probe
-def system_directories(told: dict[str, Any]) -> list[str]:
+def system_directories(facts: dict[str, Any]) -> list[str]:
     """A new file in a directory of the system."""
     done: list[str] = []
     for place in _directories("/", 3):
-        if place.startswith("/proc") or any(f"{place}/".startswith(f"{free}/") for free in told["writable"]):
+        if place.startswith("/proc") or any(f"{place}/".startswith(f"{free}/") for free in facts["writable"]):
             continue
         name = Path(place, ".probe")
         with suppress(OSError):
@@ -68,21 +68,21 @@ def _directories(top: str, depth: int) -> Iterator[str]:
 
 
 @probe
-def host_files(told: dict[str, Any]) -> list[str]:
+def host_files(facts: dict[str, Any]) -> list[str]:
     """Files of the host, the mesh and neighbours, by their paths and through /proc's own ways to a root."""
     roots = ("", "/proc/self/root", "/proc/1/root", "/proc/1/cwd", "/proc/self/cwd/../..", "/..")
-    return [root + path for root in roots for path in told["hidden"] if is_there(root + path)]
+    return [root + path for root in roots for path in facts["hidden"] if is_there(root + path)]
 
 
 @probe
-def devices(told: dict[str, Any]) -> list[str]:
+def devices(facts: dict[str, Any]) -> list[str]:
     """A device beside the harmless ones."""
     found: list[str] = []
     for place, _, names in os.walk("/dev"):
         for name in names:
             path = f"{place}/{name}"
             mode = Path(path).lstat().st_mode
-            if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and path not in told["devices"]:
+            if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and path not in facts["devices"]:
                 found.append(path)
     return [path for path in found if not path.startswith("/dev/pts/")]
 
@@ -109,11 +109,11 @@ def own_program(_: dict[str, Any]) -> list[str]:
 
 
 @probe
-def hard_links(told: dict[str, Any]) -> list[str]:
+def hard_links(facts: dict[str, Any]) -> list[str]:
     """A link in the workspace to a file that is not in it."""
     done: list[str] = []
-    link = Path(told["workspace"], ".probe")
-    for path in ("/usr/bin/env", "/etc/passwd", "/proc/1/environ", "/dev/null", *told["linkable"]):
+    link = Path(facts["workspace"], ".probe")
+    for path in ("/usr/bin/env", "/etc/passwd", "/proc/1/environ", "/dev/null", *facts["linkable"]):
         with suppress(OSError):
             link.hardlink_to(path)
             link.unlink()

@@ -52,13 +52,13 @@ def first_process(_: dict[str, Any]) -> list[str]:
 
 
 @probe
-def foreign_processes(told: dict[str, Any]) -> list[str]:
+def foreign_processes(facts: dict[str, Any]) -> list[str]:
     """A process that is not user code's: the agent, bwrap, the mesh, the host's."""
     done: list[str] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            done += [line for word in told["foreign"] if word in line]
+            done += [line for word in facts["foreign"] if word in line]
     return done
 
 
@@ -139,27 +139,27 @@ def higher_priority(_: dict[str, Any]) -> list[str]:
 
 
 @probe
-def environment(told: dict[str, Any]) -> list[str]:
+def environment(facts: dict[str, Any]) -> list[str]:
     """A variable of the driver's process, here or in any process that can be seen."""
     seen = json.dumps(dict(os.environ)).encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             seen += path.read_bytes()
-    return [told["secret"]] if told["secret"].encode() in seen else []
+    return [facts["secret"]] if facts["secret"].encode() in seen else []
 
 
 @probe
-def descriptors(told: dict[str, Any]) -> list[str]:
+def descriptors(facts: dict[str, Any]) -> list[str]:
     """A descriptor that leads to anything but this call's own streams."""
-    kinds = [str(Path(f"/proc/self/fd/{name}").readlink()) for name in told["descriptors"]]
+    kinds = [str(Path(f"/proc/self/fd/{name}").readlink()) for name in facts["descriptors"]]
     return [kind for kind in kinds if kind.partition(":")[0] not in {"pipe", "socket", "/dev/null"}]
 
 
 @probe
-def shared_memory(told: dict[str, Any]) -> list[str]:
+def shared_memory(facts: dict[str, Any]) -> list[str]:
     """Shared memory of the host, by its key and by its name."""
-    done = [f"segment {told['segment']}"] if LIBC.shmget(told["segment"], 0, 0) >= 0 else []
-    return done + [path.name for path in Path("/dev/shm").iterdir() if path.name == told["shared"]]
+    done = [f"segment {facts['segment']}"] if LIBC.shmget(facts["segment"], 0, 0) >= 0 else []
+    return done + [path.name for path in Path("/dev/shm").iterdir() if path.name == facts["shared"]]
 
 
 @probe

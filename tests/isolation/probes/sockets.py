@@ -53,9 +53,9 @@ def _connects(family: int, address: str | tuple[str, int]) -> list[str]:
 
 
 @probe
-def host_tcp_port(told: dict[str, Any]) -> list[str]:
+def host_tcp_port(facts: dict[str, Any]) -> list[str]:
     """A port that the host listens at."""
-    return [found for place in told["tcp"] for found in _connects(socket.AF_INET, (place[0], place[1]))]
+    return [found for place in facts["tcp"] for found in _connects(socket.AF_INET, (place[0], place[1]))]
 
 
 @probe
@@ -70,12 +70,12 @@ def outside_route(_: dict[str, Any]) -> list[str]:
 
 
 @probe
-def host_abstract_socket(told: dict[str, Any]) -> list[str]:
+def host_abstract_socket(facts: dict[str, Any]) -> list[str]:
     """A socket of the host that has no path, and so no permissions."""
-    return _connects(socket.AF_UNIX, "\0" + told["abstract"])
+    return _connects(socket.AF_UNIX, "\0" + facts["abstract"])
 
 
 @probe
-def host_path_socket(told: dict[str, Any]) -> list[str]:
+def host_path_socket(facts: dict[str, Any]) -> list[str]:
     """Sockets of the host that have a path."""
-    return [found for path in told["sockets"] for found in _connects(socket.AF_UNIX, path)]
+    return [found for path in facts["sockets"] for found in _connects(socket.AF_UNIX, path)]

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.needs("user namespaces")
 
 
 async def out(client: Client, command: str) -> str:
-    """Give what a command wrote to both of its streams."""
+    """Return what a command wrote to both of its streams."""
     return (await run(client, f"exec 2>&1; {command}")).stdout.decode()
 
 
@@ -142,7 +142,7 @@ async def test_processes_run_under_an_unprivileged_uid_of_the_host(client: Clien
 
 
 def uids_below(pid: int) -> dict[int, int]:
-    """Give the uids on the host of a process and all below it; one that ends meanwhile has none."""
+    """Return the uids on the host of a process and all below it; one that ends meanwhile has none."""
     found: dict[int, int] = {}
     with suppress(FileNotFoundError, ProcessLookupError):
         status = Path(f"/proc/{pid}/status").read_text()

@@ -1,4 +1,4 @@
-"""MCP servers as the agent has them: those of a template, and a program that speaks MCP which breaks the form."""
+"""MCP servers as the agent has them: those of a template, and a client process that breaks its protocol."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHIPPED = {
 
 
 def shipping(**servers: Any) -> dict[str, Any]:
-    """Give the configuration of an agent whose template has servers."""
+    """Return the configuration of an agent whose template has servers."""
     config = b64encode(json.dumps({"mcpServers": servers}).encode()).decode()
     return {"mcp_libraries": [AGENT, MCP], "mcp_config": config}
 

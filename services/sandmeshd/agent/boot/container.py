@@ -33,7 +33,7 @@ def enter(directory: str, shut_in: str = "") -> tuple[dict[str, str], socket.soc
         OSError: The container lacks the directory, its files or the capabilities.
     """
     if shut_in:
-        import_module("sandmeshd.agent.network.routing").shut_in(*map(int, shut_in.split(",")))
+        import_module("sandmeshd.agent.network.routing").block_outbound(*map(int, shut_in.split(",")))
     if syscalls.passes_on_capabilities():
         users.become_agent()
         options, message = _options(directory), _zygote_config(directory)

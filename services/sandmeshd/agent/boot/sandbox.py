@@ -1,7 +1,7 @@
 """The namespaces of one sandbox, set up by a process that the agents' zygote forked for it.
 
 That process enters namespaces of the sandbox's own and forks the sandbox's PID 1, which mounts the sandbox's own
-directories, hides those of others, has the nursery start user code's first process, and becomes the agent.
+directories, hides those of others, has the template process start user code's first process, and becomes the agent.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 from sandmeshd.agent.boot import service
 from sandmeshd.agent.processes.namespaces import control_sockets
-from sandmeshd.agent.userland import syscalls, walls
-from sandmeshd.agent.userland.nursery import FURNISHED, NAMESPACES
+from sandmeshd.agent.userland import isolation, syscalls
+from sandmeshd.agent.userland.template_process import FURNISHED, NAMESPACES
 
 _OTHERS = (
     syscalls.CLONE_NEWNS
@@ -72,18 +72,20 @@ class SandboxMounts:
     """The most bytes of each of the view's file systems in memory here; 0: the view's own size."""
 
 
-def start_sandbox(view: View, mounts: SandboxMounts, descriptors: Descriptors, spawned: int, nursery: int) -> NoReturn:
+def start_sandbox(
+    view: View, mounts: SandboxMounts, descriptors: Descriptors, spawned: int, template_process: int
+) -> NoReturn:
     """Start a sandbox from this fresh child of the zygote, which is told by a record on `spawned`."""
     try:
-        _prepare(descriptors, spawned, nursery)
-        walls.enter_user_namespace(_OTHERS)
+        _prepare(descriptors, spawned, template_process)
+        isolation.enter_user_namespace(_OTHERS)
         child = os.fork()
         if child:
             os.write(spawned, SPAWNED.pack(os.getpid(), child))
             _report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])
             os._exit(0)
         os.close(spawned)
-        control = _start_user_side(descriptors, nursery)
+        control = _start_user_side(descriptors, template_process)
         _mount(view, mounts)
         control.send(FURNISHED)
         _become_agent(descriptors, control)
@@ -93,23 +95,23 @@ def start_sandbox(view: View, mounts: SandboxMounts, descriptors: Descriptors, s
         os._exit(1)
 
 
-def _prepare(descriptors: Descriptors, spawned: int, nursery: int) -> None:
+def _prepare(descriptors: Descriptors, spawned: int, template_process: int) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     for target, source in enumerate((null, descriptors.log, descriptors.log)):
         os.dup2(source, target)
-    kept = (descriptors.lock, descriptors.config, descriptors.driver, descriptors.memory, spawned, nursery)
+    kept = (descriptors.lock, descriptors.config, descriptors.driver, descriptors.memory, spawned, template_process)
     syscalls.close_all_but([0, 1, 2, *(fd for fd in kept if fd >= 0)])
 
 
 def _mount(view: View, mounts: SandboxMounts) -> None:
-    walls.keep_mounts_private()
-    walls.mount_processes()
+    isolation.keep_mounts_private()
+    isolation.mount_processes()
     scratch = min(mounts.scratch or view.size, view.size)
     for target, mode, size in (*((target, mode, scratch) for target, mode in view.memory), *mounts.memory):
-        walls.mount_memory(target, mode, size)
+        isolation.mount_memory(target, mode, size)
     terminals = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
     syscalls.mount("devpts", "/dev/pts", "devpts", terminals, "newinstance,ptmxmode=0666,mode=620")
     for source, target in view.seeds:
@@ -117,8 +119,8 @@ def _mount(view: View, mounts: SandboxMounts) -> None:
     for source, target in mounts.binds:
         syscalls.mount(source, target, "", syscalls.MS_BIND)
     for directory in view.hidden:
-        walls.make_read_only(directory, syscalls.MS_NOSUID | syscalls.MS_NODEV)
-    walls.hide(str(Path(view.hidden[-1]).parent))
+        isolation.make_read_only(directory, syscalls.MS_NOSUID | syscalls.MS_NODEV)
+    isolation.hide(str(Path(view.hidden[-1]).parent))
     _bring_loopback_up()
     os.chdir("/")
 
@@ -136,11 +138,11 @@ def _bring_loopback_up() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
 
 
-def _start_user_side(descriptors: Descriptors, nursery: int) -> socket.socket:
-    """Start the first process of user code's namespaces by the nursery; return the socket to it."""
+def _start_user_side(descriptors: Descriptors, template_process: int) -> socket.socket:
+    """Start the first process of user code's namespaces by the template process; return the socket to it."""
     control, theirs = control_sockets()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
-    with socket.socket(fileno=nursery) as request, theirs:
+    with socket.socket(fileno=template_process) as request, theirs:
         socket.send_fds(request, [b"join"], [*opened, theirs.fileno(), 2, descriptors.driver])
     for fd in opened:
         os.close(fd)

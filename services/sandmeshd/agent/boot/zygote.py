@@ -1,12 +1,12 @@
 """The agents' zygote: a process with the agent's code imported that forks sandboxes' agents.
 
-It has one thread, no secret and no data of any sandbox, like the nursery beside it, which it starts under the
+It has one thread, no secret and no data of any sandbox, like the template process beside it, which it starts under the
 template's own interpreter for user code's side. Requests arrive on a socket of its driver, one message each: first the
-`View` with the nursery's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status, log,
-config, driver, and where memory is limited the counter of OOM kills). It reports {"up": true} once.
+`View` with the template process's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status,
+log, config, driver, and where memory is limited the counter of OOM kills). It reports {"up": true} once.
 
 It outlives its driver until the last of its sandboxes has ended, to record in their status files how they ended;
-without driver or nursery it starts no more.
+without driver or template process it starts no more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sandmeshd.agent.userland import syscalls
 
 NAME = "sandmesh-zygote"
 START_SECONDS = 60
-"""After which a zygote or nursery that is not up ends by itself, whoever still waits for it."""
+"""After which a zygote or template process that is not up ends by itself, whoever still waits for it."""
 _LARGEST_MESSAGE = 1 << 20
 _FEWEST_FDS, _MOST_FDS = 5, 6
 _MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")
@@ -36,11 +36,11 @@ _MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "s
 class Zygote:
     """The loop over requests and ended sandboxes."""
 
-    def __init__(self, control: socket.socket, nursery: socket.socket, config: dict[str, Any]) -> None:
+    def __init__(self, control: socket.socket, template_process: socket.socket, config: dict[str, Any]) -> None:
         self._sandbox: Any = import_module("sandmeshd.agent.boot.sandbox")
         self._view = self._sandbox.View(**config["view"])
         self._control = control
-        self._nursery = nursery
+        self._template_process = template_process
         self._spawned_reader, self._spawned_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -52,14 +52,14 @@ class Zygote:
         """Serve until the driver is gone and the last sandbox has ended."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_only)
-        for watched in (self._control, self._nursery, self._woken):
+        for watched in (self._control, self._template_process, self._woken):
             self._poll.register(watched, select.POLLIN)
         while self._serving or self._starting or self._living:
             ready = {fd for fd, _ in self._poll.poll()}
             if self._woken in ready:
                 os.read(self._woken, 4096)
                 self._reap()
-            if self._serving and self._nursery.fileno() in ready:
+            if self._serving and self._template_process.fileno() in ready:
                 self._retire()
             if self._serving and self._control.fileno() in ready:
                 self._request()
@@ -70,7 +70,7 @@ class Zygote:
         self._serving = False
         with suppress(OSError):
             self._control.send(json.dumps({"living": len(self._starting) + len(self._living)}).encode())
-        for watched in (self._control, self._nursery):
+        for watched in (self._control, self._template_process):
             self._poll.unregister(watched)
             watched.close()
 
@@ -87,7 +87,9 @@ class Zygote:
         child = syscalls.fork_bare()
         if child == 0:
             mounts, descriptors = self._sandbox.SandboxMounts(**json.loads(data)), self._sandbox.Descriptors(*fds)
-            self._sandbox.start_sandbox(self._view, mounts, descriptors, self._spawned_writer, self._nursery.fileno())
+            self._sandbox.start_sandbox(
+                self._view, mounts, descriptors, self._spawned_writer, self._template_process.fileno()
+            )
         self._starting[child] = status
         _close(fds)
 
@@ -129,7 +131,7 @@ def _wake_only(_number: int, _frame: object) -> None:
     """Handle a signal that only has to wake the loop."""
 
 
-def _start_nursery(config: dict[str, Any]) -> socket.socket:
+def _start_template_process(config: dict[str, Any]) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() == 0:
         try:
@@ -138,7 +140,7 @@ def _start_nursery(config: dict[str, Any]) -> socket.socket:
             os.dup2(null, 0)
             syscalls.close_all_but([0, 1, 2, fd])
             theirs.set_inheritable(True)
-            arguments = [config["python"], "-I", PROGRAM, "nursery", str(fd)]
+            arguments = [config["python"], "-I", PROGRAM, "template_process", str(fd)]
             signal.alarm(START_SECONDS)
             os.execve(config["python"], arguments, config["environment"])  # noqa: S606 - no shell is wanted
         finally:
@@ -158,10 +160,10 @@ def run(control_fd: int) -> NoReturn:
     config = json.loads(data)
     syscalls.set_name(NAME)
     syscalls.adopt_orphans()
-    nursery = _start_nursery(config)
+    template_process = _start_template_process(config)
     _import()
-    zygote = Zygote(control, nursery, config)
-    if nursery.recv(_LARGEST_MESSAGE):
+    zygote = Zygote(control, template_process, config)
+    if template_process.recv(_LARGEST_MESSAGE):
         signal.alarm(0)
         control.send(json.dumps({"up": True}).encode())
     zygote.serve()

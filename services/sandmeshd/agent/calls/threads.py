@@ -11,7 +11,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import Answer
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Handler
-from sandmeshd.agent.userland import blocks
+from sandmeshd.agent.userland import content_blocks
 
 
 def in_thread(function: Callable[[Any], Answer]) -> Handler:
@@ -38,9 +38,9 @@ def in_thread(function: Callable[[Any], Answer]) -> Handler:
 async def _write(answer: Answer, call: Call) -> Outcome:
     for block in answer.content:
         if block["type"] == "text":
-            for piece in blocks.texts(block["text"], block["description"], block["annotations"]):
+            for piece in content_blocks.texts(block["text"], block["description"], block["annotations"]):
                 await call.content(piece)
         else:
-            await call.content(blocks.encode(block))
+            await call.content(content_blocks.encode(block))
     structured = b"" if answer.structured is None else json.dumps(answer.structured).encode()
     return Outcome(structured=structured)

@@ -11,7 +11,7 @@ from typing import Final
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.control import CallControl
 from sandmeshd.agent.calls.event_log import EVENT_COST, EventLog, bounded_window
-from sandmeshd.agent.userland import blocks
+from sandmeshd.agent.userland import content_blocks
 
 CHUNK: Final = 64 << 10
 """The most bytes of output in one event."""
@@ -110,7 +110,7 @@ class CallWriter(CallControl, ABC):
 
     async def text(self, content: str, description: str = "stderr") -> None:
         """Keep a text as content."""
-        for block in blocks.texts(content, description):
+        for block in content_blocks.texts(content, description):
             await self.content(block)
 
     def request_input(self, request: bytes) -> None:

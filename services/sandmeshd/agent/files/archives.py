@@ -7,45 +7,45 @@ from collections.abc import Iterator
 
 from sandmesh.shared.tar import fill_atomically, pack, unpack
 from sandmeshd.agent.files.confinement import Workspace
-from sandmeshd.agent.files.failures import Cut
+from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.requests import Pack, Unpack
-from sandmeshd.agent.files.streams import Inlet
+from sandmeshd.agent.files.streams import InputReader
 
 
-def packed(workspace: Workspace, asked: Pack) -> Iterator[bytes]:
-    """Give a directory as a tar stream."""
-    fd = workspace.open_directory(asked.path)
+def packed(workspace: Workspace, request: Pack) -> Iterator[bytes]:
+    """Yield a directory as a tar stream."""
+    fd = workspace.open_directory(request.path)
     try:
-        yield from pack(fd, any_modes=asked.any_modes)
+        yield from pack(fd, any_modes=request.any_modes)
     finally:
         os.close(fd)
 
 
-def unpacked(workspace: Workspace, asked: Unpack, reader: int, inlet: Inlet) -> None:
+def unpacked(workspace: Workspace, request: Unpack, reader: int, input_reader: InputReader) -> None:
     """Make a directory of the tar stream that comes out of a pipe; one that is there gets its entries.
 
     Raises:
-        Cut: The input was cut off; nothing is kept.
+        CallStopped: The input was cut off; nothing is kept.
         OSError: EBADMSG for what is no tar stream or leads out, and what else the system says.
     """
 
     def fill(fd: int) -> None:
         with os.fdopen(os.dup(reader), "rb", buffering=0) as source:
             try:
-                unpack(source, fd, any_links=asked.any_links)
+                unpack(source, fd, any_links=request.any_links)
             except OSError:
-                if inlet.cut:
-                    raise Cut from None
+                if input_reader.stopped:
+                    raise CallStopped from None
                 raise
-        if not inlet.whole:
-            raise Cut
+        if not input_reader.whole:
+            raise CallStopped
 
-    if workspace.is_root(asked.path):
-        fd = workspace.open_directory(asked.path)
+    if workspace.is_root(request.path):
+        fd = workspace.open_directory(request.path)
         try:
             fill_atomically(fd, ".", fill)
         finally:
             os.close(fd)
         return
-    with workspace.parent(asked.path, make=True) as (directory, name):
+    with workspace.parent(request.path, make=True) as (directory, name):
         fill_atomically(directory, name, fill)

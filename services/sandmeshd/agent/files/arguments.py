@@ -1,4 +1,4 @@
-"""Arguments of calls on files: a JSON object whose names of files are bytes in disguise.
+"""Arguments of calls on files: a JSON object in which names of files are encoded bytes.
 
 A name travels as a string in which each byte that is not UTF-8 stands as a lone surrogate, U+DC80 for 0x80 to U+DCFF
 for 0xFF, written \\udcXX in JSON: what Python calls surrogateescape (PEP 383). Every other name is just its text.
@@ -24,18 +24,18 @@ A = TypeVar("A", bound=Arguments)
 
 
 def read_arguments(cls: type[A], data: bytes) -> A:
-    """Make arguments of their JSON; empty means {}.
+    """Parse arguments from JSON; empty means {}.
 
     Raises:
-        InvalidArgument: It is no object, or a value is missing, unknown or of the wrong type.
+        InvalidArgument: It is not an object, or a value is missing, unknown or of the wrong type.
     """
     try:
-        given: object = json.loads(data or b"{}")
+        parsed: object = json.loads(data or b"{}")
     except ValueError as error:
-        raise _bad(cls, f"they are no JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise _bad(cls, "they are no JSON object")
-    values = cast("dict[str, Any]", given)
+        raise _bad(cls, f"they are not JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise _bad(cls, "they are not a JSON object")
+    values = cast("dict[str, Any]", parsed)
     _check(cls, values)
     return cls(**values)
 
@@ -49,7 +49,7 @@ def _check(cls: type[Arguments], values: Mapping[str, Any]) -> None:
         if not isinstance(value, kinds[name]) or (isinstance(value, bool) and kinds[name] is not bool):
             raise _bad(cls, f"{name} is {value!r}, which is of the wrong type")
         if isinstance(value, int) and not 0 <= value < 1 << 63:
-            raise _bad(cls, f"{name} is {value}: give 0 or more")
+            raise _bad(cls, f"{name} is {value}: it must be 0 or more")
     missing = [name for name, field in known.items() if field.default is MISSING and name not in values]
     if missing:
         raise _bad(cls, f"{', '.join(missing)} is missing")

@@ -14,43 +14,43 @@ from sandmeshd.agent.files.requests import Mkdir, Move, Remove
 from sandmeshd.agent.files.syscalls import rename_without_replacing
 
 
-def make_directory(workspace: Workspace, asked: Mkdir) -> None:
+def make_directory(workspace: Workspace, request: Mkdir) -> None:
     """Make a directory."""
-    if asked.parents:
-        fd = workspace.make_directories(asked.path)
+    if request.parents:
+        fd = workspace.make_directories(request.path)
         os.close(fd)
-    if not asked.parents or asked.mode is not None:
-        _make_one(workspace, asked)
+    if not request.parents or request.mode is not None:
+        _make_one(workspace, request)
 
 
-def _make_one(workspace: Workspace, asked: Mkdir) -> None:
-    with workspace.parent(asked.path) as (directory, name):
-        if not asked.parents:
+def _make_one(workspace: Workspace, request: Mkdir) -> None:
+    with workspace.parent(request.path) as (directory, name):
+        if not request.parents:
             os.mkdir(name, dir_fd=directory)
-        if asked.mode is not None:
+        if request.mode is not None:
             fd = os.open(name, CHILD, dir_fd=directory)
             try:
-                os.fchmod(fd, asked.mode & 0o7777)
+                os.fchmod(fd, request.mode & 0o7777)
             finally:
                 os.close(fd)
 
 
-def move(workspace: Workspace, asked: Move) -> None:
+def move(workspace: Workspace, request: Move) -> None:
     """Rename a file, directory or link as it is."""
-    with workspace.parent(asked.source) as source, workspace.parent(asked.destination) as destination:
-        if asked.replace:
+    with workspace.parent(request.source) as source, workspace.parent(request.destination) as destination:
+        if request.replace:
             os.rename(source[1], destination[1], src_dir_fd=source[0], dst_dir_fd=destination[0])
         else:
             rename_without_replacing(source, destination)
 
 
-def remove(workspace: Workspace, asked: Remove) -> None:
+def remove(workspace: Workspace, request: Remove) -> None:
     """Remove a file, a link itself or a directory."""
     try:
-        with workspace.parent(asked.path) as (directory, name):
-            remove_entry(directory, name, recursive=asked.recursive)
+        with workspace.parent(request.path) as (directory, name):
+            remove_entry(directory, name, recursive=request.recursive)
     except FileNotFoundError:
-        if not asked.missing_ok:
+        if not request.missing_ok:
             raise
 
 

@@ -34,7 +34,7 @@ class _Directory:
     fd: int
 
     def relative(self, path: str) -> str | None:
-        """Give the rest of an absolute path below this directory, None if it is not below by its name."""
+        """Return the rest of an absolute path below this directory; None if it is not below by its name."""
         for name in (self.path, self.real):
             prefix = name.rstrip("/") + "/"
             if f"{path}/".startswith(prefix):
@@ -67,7 +67,7 @@ class Workspace:
             raise
 
     def __enter__(self) -> Self:
-        """Give the workspace; leaving closes it."""
+        """Return the workspace, which the end of the block closes."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,7 +75,7 @@ class Workspace:
         self.close()
 
     def close(self) -> None:
-        """Let go of the directories."""
+        """Close the directories."""
         while self._directories:
             os.close(self._directories.pop().fd)
 
@@ -85,11 +85,11 @@ class Workspace:
         return [directory.path for directory in self._directories]
 
     def absolute(self, path: str) -> str:
-        """Give a path's absolute form, by its text alone."""
+        """Return the absolute form of a path, by its text alone."""
         return os.path.normpath(Path(self._directories[0].path, path))
 
     def is_root(self, path: str) -> bool:
-        """Say whether a path names one of the directories themselves."""
+        """Return whether a path names one of the directories themselves."""
         return self._locate(path)[1] in {".", "./"}
 
     def open(self, path: str, flags: int) -> int:
@@ -123,7 +123,7 @@ class Workspace:
 
     @contextmanager
     def parent(self, path: str, *, make: bool = False) -> Generator[tuple[int, str]]:
-        """Give a descriptor of the directory that holds a path's last name, and that name.
+        """Open the directory that holds a path's last name, and return its descriptor and that name.
 
         A link of that name is not followed: what is done by descriptor and name is done to the link itself.
         With `make`, missing directories are made.
@@ -137,7 +137,7 @@ class Workspace:
 
     @contextmanager
     def destination(self, path: str) -> Generator[tuple[int, str]]:
-        """Give directory and name as `parent` does, but of where a link of that name leads; missing ones are made."""
+        """Return directory and name as `parent` does, following a link of that name; create missing directories."""
         for candidate in (path, self._real(path)):
             with self.parent(candidate, make=True) as (fd, name):
                 if not _is_link(fd, name):
@@ -160,7 +160,7 @@ class Workspace:
         return fd
 
     def outside(self, path: str) -> ToolFailure:
-        """Give the failure of a path that leads out."""
+        """Return the failure of a path that leads out of the workspace."""
         allowed = ", ".join(map(show, self.directories))
         return ToolFailure(f"{show(path)}: it is outside of what file tools may reach. Allowed: {allowed}.")
 

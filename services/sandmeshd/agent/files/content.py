@@ -10,96 +10,96 @@ from typing import Any, Final
 from sandmesh.shared.atomic_file import AtomicFile
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.entries import facts, version
-from sandmeshd.agent.files.failures import Cut
+from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.replacement import open_replacement
 from sandmeshd.agent.files.requests import Read, Write
-from sandmeshd.agent.files.streams import Inlet
+from sandmeshd.agent.files.streams import InputReader
 
 _PIECE: Final = 1 << 20
 
 
-class Reading:
-    """A file that is read: first what is known of it, then its bytes."""
+class FileReader:
+    """A file that is read: its metadata, then its bytes."""
 
-    def __init__(self, workspace: Workspace, asked: Read) -> None:
+    def __init__(self, workspace: Workspace, request: Read) -> None:
         self._workspace = workspace
-        self._asked = asked
+        self._request = request
         self._fd = -1
         self._end = 0
 
     def open(self) -> dict[str, Any]:
-        """Open it, and give what is known of it.
+        """Open it and return its metadata.
 
         Raises:
-            OSError: ESTALE where it is not the file that was asked for, and what else the system says.
+            OSError: ESTALE where it is not the requested version, and what else the system says.
         """
-        asked = self._asked
-        self._fd = self._workspace.open_file(asked.path)
+        request = self._request
+        self._fd = self._workspace.open_file(request.path)
         found = os.fstat(self._fd)
-        if asked.version and version(found) != asked.version:
-            raise OSError(errno.ESTALE, "it is not the file that it was", asked.path)
-        end = found.st_size if asked.length is None else asked.offset + asked.length
+        if request.version and version(found) != request.version:
+            raise OSError(errno.ESTALE, "it is not the file that it was", request.path)
+        end = found.st_size if request.length is None else request.offset + request.length
         self._end = min(end, found.st_size)
-        return {**facts(asked.path, found), "version": version(found)}
+        return {**facts(request.path, found), "version": version(found)}
 
     def chunks(self) -> Iterator[bytes]:
-        """Give its bytes; of one that grows meanwhile, those up to the end that it had.
+        """Yield its bytes; of one that grows meanwhile, those up to the end that it had.
 
         Raises:
             OSError: ESTALE where it became shorter.
         """
-        at = self._asked.offset
+        at = self._request.offset
         os.posix_fadvise(self._fd, at, 0, os.POSIX_FADV_SEQUENTIAL)
         while at < self._end:
             piece = os.pread(self._fd, min(_PIECE, self._end - at), at)
             if not piece:
-                raise OSError(errno.ESTALE, "it became shorter while it was read", self._asked.path)
+                raise OSError(errno.ESTALE, "it became shorter while it was read", self._request.path)
             at += len(piece)
             yield piece
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-class Writing:
-    """A file that comes as a call's input."""
+class FileWriter:
+    """A file that is written from a call's input."""
 
-    def __init__(self, workspace: Workspace, asked: Write, most: int) -> None:
+    def __init__(self, workspace: Workspace, request: Write, most: int) -> None:
         self._workspace = workspace
-        self._asked = asked
+        self._request = request
         self._most = most
 
-    def take(self, inlet: Inlet) -> dict[str, Any]:
-        """Write what comes, and give what is known of the file that it became.
+    def take(self, input_reader: InputReader) -> dict[str, Any]:
+        """Write the input, and return the metadata of the file.
 
         Raises:
-            Cut: It was not of the stated size, or the input was cut off.
+            CallStopped: The input was not of the declared size, or was interrupted.
             OSError: EFBIG, ENOSPC, EISDIR and what else the system says; nothing is kept.
         """
-        asked = self._asked
-        with open_replacement(self._workspace, asked.path, make_parents=asked.make_parents) as (file, mode):
+        request = self._request
+        with open_replacement(self._workspace, request.path, make_parents=request.make_parents) as (file, mode):
             self._check_size(file)
-            count = self._fill(inlet, file)
-            if not inlet.whole or (asked.size is not None and count != asked.size):
-                raise Cut
-            found = file.commit(replace=asked.replace, mode=mode if asked.mode is None else asked.mode)
-        return {**facts(asked.path, found), "version": version(found)}
+            count = self._fill(input_reader, file)
+            if not input_reader.whole or (request.size is not None and count != request.size):
+                raise CallStopped
+            found = file.commit(replace=request.replace, mode=mode if request.mode is None else request.mode)
+        return {**facts(request.path, found), "version": version(found)}
 
     def _check_size(self, file: AtomicFile) -> None:
         """Refuse a size that cannot fit before it is sent."""
-        size = self._asked.size
+        size = self._request.size
         if size is not None:
             self._check(size)
             room = os.fstatvfs(file.fd)
             if room.f_blocks and room.f_bavail * room.f_frsize < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._asked.path)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._request.path)
 
-    def _fill(self, inlet: Inlet, file: AtomicFile) -> int:
+    def _fill(self, input_reader: InputReader, file: AtomicFile) -> int:
         count, piece = 0, b""
-        while piece := inlet.take(piece):
+        while piece := input_reader.take(piece):
             count += len(piece)
             self._check(count)
             file.write(piece)
@@ -108,5 +108,5 @@ class Writing:
     def _check(self, size: int) -> None:
         if self._most and size > self._most:
             raise OSError(
-                errno.EFBIG, f"it has {size:,} bytes or more and {self._most:,} are allowed", self._asked.path
+                errno.EFBIG, f"it has {size:,} bytes or more and {self._most:,} are allowed", self._request.path
             )

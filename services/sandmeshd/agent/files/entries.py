@@ -1,4 +1,4 @@
-"""What is known of files, and walks through directories, from descriptor to descriptor and never through a link."""
+"""Metadata and listings of files, from descriptor to descriptor and never through a link."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHILD: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def facts(path: str, found: os.stat_result) -> dict[str, Any]:
-    """Give what is told of an entry."""
+    """Return the metadata of an entry."""
     return {
         "path": path,
         "type": _KINDS.get(stat.S_IFMT(found.st_mode), "other"),
@@ -42,38 +42,38 @@ def facts(path: str, found: os.stat_result) -> dict[str, Any]:
 
 
 def version(found: os.stat_result) -> str:
-    """Give what differs between a file and what is in its place after a change."""
+    """Return a token that differs between a file and what replaces or changes it."""
     return f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
 
 
-def look_up(workspace: Workspace, asked: Stat) -> dict[str, Any]:
-    """Give the facts of a path."""
-    if asked.follow:
-        fd = workspace.open(asked.path, os.O_PATH)
+def look_up(workspace: Workspace, request: Stat) -> dict[str, Any]:
+    """Return the metadata of a path."""
+    if request.follow:
+        fd = workspace.open(request.path, os.O_PATH)
         try:
-            return facts(asked.path, os.fstat(fd))
+            return facts(request.path, os.fstat(fd))
         finally:
             os.close(fd)
-    if workspace.is_root(asked.path):
-        return look_up(workspace, Stat(asked.path))
-    with workspace.parent(asked.path) as (directory, name):
-        told = facts(asked.path, os.stat(name, dir_fd=directory, follow_symlinks=False))
-        return _with_target(told, directory, name)
+    if workspace.is_root(request.path):
+        return look_up(workspace, Stat(request.path))
+    with workspace.parent(request.path) as (directory, name):
+        metadata = facts(request.path, os.stat(name, dir_fd=directory, follow_symlinks=False))
+        return _with_target(metadata, directory, name)
 
 
-def _with_target(told: dict[str, Any], directory: int, name: str) -> dict[str, Any]:
-    if told["type"] == "symlink":
-        told["target"] = os.readlink(name, dir_fd=directory)
-    return told
+def _with_target(metadata: dict[str, Any], directory: int, name: str) -> dict[str, Any]:
+    if metadata["type"] == "symlink":
+        metadata["target"] = os.readlink(name, dir_fd=directory)
+    return metadata
 
 
-def listing(workspace: Workspace, asked: List) -> Iterator[bytes]:
-    """Give the entries below a directory as lines of JSON, by name, parents first; links are not followed."""
-    if not 1 <= asked.depth <= DEEPEST:
+def listing(workspace: Workspace, request: List) -> Iterator[bytes]:
+    """Yield the entries below a directory as lines of JSON, by name, parents first, without following links."""
+    if not 1 <= request.depth <= DEEPEST:
         raise OSError(errno.EINVAL, f"depth is 1 to {DEEPEST}")
     lines = bytearray()
-    for told in _below(workspace.open_directory(asked.path), "", asked.depth):
-        lines += write_line(told)
+    for metadata in _below(workspace.open_directory(request.path), "", request.depth):
+        lines += write_line(metadata)
         if len(lines) >= _LINES:
             yield bytes(lines)
             lines.clear()
@@ -82,13 +82,13 @@ def listing(workspace: Workspace, asked: List) -> Iterator[bytes]:
 
 
 def _below(fd: int, prefix: str, depth: int) -> Iterator[dict[str, Any]]:
-    """Give the entries of a directory and close it."""
+    """Yield the entries of a directory and close it."""
     try:
         for entry in list_entries(fd, MOST_IN_DIRECTORY):
-            told = _told(fd, prefix, entry)
-            if told is None:
+            metadata = _describe(fd, prefix, entry)
+            if metadata is None:
                 continue
-            yield told
+            yield metadata
             child = open_child(fd, entry) if depth > 1 else None
             if child is not None:
                 yield from _below(child, f"{prefix}{entry.name}/", depth - 1)
@@ -96,10 +96,10 @@ def _below(fd: int, prefix: str, depth: int) -> Iterator[dict[str, Any]]:
         os.close(fd)
 
 
-def _told(fd: int, prefix: str, entry: os.DirEntry[str]) -> dict[str, Any] | None:
+def _describe(fd: int, prefix: str, entry: os.DirEntry[str]) -> dict[str, Any] | None:
     try:
-        told = facts(prefix + entry.name, entry.stat(follow_symlinks=False))
-        return _with_target(told, fd, entry.name)
+        metadata = facts(prefix + entry.name, entry.stat(follow_symlinks=False))
+        return _with_target(metadata, fd, entry.name)
     except FileNotFoundError:
         # It went while the directory was read.
         return None

@@ -1,4 +1,4 @@
-"""What the system refuses, as a result that says so: a number as in errno.h and words."""
+"""Errors of the system as results: a number as in errno.h, and a message."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _ADVICE: Final = {
     errno.EDQUOT: "nothing was kept of it; remove what is not needed and try again",
     errno.EFBIG: "nothing was kept of it: files may not be larger here",
     errno.EXDEV: "it is on another file system: copy it and remove the first",
-    errno.ENOTEMPTY: "say recursive to remove all below it",
+    errno.ENOTEMPTY: "pass recursive to remove everything below it",
     errno.ESTALE: "the file was changed or replaced meanwhile: read it from its start",
     errno.ECANCELED: "nothing was kept of it",
     errno.EBADMSG: "nothing was kept of it",
 }
 
 
-class Cut(Exception):
+class CallStopped(Exception):
     """The input of a call did not come to its end, or the call was stopped: nothing of it is kept."""
 
 
-def failed(error: OSError | ToolFailure, path: str, reason: int = pb.END_REASON_EXITED) -> Outcome:
-    """Give the result of a call on a path that the system, or the workspace's bounds, refused."""
+def failure_outcome(error: OSError | ToolFailure, path: str, reason: int = pb.END_REASON_EXITED) -> Outcome:
+    """Return the outcome of a call whose path the system, or the workspace's bounds, refused."""
     if isinstance(error, ToolFailure):
         return _outcome(errno.EACCES, str(error), path, reason)
     number = error.errno or errno.EIO
@@ -43,6 +43,8 @@ def _outcome(number: int, message: str, path: str, reason: int) -> Outcome:
     return Outcome(is_error=True, reason=reason, message=message, structured=structured.encode())
 
 
-def cut_off(path: str, reason: int) -> Outcome:
-    """Give the result of a call that was stopped before its end."""
-    return _outcome(errno.ECANCELED, f"{show(path)}: the transfer was cut off; nothing was kept of it", path, reason)
+def stopped_outcome(path: str, reason: int) -> Outcome:
+    """Return the outcome of a call that was stopped before its end."""
+    return _outcome(
+        errno.ECANCELED, f"{show(path)}: the transfer was interrupted; nothing was kept of it", path, reason
+    )

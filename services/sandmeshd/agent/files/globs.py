@@ -21,13 +21,13 @@ class Pattern:
         self._special = not _SPECIAL.isdisjoint(self._text)
 
     def finds(self, names: Sequence[str]) -> bool:
-        """Tell whether a search for this finds the path: text without specials may be any part of the last name."""
+        """Return whether a search matches the path: a pattern without wildcards may be any part of the last name."""
         if self._special or self._whole:
             return self._fits(names)
         return self._text in names[-1].casefold()
 
     def excludes(self, names: Sequence[str]) -> bool:
-        """Tell whether the path is left out: it fits, or its last name equals the text."""
+        """Return whether the path is excluded: it matches, or its last name equals the text."""
         return self._fits(names)
 
     def _fits(self, names: Sequence[str]) -> bool:

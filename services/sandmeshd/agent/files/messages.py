@@ -32,7 +32,7 @@ _WORDS: Final = {
 
 
 def show(name: str) -> str:
-    """Give a name as one line of text: as it is, or quoted as $'...' so that bash takes it back.
+    """Return a name as one line of text: as it is, or quoted as $'...' so that bash reads it back.
 
     Names are bytes: those that are not UTF-8 cannot be written in JSON, but a shell command can name them in this form.
     """

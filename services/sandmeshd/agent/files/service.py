@@ -15,8 +15,8 @@ from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files import archives, changes, entries, snapshots
 from sandmeshd.agent.files.arguments import Arguments, read_arguments, write_line
 from sandmeshd.agent.files.confinement import Workspace
-from sandmeshd.agent.files.content import Reading, Writing
-from sandmeshd.agent.files.failures import Cut, cut_off, failed
+from sandmeshd.agent.files.content import FileReader, FileWriter
+from sandmeshd.agent.files.failures import CallStopped, failure_outcome, stopped_outcome
 from sandmeshd.agent.files.requests import (
     List,
     Mkdir,
@@ -31,7 +31,7 @@ from sandmeshd.agent.files.requests import (
     Watch,
     Write,
 )
-from sandmeshd.agent.files.streams import Inlet, Threads, pump, put, unless_cut
+from sandmeshd.agent.files.streams import InputReader, Threads, pump, put, unless_stopped
 from sandmeshd.agent.files.watch import Watcher
 
 A = TypeVar("A", bound=Arguments)
@@ -50,7 +50,7 @@ class FileService:
         self._threads = Threads()
 
     def services(self) -> Mapping[str, Service]:
-        """Give what runs each call."""
+        """Return the handler of each service."""
         made = [
             self._quick(Stat, entries.look_up),
             self._quick(Mkdir, changes.make_directory),
@@ -68,87 +68,87 @@ class FileService:
         return dict(made)
 
     def _quick(self, cls: type[A], function: Callable[[Workspace, A], Any]) -> tuple[str, Service]:
-        async def run(asked: A, call: Call) -> Outcome:
+        async def run(request: A, call: Call) -> Outcome:
             call.started()
-            return _told(await self._threads.run(function, self._workspace, asked))
+            return _outcome(await self._threads.run(function, self._workspace, request))
 
         return _service(cls, run)
 
-    async def _list(self, asked: List, call: Call) -> Outcome:
+    async def _list(self, request: List, call: Call) -> Outcome:
         call.started()
-        await pump(call, self._threads, entries.listing(self._workspace, asked))
+        await pump(call, self._threads, entries.listing(self._workspace, request))
         return Outcome()
 
-    async def _read(self, asked: Read, call: Call) -> Outcome:
+    async def _read(self, request: Read, call: Call) -> Outcome:
         call.started()
-        reading = Reading(self._workspace, asked)
+        reading = FileReader(self._workspace, request)
         try:
-            # What is known goes before the bytes, so that a reader who is cut off can go on with the same file.
+            # Metadata first, so that an interrupted reader can resume with the same file.
             call.output(pb.STREAM_STDERR, write_line(await self._threads.run(reading.open)))
             await pump(call, self._threads, reading.chunks())
         finally:
             await self._threads.run(reading.close)
         return Outcome()
 
-    async def _write(self, asked: Write, call: Call) -> Outcome:
-        inlet = Inlet(call)
-        inlet.open_queue()
+    async def _write(self, request: Write, call: Call) -> Outcome:
+        input_reader = InputReader(call)
+        input_reader.open_queue()
         call.started()
-        writing = Writing(self._workspace, asked, self._most)
-        return _told(await inlet.feed(self._threads, writing.take))
+        writing = FileWriter(self._workspace, request, self._most)
+        return _outcome(await input_reader.feed(self._threads, writing.take))
 
-    async def _pack(self, asked: Pack, call: Call) -> Outcome:
+    async def _pack(self, request: Pack, call: Call) -> Outcome:
         call.started()
-        await pump(call, self._threads, archives.packed(self._workspace, asked))
+        await pump(call, self._threads, archives.packed(self._workspace, request))
         return Outcome()
 
-    async def _unpack(self, asked: Unpack, call: Call) -> Outcome:
-        return await self._fed(call, partial(archives.unpacked, self._workspace, asked))
+    async def _unpack(self, request: Unpack, call: Call) -> Outcome:
+        return await self._feed_input(call, partial(archives.unpacked, self._workspace, request))
 
-    async def _fed(self, call: Call, take: Callable[[int, Inlet], None]) -> Outcome:
-        inlet = Inlet(call)
-        reader = inlet.open_pipe()
+    async def _feed_input(self, call: Call, take: Callable[[int, InputReader], None]) -> Outcome:
+        input_reader = InputReader(call)
+        reader = input_reader.open_pipe()
         call.started()
         try:
-            await inlet.feed(self._threads, partial(take, reader))
+            await input_reader.feed(self._threads, partial(take, reader))
         finally:
             os.close(reader)
         return Outcome()
 
-    async def _save(self, asked: Save, call: Call) -> Outcome:
+    async def _save(self, request: Save, call: Call) -> Outcome:
         call.started()
         await pump(call, self._threads, snapshots.saved(self._workspace, self._home, lambda: call.followed))
         return Outcome()
 
-    async def _restore(self, asked: Restore, call: Call) -> Outcome:
-        return await self._fed(call, partial(snapshots.restored, self._workspace, self._home))
+    async def _restore(self, request: Restore, call: Call) -> Outcome:
+        return await self._feed_input(call, partial(snapshots.restored, self._workspace, self._home))
 
-    async def _watch(self, asked: Watch, call: Call) -> Outcome:
-        watcher = await self._threads.run(Watcher, self._workspace, asked)
+    async def _watch(self, request: Watch, call: Call) -> Outcome:
+        watcher = await self._threads.run(Watcher, self._workspace, request)
         call.started()
         try:
             while not watcher.gone:
-                for change in await unless_cut(call, watcher.changes()):
+                for change in await unless_stopped(call, watcher.changes()):
                     await put(call, write_line(change))
         finally:
             watcher.close()
         return Outcome()
 
 
-def _told(facts: Mapping[str, Any] | None) -> Outcome:
+def _outcome(facts: Mapping[str, Any] | None) -> Outcome:
     return Outcome(structured=json.dumps(facts).encode() if facts else b"")
 
 
 def _service(cls: type[A], run: Callable[[A, Call], Awaitable[Outcome]]) -> tuple[str, Service]:
-    """Give a call's name, and what reads its arguments and runs it with failures as results."""
+    """Return a service's name, and a handler that parses its arguments and turns failures into results."""
 
-    async def guarded(asked: Any, call: Call) -> Outcome:
-        path = asked.source if hasattr(asked, "source") else asked.path
+    async def guarded(request: Any, call: Call) -> Outcome:
+        path = request.source if hasattr(request, "source") else request.path
         try:
-            return await run(asked, call)
+            return await run(request, call)
         except (OSError, ToolFailure) as error:
-            return failed(error, path, call.stop_reason or pb.END_REASON_EXITED)
-        except Cut:
-            return cut_off(path, call.stop_reason or pb.END_REASON_CANCELLED)
+            return failure_outcome(error, path, call.stop_reason or pb.END_REASON_EXITED)
+        except CallStopped:
+            return stopped_outcome(path, call.stop_reason or pb.END_REASON_CANCELLED)
 
     return cls.tool, Service(lambda data: read_arguments(cls, data), guarded)

@@ -9,8 +9,8 @@ from typing import Final
 
 from sandmesh.shared.tar import fill_atomically, pack_several, unpack_several
 from sandmeshd.agent.files.confinement import Workspace
-from sandmeshd.agent.files.failures import Cut
-from sandmeshd.agent.files.streams import Inlet
+from sandmeshd.agent.files.failures import CallStopped
+from sandmeshd.agent.files.streams import InputReader
 from sandmeshd.agent.processes.freezer import frozen
 
 WORKSPACE, HOME = "workspace", "home"
@@ -29,23 +29,23 @@ def _roots(workspace: Workspace, home: str) -> Generator[Mapping[str, int]]:
 
 
 def saved(workspace: Workspace, home: str, wanted: Callable[[], bool]) -> Iterator[bytes]:
-    """Give both as a tar stream; the sandbox's other processes stand still until it is whole or no longer wanted.
+    """Yield both as a tar stream; the sandbox's other processes are frozen until it is complete or cancelled.
 
     Raises:
-        Cut: Nobody waits for it any more: what stands still does not wait for whoever may come back.
+        CallStopped: Nobody waits for it any more: what stands still does not wait for whoever may come back.
     """
     with _roots(workspace, home) as roots, frozen():
         for piece in pack_several(roots):
             if not wanted():
-                raise Cut
+                raise CallStopped
             yield piece
 
 
-def restored(workspace: Workspace, home: str, reader: int, inlet: Inlet) -> None:
+def restored(workspace: Workspace, home: str, reader: int, input_reader: InputReader) -> None:
     """Take what `saved` gave out of a pipe; entries that are there already and not in it stay.
 
     Raises:
-        Cut: The input was cut off; nothing is kept.
+        CallStopped: The input was cut off; nothing is kept.
         OSError: EBADMSG for what is no such stream, and what else the system says.
     """
 
@@ -54,11 +54,11 @@ def restored(workspace: Workspace, home: str, reader: int, inlet: Inlet) -> None
             try:
                 unpack_several(source, roots)
             except OSError:
-                if inlet.cut:
-                    raise Cut from None
+                if input_reader.stopped:
+                    raise CallStopped from None
                 raise
-        if not inlet.whole:
-            raise Cut
+        if not input_reader.whole:
+            raise CallStopped
 
     def place(left: list[tuple[str, int]], fresh: Mapping[str, int]) -> None:
         if not left:

@@ -15,7 +15,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.calls.writer import CHUNK
-from sandmeshd.agent.files.failures import Cut
+from sandmeshd.agent.files.failures import CallStopped
 
 R = TypeVar("R")
 
@@ -38,7 +38,7 @@ async def pump(call: Call, threads: Threads, chunks: Iterator[bytes]) -> None:
     """Write the chunks that a thread makes as output, no faster than the caller reads.
 
     Raises:
-        Cut: The call was stopped, or nobody reads any more.
+        CallStopped: The call was stopped, or nobody reads any more.
     """
     try:
         while chunk := await threads.run(_next, chunks):
@@ -53,40 +53,40 @@ async def put(call: Call, piece: bytes) -> None:
     """Write a piece of output, at most CHUNK bytes, once there is room.
 
     Raises:
-        Cut: The call was stopped, or nobody reads any more.
+        CallStopped: The call was stopped, or nobody reads any more.
     """
-    while call.room < len(piece) and not is_cut(call):
+    while call.room < len(piece) and not is_stopped(call):
         await call.roomier()
-    if is_cut(call):
-        raise Cut
+    if is_stopped(call):
+        raise CallStopped
     call.output(pb.STREAM_STDOUT, piece)
 
 
-def is_cut(call: Call) -> bool:
-    """Say whether nobody waits for what the call does."""
+def is_stopped(call: Call) -> bool:
+    """Return whether the call was stopped."""
     return call.stop_reason is not None or call.forsaken
 
 
-async def unless_cut(call: Call, work: Coroutine[Any, Any, R]) -> R:
+async def unless_stopped(call: Call, work: Coroutine[Any, Any, R]) -> R:
     """Wait for something, but no longer than somebody waits for the call.
 
     Raises:
-        Cut: The call was stopped, or nobody reads any more.
+        CallStopped: The call was stopped, or nobody reads any more.
     """
     task = asyncio.ensure_future(work)
-    cut = asyncio.create_task(_until_cut(call))
+    stopped = asyncio.create_task(_until_stopped(call))
     try:
-        await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
-        if is_cut(call):
-            raise Cut
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if is_stopped(call):
+            raise CallStopped
         return task.result()
     finally:
         task.cancel()
-        cut.cancel()
+        stopped.cancel()
 
 
-async def _until_cut(call: Call) -> None:
-    while not is_cut(call):
+async def _until_stopped(call: Call) -> None:
+    while not is_stopped(call):
         await call.roomier()
 
 
@@ -100,7 +100,7 @@ def _close(chunks: Iterator[bytes]) -> None:
         close()
 
 
-class Inlet:
+class InputReader:
     """A call's input for a thread, ended early when the call is stopped or nobody will send the rest."""
 
     def __init__(self, call: Call) -> None:
@@ -117,7 +117,7 @@ class Inlet:
         self._pieces: SimpleQueue[bytes] = SimpleQueue()
 
     def open_pipe(self) -> int:
-        """Have it come through a pipe, and give the reading end, which is the caller's to close."""
+        """Route the input through a pipe, and return the reading end, which the caller closes."""
         reader = os.dup(self._input.open_pipe())
         self._input.close_reader()
         with suppress(OSError):  # beyond what a user may have in pipes, a smaller one does
@@ -125,11 +125,11 @@ class Inlet:
         return reader
 
     def open_queue(self) -> None:
-        """Have it come through `take`: a thread that writes to a disk then holds up no pipe that the loop writes to."""
+        """Route the input through `take`, so that a thread which writes to a disk blocks no pipe of the loop."""
         self._input.deliver_to(self._pieces.put)
 
     def take(self, written: bytes) -> bytes:
-        """Say in a thread that a piece is written (none at first), and wait for the next; none is the end."""
+        """Report a written piece (empty at first) from a thread, and wait for the next; an empty one is the end."""
         if written:
             self._loop.call_soon_threadsafe(self._input.mark_written)
         return self._pieces.get()
@@ -140,12 +140,12 @@ class Inlet:
         return self._input.ended and self._call.stop_reason is None
 
     @property
-    def cut(self) -> bool:
+    def stopped(self) -> bool:
         """Whether nothing more comes although the input did not end."""
         return self._call.stop_reason is not None
 
-    async def feed(self, threads: Threads, function: Callable[[Inlet], R]) -> R:
-        """Run a function of the inlet in a thread while the caller sends; it asks `whole` before it keeps anything."""
+    async def feed(self, threads: Threads, function: Callable[[InputReader], R]) -> R:
+        """Run a function of the input in a thread while the caller sends; it asks `whole` before it keeps anything."""
         forsaken = asyncio.create_task(self._until_forsaken())
         try:
             with self._call.stopping(self._input.close):
@@ -154,5 +154,5 @@ class Inlet:
             forsaken.cancel()
 
     async def _until_forsaken(self) -> None:
-        await _until_cut(self._call)
+        await _until_stopped(self._call)
         self._call.stop(pb.END_REASON_CANCELLED)

@@ -53,7 +53,7 @@ def open_beneath(directory: int, path: str, flags: int, *, follow: bool = True) 
 
 @cache
 def has_openat2() -> bool:
-    """Say whether the kernel, and the filter that it holds this process to, know openat2."""
+    """Return whether the kernel, and this process's seccomp filter, support openat2."""
     how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, 0)
     fd = _openat2(_AT_FDCWD, b"/", how)
     if fd >= 0:
@@ -62,7 +62,7 @@ def has_openat2() -> bool:
 
 
 def walk_beneath(directory: int, path: str, flags: int) -> int:
-    """Do what `open_beneath` does where the kernel cannot: name by name, through no link at all.
+    """Resolve a path as `open_beneath` does where the kernel cannot: name by name, through no link at all.
 
     Raises:
         OSError: As open(2) does; EXDEV for `..` and for a link, which may lead out.
@@ -117,7 +117,7 @@ def rename_without_replacing(source: tuple[int, str], destination: tuple[int, st
 
 
 def birth_time(fd: int) -> float | None:
-    """Give when an open file was made, in seconds since 1970; None where its file system does not keep that."""
+    """Return when an open file was created, in seconds since 1970; None where its file system does not record that."""
     buffer = ctypes.create_string_buffer(_STATX_SIZE)
     status = _libc.statx(fd, b"", _AT_EMPTY_PATH, ctypes.c_uint(_STATX_BTIME), buffer)
     known = int.from_bytes(buffer.raw[:4], "little") & _STATX_BTIME

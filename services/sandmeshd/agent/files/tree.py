@@ -67,11 +67,11 @@ def list_entries(fd: int, most: int) -> list[os.DirEntry[str]]:
     return sorted(found, key=lambda entry: entry.name)
 
 
-def directory_tree(workspace: Workspace, asked: DirectoryTree) -> Answer:
-    """Give all below a directory as JSON; links are listed as files and not followed."""
-    with explained(asked.path):
-        fd = workspace.open_directory(asked.path)
-        entries = _read_tree(fd, 0, _Bounds(asked.path, MOST_IN_TREE, DEEPEST_TREE))
+def directory_tree(workspace: Workspace, request: DirectoryTree) -> Answer:
+    """Return everything below a directory as JSON; links are listed as files and not followed."""
+    with explained(request.path):
+        fd = workspace.open_directory(request.path)
+        entries = _read_tree(fd, 0, _Bounds(request.path, MOST_IN_TREE, DEEPEST_TREE))
     return Answer([text(json.dumps(entries, indent=2, ensure_ascii=False))], {"entries": entries})
 
 
@@ -95,7 +95,7 @@ def _tree_entry(fd: int, entry: os.DirEntry[str], depth: int, bounds: _Bounds) -
 
 
 def _json_name(name: str) -> str:
-    """Give a name for a JSON string: as it is, or as `show` does where it is not UTF-8."""
+    """Return a name for a JSON string: as it is, or as `show` writes it where it is not UTF-8."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -103,14 +103,14 @@ def _json_name(name: str) -> str:
     return name
 
 
-def search_files(workspace: Workspace, asked: SearchFiles) -> Answer:
-    """Give the paths found, one a line, by directory and name; links are found but not followed."""
-    pattern, excluded = Pattern(asked.pattern), [Pattern(each) for each in asked.exclude_patterns]
-    base = workspace.absolute(asked.path).rstrip("/")
-    bounds = _Bounds(asked.path, MOST_SEARCHED, DEEPEST_SEARCH)
+def search_files(workspace: Workspace, request: SearchFiles) -> Answer:
+    """Return the paths that match, one a line, by directory and name; links are found but not followed."""
+    pattern, excluded = Pattern(request.pattern), [Pattern(each) for each in request.exclude_patterns]
+    base = workspace.absolute(request.path).rstrip("/")
+    bounds = _Bounds(request.path, MOST_SEARCHED, DEEPEST_SEARCH)
     found: list[str] = []
-    with explained(asked.path):
-        for names in _walk(workspace.open_directory(asked.path), (), excluded, bounds):
+    with explained(request.path):
+        for names in _walk(workspace.open_directory(request.path), (), excluded, bounds):
             if pattern.finds(names):
                 found.append(show("/".join((base, *names))))
             if len(found) > MOST_FOUND:
@@ -119,7 +119,7 @@ def search_files(workspace: Workspace, asked: SearchFiles) -> Answer:
 
 
 def _walk(fd: int, above: tuple[str, ...], excluded: list[Pattern], bounds: _Bounds) -> Iterator[tuple[str, ...]]:
-    """Give the names that lead to every entry below a directory, parents first, and close it."""
+    """Yield the names that lead to every entry below a directory, parents first, and close it."""
     try:
         for entry in bounds.list(fd, len(above)):
             names = (*above, entry.name)

@@ -1,4 +1,4 @@
-"""Changes as the kernel tells them: inotify(7), by ctypes.
+"""Changes of files, from inotify(7) by ctypes.
 
 Numbers and layout are those of linux/inotify.h.
 """
@@ -41,30 +41,30 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Watcher:
     """Watches a path. Names are below it; those of the watched path itself are empty."""
 
-    def __init__(self, workspace: Workspace, asked: Watch) -> None:
-        """Begin: what changes from now on is told.
+    def __init__(self, workspace: Workspace, request: Watch) -> None:
+        """Watch from now on.
 
         Raises:
             OSError: The path is not there, or there are too many watches.
         """
         self._workspace = workspace
-        self._asked = asked
+        self._request = request
         self._fd = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._names: dict[int, str] = {}
         self.gone = False
-        """Whether the watched path is not there any more: nothing more is told."""
+        """Whether the watched path was removed: nothing more is reported."""
         try:
-            self._add(workspace.open(asked.path, os.O_RDONLY | os.O_NONBLOCK), "")
+            self._add(workspace.open(request.path, os.O_RDONLY | os.O_NONBLOCK), "")
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.close(self._fd)
 
     async def changes(self) -> list[dict[str, Any]]:
-        """Wait for changes and give them in order."""
+        """Wait for changes and return them in order."""
         loop = asyncio.get_running_loop()
         readable = loop.create_future()
         loop.add_reader(self._fd, lambda: None if readable.done() else readable.set_result(None))
@@ -76,9 +76,9 @@ class Watcher:
             data = os.read(self._fd, _BUFFER)
         except BlockingIOError:
             return []
-        return [told for event in _events(data) for told in self._told(*event)]
+        return [change for event in _events(data) for change in self._changes_of(*event)]
 
-    def _told(self, number: int, mask: int, name: str) -> Iterator[dict[str, Any]]:
+    def _changes_of(self, number: int, mask: int, name: str) -> Iterator[dict[str, Any]]:
         if mask & _OVERFLOW:
             yield {"kind": "overflow", "path": "", "directory": True}
             return
@@ -89,10 +89,10 @@ class Watcher:
             yield from self._ended(number, base)
             return
         path = f"{base}/{name}" if base and name else base or name
-        kind = next((told for bit, told in _KINDS.items() if mask & bit), None)
+        kind = next((word for bit, word in _KINDS.items() if mask & bit), None)
         if kind is not None:
             yield {"kind": kind, "path": path, "directory": bool(mask & _ISDIR)}
-        if self._asked.recursive and mask & _ISDIR and mask & (_CREATE | _MOVED_TO):
+        if self._request.recursive and mask & _ISDIR and mask & (_CREATE | _MOVED_TO):
             yield from self._enter(path)
 
     def _ended(self, number: int, base: str) -> Iterator[dict[str, Any]]:
@@ -103,9 +103,9 @@ class Watcher:
             yield {"kind": "gone", "path": "", "directory": False}
 
     def _enter(self, path: str) -> Iterator[dict[str, Any]]:
-        """Watch a new directory; what was made in it before the watch began is told as created."""
+        """Watch a new directory; what was created in it before the watch began is reported too."""
         try:
-            fd = self._workspace.open_directory(f"{self._asked.path}/{path}")
+            fd = self._workspace.open_directory(f"{self._request.path}/{path}")
         except (OSError, ToolFailure):
             # It went as quickly as it came, or a link took its place.
             return
@@ -113,16 +113,16 @@ class Watcher:
             yield {"kind": "created", "path": found, "directory": directory}
 
     def _add(self, fd: int, path: str) -> list[tuple[str, bool]]:
-        """Watch what a descriptor is of, with `recursive` all directories below, and give what is there already.
+        """Watch what a descriptor refers to, with `recursive` all directories below, and return what exists already.
 
-        The descriptor is closed: while it is open the kernel does not tell that its directory went.
+        The descriptor is closed: while it is open the kernel does not report the removal of its directory.
         """
         try:
             if len(self._names) >= _MOST_DIRECTORIES:
                 raise OSError(errno.ENOSPC, f"more than {_MOST_DIRECTORIES} directories cannot be watched", path)
             number = _checked(_libc.inotify_add_watch(self._fd, f"/proc/self/fd/{fd}".encode(), _WANTED))
             self._names[number] = path
-            return self._add_below(fd, path) if self._asked.recursive else []
+            return self._add_below(fd, path) if self._request.recursive else []
         finally:
             os.close(fd)
 

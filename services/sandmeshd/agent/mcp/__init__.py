@@ -1,5 +1,5 @@
-"""MCP servers of the sandbox: what is configured, what runs, whose tools there are.
+"""MCP servers of the sandbox: their configuration, processes and tools.
 
-The servers and the program that speaks the protocol with them (sandmeshd.agent.mcp.client) are user code's; nothing
-here loads that program's libraries.
+The servers and the process that speaks the protocol with them (sandmeshd.agent.mcp.client) run as user code; the
+manager loads none of that process's libraries.
 """

@@ -1,4 +1,4 @@
-"""The agent's part of the egress proxy: it passes bytes between programs inside and the driver, and decides nothing."""
+"""The agent's part of the egress proxy: it forwards bytes between programs and the driver, and decides nothing."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final, Protocol, cast
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 
 WINDOW_BYTES: Final = 256 << 10
-"""How much of a connection each side may have sent that the other has not dealt with."""
+"""How many bytes of a connection each side may have sent before the other grants credit."""
 
-MOST_CONNECTIONS: Final = 256
+MAX_CONNECTIONS: Final = 256
 _BACKLOG: Final = 128
 _WAIT_SECONDS: Final = 15.0
-"""How long a program waits for the driver's link: it is not there at birth, and while a driver is started again."""
+"""How long a program waits for the driver's link, which does not exist at first and while a driver restarts."""
 _LINGER_SECONDS: Final = 5.0
 
 
-class Carrier(Protocol):
+class DriverLink(Protocol):
     """The link to the driver."""
 
     def write(self, frame: bytes, /) -> None:
@@ -30,16 +30,16 @@ class Egress:
     """The connections of all programs inside, and the link that carries them."""
 
     def __init__(self) -> None:
-        self._link: Carrier | None = None
+        self._link: DriverLink | None = None
         self._waiting: set[_Connection] = set()
-        self._carried: dict[int, _Connection] = {}
+        self._active: dict[int, _Connection] = {}
         self._last = 0
 
     async def listen(self, port: int) -> asyncio.Server:
-        """Take connections at a port of the sandbox's own loopback.
+        """Listen at a port of the sandbox's own loopback.
 
         Raises:
-            OSError: The port cannot be had.
+            OSError: The port is in use.
         """
         loop = asyncio.get_running_loop()
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -52,32 +52,30 @@ class Egress:
             listener.close()
             raise
 
-    def attach(self, link: Carrier) -> None:
-        """Let a link carry from now on; what another carried is given up."""
+    def attach(self, link: DriverLink) -> None:
+        """Carry connections over a link from now on; those over another link are aborted."""
         self.detach(self._link)
         self._link = link
         for connection in list(self._waiting):
             self._begin(connection)
 
-    def detach(self, link: Carrier | None) -> None:
-        """Give up what a link carries, where it is the one that does."""
+    def detach(self, link: DriverLink | None) -> None:
+        """Abort the connections over a link, if it is the one in use."""
         if link is not None and link is self._link:
             self._link = None
-            carried, self._carried = self._carried, {}
-            for connection in carried.values():
+            active, self._active = self._active, {}
+            for connection in active.values():
                 connection.abort()
 
-    def take(self, link: Carrier, frame: pb.EgressFrame) -> None:
-        """Act on a frame of the driver's."""
-        connection = self._carried.get(frame.stream) if link is self._link else None
+    def take(self, link: DriverLink, frame: pb.EgressFrame) -> None:
+        """Handle a frame of the driver."""
+        connection = self._active.get(frame.stream) if link is self._link else None
         if connection is not None:
             connection.take(frame)
 
-    # What connections call.
-
     def enter(self, connection: _Connection) -> None:
-        """Take a new connection in, to be carried now or when there is a link."""
-        if len(self._carried) + len(self._waiting) >= MOST_CONNECTIONS:
+        """Add a new connection, which starts now or when there is a link."""
+        if len(self._active) + len(self._waiting) >= MAX_CONNECTIONS:
             connection.abort()
             return
         self._waiting.add(connection)
@@ -85,14 +83,14 @@ class Egress:
             self._begin(connection)
 
     def leave(self, connection: _Connection) -> None:
-        """Forget a connection."""
+        """Remove a connection that ended."""
         self._waiting.discard(connection)
-        if self._carried.pop(connection.number, None) is not None:
+        if self._active.pop(connection.number, None) is not None:
             self.send(pb.EgressFrame(stream=connection.number, reset=pb.EgressReset()))
 
     def forget(self, number: int) -> None:
-        """Forget a connection that the driver is done with."""
-        self._carried.pop(number, None)
+        """Remove a connection that the driver closed."""
+        self._active.pop(number, None)
 
     def send(self, frame: pb.EgressFrame) -> None:
         """Send a frame to the driver."""
@@ -102,8 +100,23 @@ class Egress:
     def _begin(self, connection: _Connection) -> None:
         self._waiting.discard(connection)
         self._last += 1
-        self._carried[self._last] = connection
+        self._active[self._last] = connection
         connection.begin(self._last)
+
+
+class _ReceiveWindow:
+    """What a connection may still receive from the driver; `delivered` is what was received since the last credit."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.paused = False
+
+    def take_credit(self) -> int:
+        """Return the credit to grant now: none while the program does not read, or for little."""
+        if self.paused or self.delivered < WINDOW_BYTES // 4:
+            return 0
+        credit, self.delivered = self.delivered, 0
+        return credit
 
 
 class _Connection(asyncio.Protocol):
@@ -115,17 +128,16 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._held = b""
+        self._unsent = b""
         self._credit = WINDOW_BYTES
-        self._dealt = 0
-        self._slow = False
+        self._window = _ReceiveWindow()
         self._ended = False
-        self._told = False
+        self._reported = False
         self._finished = False
-        self._over = False
+        self._closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait to be carried, unread."""
+        """Wait, unread, for the driver's link."""
         self._transport = cast("asyncio.Transport", transport)
         # Before Python 3.12 a pause in this very call is undone by what asyncio does right after it.
         self._loop.call_soon(self._enter)
@@ -137,91 +149,90 @@ class _Connection(asyncio.Protocol):
             self._egress.enter(self)
 
     def begin(self, number: int) -> None:
-        """Be carried from now on, under a number."""
+        """Open the connection's stream, under a number."""
         self.number = number
         self._cancel_timer()
         self._send(opened=pb.EgressOpened())
-        self._pass_on()
+        self._forward()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what there is credit for; read no more until there is some again."""
-        if not self._over:
-            self._held += data
-            self._pass_on()
+        """Forward what there is credit for; read no more until there is some again."""
+        if not self._closed:
+            self._unsent += data
+            self._forward()
 
     def eof_received(self) -> bool:
-        """Pass the end on; what comes back is still taken."""
+        """Forward the end; data in the other direction still flows."""
         self._ended = True
-        self._pass_on()
-        return not self._over
+        self._forward()
+        return not self._closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the driver."""
+        """Report the end to the driver."""
         self._transport = None
         self._cancel_timer()
         self._egress.leave(self)
 
     def pause_writing(self) -> None:
-        """Give no credit: the program does not read."""
-        self._slow = True
+        """Withhold credit: the program does not read."""
+        self._window.paused = True
 
     def resume_writing(self) -> None:
-        """Give the credit that was kept back."""
-        self._slow = False
-        self._give_credit()
+        """Grant the credit that was withheld."""
+        self._window.paused = False
+        self._grant_credit()
 
     def take(self, frame: pb.EgressFrame) -> None:
-        """Act on a frame."""
+        """Handle a frame."""
         step = frame.WhichOneof("step")
         if step == "credit":
             self._credit += frame.credit
-            self._pass_on()
+            self._forward()
         elif step == "reset":
-            self._be_over()
+            self._close()
         elif self._transport is None or self._finished:
             return
         elif step == "data":
             self._transport.write(frame.data)
-            self._dealt += len(frame.data)
-            self._give_credit()
+            self._window.delivered += len(frame.data)
+            self._grant_credit()
         elif step == "ended":
             self._finished = True
             self._transport.write_eof()
 
     def abort(self) -> None:
-        """Drop the connection."""
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
-    def _pass_on(self) -> None:
+    def _forward(self) -> None:
         # Some loops read what was sent with the connection before it can be paused.
         if not self.number:
             return
-        part, self._held = self._held[: self._credit], self._held[self._credit :]
+        part, self._unsent = self._unsent[: self._credit], self._unsent[self._credit :]
         if part:
             self._credit -= len(part)
             self._send(data=part)
         if self._transport is None:
             return
-        if self._held:
+        if self._unsent:
             self._transport.pause_reading()
         elif self._ended:
-            self._tell_end()
+            self._report_end()
         else:
             self._transport.resume_reading()
 
-    def _tell_end(self) -> None:
-        if not self._told:
-            self._told = True
+    def _report_end(self) -> None:
+        if not self._reported:
+            self._reported = True
             self._send(ended=pb.EgressEnded())
 
-    def _give_credit(self) -> None:
-        if self._dealt >= WINDOW_BYTES // 4 and not self._slow:
-            self._send(credit=self._dealt)
-            self._dealt = 0
+    def _grant_credit(self) -> None:
+        if credit := self._window.take_credit():
+            self._send(credit=credit)
 
-    def _be_over(self) -> None:
-        self._over = True
+    def _close(self) -> None:
+        self._closed = True
         self._egress.forget(self.number)
         if not self._finished or self._transport is None:
             self.abort()

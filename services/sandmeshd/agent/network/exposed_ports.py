@@ -21,8 +21,8 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.calls.writer import CHUNK, SMALLEST_READ
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
-from sandmeshd.agent.files.failures import Cut
-from sandmeshd.agent.files.streams import is_cut, unless_cut
+from sandmeshd.agent.files.failures import CallStopped
+from sandmeshd.agent.files.streams import is_stopped, unless_stopped
 
 MOST: Final = 256
 _CONNECT_SECONDS: Final = 10.0
@@ -76,7 +76,7 @@ class Exposures:
         self._exposed: dict[str, _Exposure] = {}
 
     def services(self) -> Mapping[str, Service]:
-        """Give what runs each call."""
+        """Return the handler of each service."""
         runs: dict[type[Arguments], Any] = {
             Expose: self._expose,
             ListExposed: self._list,
@@ -85,13 +85,13 @@ class Exposures:
         }
         return {cls.tool: _service(cls, run) for cls, run in runs.items()}
 
-    async def _expose(self, asked: Expose, call: Call) -> Outcome:
+    async def _expose(self, request: Expose, call: Call) -> Outcome:
         call.started()
-        left = asked.expires - time.time()
+        left = request.expires - time.time()
         if len(self._exposed) >= MOST:
             return _refused(errno.ENOSPC, f"{MOST} ports are exposed: revoke some")
-        timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end, asked.exposure_id)
-        self._exposed[asked.exposure_id] = _Exposure(asked.port, asked.expires, timer)
+        timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end, request.exposure_id)
+        self._exposed[request.exposure_id] = _Exposure(request.port, request.expires, timer)
         return Outcome()
 
     async def _list(self, _: ListExposed, call: Call) -> Outcome:
@@ -102,9 +102,9 @@ class Exposures:
         ]
         return Outcome(structured=json.dumps({"ports": ports}).encode())
 
-    async def _revoke(self, asked: Revoke, call: Call) -> Outcome:
+    async def _revoke(self, request: Revoke, call: Call) -> Outcome:
         call.started()
-        self._end(asked.exposure_id)
+        self._end(request.exposure_id)
         return Outcome()
 
     def _end(self, exposure_id: str) -> None:
@@ -114,22 +114,22 @@ class Exposures:
             for call in list(exposure.calls):
                 call.stop(pb.END_REASON_CANCELLED)
 
-    async def _connect(self, asked: Connect, call: Call) -> Outcome:
-        exposure = self._exposed.get(asked.exposure_id)
+    async def _connect(self, request: Connect, call: Call) -> Outcome:
+        exposure = self._exposed.get(request.exposure_id)
         if exposure is None:
             return _refused(errno.ENOENT, "the port is not exposed, or no more")
         if call.input is None:
             raise InvalidArgument("a connection's bytes come as input: start the call with takes_input")
         exposure.calls.add(call)
         try:
-            peer = await unless_cut(call, _dial(exposure.port))
+            peer = await unless_stopped(call, _dial(exposure.port))
             with peer:
                 call.started()
                 call.input.open_socket(peer.fileno())
-                await unless_cut(call, _copy(peer, call))
+                await unless_stopped(call, _copy(peer, call))
         except OSError as error:
             return _refused(error.errno or errno.EIO, f"port {exposure.port}: {error.strerror or error}")
-        except Cut:
+        except CallStopped:
             return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED)
         finally:
             exposure.calls.discard(call)
@@ -168,7 +168,7 @@ async def _dial(port: int) -> socket.socket:
 
 async def _copy(peer: socket.socket, call: Call) -> None:
     loop = asyncio.get_running_loop()
-    while not is_cut(call):
+    while not is_stopped(call):
         while call.room < SMALLEST_READ:
             await call.roomier()
         data = await loop.sock_recv(peer, min(CHUNK, call.room))

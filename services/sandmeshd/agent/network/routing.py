@@ -25,8 +25,8 @@ _MAIN: Final = 254
 _HEADER, _RULE, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=8BI"), struct.Struct("=HH")
 
 
-def shut_in(user: int, port: int) -> None:
-    """Let no packet of a uid's sockets leave this network namespace, but those of TCP from a port, over IPv4.
+def block_outbound(user: int, port: int) -> None:
+    """Block packets of a uid's sockets from leaving this network namespace, except those of TCP from a port, over IPv4.
 
     Raises:
         OSError: The kernel has no such rules, or NET_ADMIN is not there.

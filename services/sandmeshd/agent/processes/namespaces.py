@@ -13,7 +13,7 @@ import json
 import os
 import socket
 
-from sandmeshd.agent.userland import syscalls, users, walls
+from sandmeshd.agent.userland import isolation, syscalls, users
 
 TYPE_CHECKING = False  # as in syscalls; pathlib is as slow
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ def _run_child(control: socket.socket, cgroup_fds: list[int], message: bytes) ->
         config = json.loads(message or control.recv(LARGEST_MESSAGE) or "null")
         if config is not None and config["user"]:
             users.pass_on_capabilities()
-            walls.restrict(base64.b64decode(config["seccomp"]))
-            _become_zygote(control, ["apart", str(config["user"])], cgroup_fds, config)
-        if config is not None and walls.enter_nested_namespaces() == 0:
-            walls.hide(config["hidden"])
-            walls.give_up_privileges(base64.b64decode(config["seccomp"]))
+            isolation.restrict(base64.b64decode(config["seccomp"]))
+            _become_zygote(control, ["container_zygote", str(config["user"])], cgroup_fds, config)
+        if config is not None and isolation.enter_nested_namespaces() == 0:
+            isolation.hide(config["hidden"])
+            isolation.give_up_privileges(base64.b64decode(config["seccomp"]))
             _become_zygote(control, ["zygote"], cgroup_fds, config)
     except (OSError, ValueError) as error:
         control.send(json.dumps({"error": f"user code's namespaces could not be created: {error}"}).encode())

@@ -8,7 +8,7 @@ _HEADER: Final = "diff --git "
 
 
 def split_diff(shown: str) -> dict[str, str]:
-    """Give each file's part of a diff by its path; a path that git quotes stays quoted.
+    """Return each file's part of a diff by its path; a path that git quotes stays quoted.
 
     Nothing inside a part begins as a header does: each line of a file is preceded by a sign or a space.
     """

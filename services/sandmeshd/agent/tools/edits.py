@@ -88,13 +88,13 @@ def _end_of(line: str) -> str:
     return line[len(line.rstrip("\r\n")) :]
 
 
-def _indented(new: str, given: str, there: str) -> str:
+def _indented(new: str, old_indent: str, indent: str) -> str:
     lines = new.splitlines(keepends=True)
-    return "".join(there + line.removeprefix(given) if line.strip() else line for line in lines)
+    return "".join(indent + line.removeprefix(old_indent) if line.strip() else line for line in lines)
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
-    """Give the change as git shows it, with three lines of context; empty where nothing changed."""
+    """Return the change as git shows it, with three lines of context; empty where nothing changed."""
     old, new = _lines(before), _lines(after)
     first, last = _common(old, new)
     start = max(first - _CONTEXT, 0)

@@ -45,16 +45,16 @@ _NOT_REPLACEABLE: Final = {
 }
 
 
-def read_file(workspace: Workspace, asked: ReadFile) -> Answer:
-    """Give a file's text."""
-    return Answer([text(_read_text(workspace, asked.path, MOST_READ))])
+def read_file(workspace: Workspace, request: ReadFile) -> Answer:
+    """Return a file's text."""
+    return Answer([text(_read_text(workspace, request.path, MOST_READ))])
 
 
-def read_multiple_files(workspace: Workspace, asked: ReadMultipleFiles) -> Answer:
-    """Give several files' texts, with what cannot be read reported in its place."""
+def read_multiple_files(workspace: Workspace, request: ReadMultipleFiles) -> Answer:
+    """Return several files' texts, with a failure in the place of each that cannot be read."""
     blocks: list[str] = []
     left = MOST_READ
-    for path in asked.paths:
+    for path in request.paths:
         try:
             content = _read_text(workspace, path, left)
         except ToolFailure as failure:
@@ -65,69 +65,71 @@ def read_multiple_files(workspace: Workspace, asked: ReadMultipleFiles) -> Answe
     return Answer([text("\n---\n".join(blocks))])
 
 
-def write_file(workspace: Workspace, asked: WriteFile) -> Answer:
+def write_file(workspace: Workspace, request: WriteFile) -> Answer:
     """Write a file whole: readers see the old text or the new, never a part."""
-    with explained(asked.path), workspace.writing:
-        _replace(workspace, asked.path, asked.content.encode())
-    return Answer([text(f"Successfully wrote to {show(asked.path)}")])
+    with explained(request.path), workspace.writing:
+        _replace(workspace, request.path, request.content.encode())
+    return Answer([text(f"Successfully wrote to {show(request.path)}")])
 
 
-def edit_file(workspace: Workspace, asked: EditFile) -> Answer:
+def edit_file(workspace: Workspace, request: EditFile) -> Answer:
     """Replace pieces of a file and give the diff."""
-    with explained(asked.path), workspace.writing:
-        before = _read_text(workspace, asked.path, MOST_READ)
-        after = apply_edits(before, asked.edits)
-        if after != before and not asked.dry_run:
-            _replace(workspace, asked.path, after.encode())
-    diff = unified_diff(before, after, show(asked.path.lstrip("/")))
+    with explained(request.path), workspace.writing:
+        before = _read_text(workspace, request.path, MOST_READ)
+        after = apply_edits(before, request.edits)
+        if after != before and not request.dry_run:
+            _replace(workspace, request.path, after.encode())
+    diff = unified_diff(before, after, show(request.path.lstrip("/")))
     return Answer([text(fenced(diff) if diff else "Nothing changes: the new text is the old.")])
 
 
-def create_directory(workspace: Workspace, asked: CreateDirectory) -> Answer:
+def create_directory(workspace: Workspace, request: CreateDirectory) -> Answer:
     """Make a directory with those above it."""
-    with explained(asked.path):
-        os.close(workspace.make_directories(asked.path))
-    return Answer([text(f"Successfully created directory {show(asked.path)}")])
+    with explained(request.path):
+        os.close(workspace.make_directories(request.path))
+    return Answer([text(f"Successfully created directory {show(request.path)}")])
 
 
-def list_directory(workspace: Workspace, asked: ListDirectory) -> Answer:
+def list_directory(workspace: Workspace, request: ListDirectory) -> Answer:
     """List a directory by name; links are listed as files."""
-    with explained(asked.path):
-        fd = workspace.open_directory(asked.path)
+    with explained(request.path):
+        fd = workspace.open_directory(request.path)
         try:
             entries = list_entries(fd, MOST_IN_TREE)
             lines = [f"{'[DIR]' if _is_directory(entry) else '[FILE]'} {show(entry.name)}" for entry in entries]
         finally:
             os.close(fd)
     if len(lines) > MOST_IN_TREE:
-        raise ToolFailure(f"{show(asked.path)}: there are more than {MOST_IN_TREE:,} entries in it; use search_files.")
+        raise ToolFailure(
+            f"{show(request.path)}: there are more than {MOST_IN_TREE:,} entries in it; use search_files."
+        )
     return Answer([text("\n".join(lines))])
 
 
-def move_file(workspace: Workspace, asked: MoveFile) -> Answer:
+def move_file(workspace: Workspace, request: MoveFile) -> Answer:
     """Move a file, directory or link as it is; never over something that exists."""
     with (
-        explained(asked.source),
-        workspace.parent(asked.source) as source,
-        explained(asked.destination),
-        workspace.parent(asked.destination) as destination,
+        explained(request.source),
+        workspace.parent(request.source) as source,
+        explained(request.destination),
+        workspace.parent(request.destination) as destination,
     ):
-        _rename(asked, source, destination)
-    return Answer([text(f"Successfully moved {show(asked.source)} to {show(asked.destination)}")])
+        _rename(request, source, destination)
+    return Answer([text(f"Successfully moved {show(request.source)} to {show(request.destination)}")])
 
 
-def _rename(asked: MoveFile, source: tuple[int, str], destination: tuple[int, str]) -> None:
-    with explained(f"{asked.source} to {asked.destination}"):
+def _rename(request: MoveFile, source: tuple[int, str], destination: tuple[int, str]) -> None:
+    with explained(f"{request.source} to {request.destination}"):
         try:
             rename_without_replacing(source, destination)
         except FileExistsError:
-            raise ToolFailure(f"{show(asked.destination)}: it exists already and is left as it is.") from None
+            raise ToolFailure(f"{show(request.destination)}: it exists already and is left as it is.") from None
 
 
-def get_file_info(workspace: Workspace, asked: GetFileInfo) -> Answer:
-    """Give what the system knows of a file; a link's is that of what it leads to."""
-    with explained(asked.path):
-        fd = workspace.open(asked.path, os.O_PATH)
+def get_file_info(workspace: Workspace, request: GetFileInfo) -> Answer:
+    """Return a file's metadata; that of a link is its target's."""
+    with explained(request.path):
+        fd = workspace.open(request.path, os.O_PATH)
         try:
             found, born = os.fstat(fd), birth_time(fd)
         finally:
@@ -146,7 +148,7 @@ def get_file_info(workspace: Workspace, asked: GetFileInfo) -> Answer:
 
 
 def list_allowed_directories(workspace: Workspace, _: ListAllowedDirectories) -> Answer:
-    """Give the directories that tools may reach."""
+    """Return the directories that tools may access."""
     return Answer([text("\n".join(["Allowed directories:", *map(show, workspace.directories)]))])
 
 

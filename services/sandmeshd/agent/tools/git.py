@@ -45,10 +45,10 @@ class Git:
         self._programs = programs
         self._one = asyncio.Lock()
 
-    async def commit(self, asked: CommitChanges, call: Call) -> Outcome:
+    async def commit(self, request: CommitChanges, call: Call) -> Outcome:
         """Commit whatever changed."""
         call.started()
-        if "\0" in asked.message:
+        if "\0" in request.message:
             raise ToolFailure("A commit's message has no zero bytes.")
         async with self._one:
             if not self._is_there():
@@ -59,39 +59,39 @@ class Git:
             changed = not before or bool(await self._git(call, "diff", "--cached", "--raw", "--no-ext-diff", before))
             changed = changed and bool(before or await self._git(call, "ls-files"))
             if changed:
-                await self._git(call, *await self._identity(call), "commit", "--quiet", "-m", asked.message)
-            return await self._told_commit(call, before, asked.message, changed=changed)
+                await self._git(call, *await self._identity(call), "commit", "--quiet", "-m", request.message)
+            return await self._finish_commit(call, before, request.message, changed=changed)
 
-    async def diff(self, asked: GenerateDiff, call: Call) -> Outcome:
+    async def diff(self, request: GenerateDiff, call: Call) -> Outcome:
         """Show what changed between two commits, or from one to the workspace."""
         call.started()
-        if asked.commit_b is not None and asked.commit_a is None:
-            raise ToolFailure("commit_b is given without commit_a: give both, commit_a alone, or neither.")
+        if request.commit_b is not None and request.commit_a is None:
+            raise ToolFailure("commit_b needs commit_a: pass both, commit_a alone, or neither.")
         async with self._one:
             if not self._is_there():
-                raise ToolFailure("The workspace is no git repository yet; commit_changes makes it one.")
+                raise ToolFailure("The workspace is not a git repository yet; commit_changes makes it one.")
             command = (*_GIT, "diff", *_PLAIN)
-            if asked.commit_a is None or asked.commit_b is None:
-                base = await self._find(call, asked.commit_a or "HEAD", must=asked.commit_a is not None)
+            if request.commit_a is None or request.commit_b is None:
+                base = await self._find(call, request.commit_a or "HEAD", must=request.commit_a is not None)
                 shown = await self._run(call, "/bin/sh", "-c", _AGAINST_WORKSPACE, "diff", base, *command)
             else:
-                ends = [await self._find(call, name, must=True) for name in (asked.commit_a, asked.commit_b)]
+                ends = [await self._find(call, name, must=True) for name in (request.commit_a, request.commit_b)]
                 shown = await self._run(call, *command, *ends)
-        return await _told(call, shown or "Nothing changed.", {"diffs": split_diff(shown)})
+        return await _finish(call, shown or "Nothing changed.", {"diffs": split_diff(shown)})
 
-    async def log(self, asked: GitLogs, call: Call) -> Outcome:
+    async def log(self, request: GitLogs, call: Call) -> Outcome:
         """List the commits that lead to the last one."""
         call.started()
         async with self._one:
             head = await self._find(call, "HEAD") if self._is_there() else ""
             if not head:
-                return await _told(call, "There are no commits yet; commit_changes makes one.", {"logs": []})
+                return await _finish(call, "There are no commits yet; commit_changes makes one.", {"logs": []})
             mark = secrets.token_hex(16)
             form = f"--format=tformat:{mark}%H%n%an%n%cI%n%B{mark}"
-            most = [] if asked.limit is None else [f"--max-count={asked.limit}"]
+            most = [] if request.limit is None else [f"--max-count={request.limit}"]
             shown = await self._git(call, "log", "-p", "--root", "--diff-merges=first-parent", form, *most, *_PLAIN)
         commits = [_read_commit(*pair) for pair in _pairs(shown.split(mark)[1:])]
-        return await _told(call, "\n".join(map(_show, commits)), {"logs": [_plain(commit) for commit in commits]})
+        return await _finish(call, "\n".join(map(_show, commits)), {"logs": [_plain(commit) for commit in commits]})
 
     def _is_there(self) -> bool:
         # Only what is there is looked at: a broken repository is never made anew.
@@ -108,12 +108,12 @@ class Git:
             )
 
     async def _identity(self, call: Call) -> Sequence[str]:
-        """Give the words that name an author where the user's own configuration names none."""
-        asked = await self._captured(call, *_GIT, "config", "user.email")
-        return () if asked.ended.exit_code == 0 and asked.stdout.strip() else _SOMEBODY
+        """Return the options that name an author where the user's own configuration names none."""
+        email = await self._captured(call, *_GIT, "config", "user.email")
+        return () if email.ended.exit_code == 0 and email.stdout.strip() else _SOMEBODY
 
     async def _find(self, call: Call, name: str, *, must: bool = False) -> str:
-        """Give a commit's hash; an empty text where there is none and none must be."""
+        """Return a commit's hash; an empty text where there is none and none is required."""
         words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         found = await self._captured(call, *_GIT, *words)
         if found.ended.exit_code == 0:
@@ -123,10 +123,10 @@ class Git:
         await self._git(call, "rev-parse", "--git-dir")
         return ""
 
-    async def _told_commit(self, call: Call, before: str, message: str, *, changed: bool) -> Outcome:
+    async def _finish_commit(self, call: Call, before: str, message: str, *, changed: bool) -> Outcome:
         commit = await self._find(call, "HEAD", must=True) if changed else before
         said = f"Committed {commit}: {message}" if changed else f"Nothing changed since {before or 'the beginning'}."
-        return await _told(call, said, {"commit": commit or None, "message": message, "changed": changed})
+        return await _finish(call, said, {"commit": commit or None, "message": message, "changed": changed})
 
     async def _git(self, call: Call, *words: str) -> str:
         return await self._run(call, *_GIT, *words)
@@ -179,6 +179,6 @@ def _show(commit: Mapping[str, str]) -> str:
     return f"commit {commit['commit']}\nAuthor: {commit['author']}\nDate:   {commit['date']}\n\n{message}{shown}"
 
 
-async def _told(call: Call, said: str, structured: Mapping[str, Any]) -> Outcome:
+async def _finish(call: Call, said: str, structured: Mapping[str, Any]) -> Outcome:
     await call.text(said, "stdout")
     return Outcome(reason=pb.END_REASON_EXITED, structured=json.dumps(structured).encode())

@@ -56,7 +56,7 @@ class Runners:
 def make_toolbox(
     runners: Runners, workspace: Workspace, groups: Sequence[str], services: Mapping[str, Service], *, whole: bool
 ) -> Toolbox:
-    """Give the tools of these groups, and the services; those that most begin with are ready for their first call.
+    """Create the tools of these groups, and the services; the most frequent first tools are ready for their first call.
 
     With `whole` all are: for whom others are forked from.
     """

@@ -17,19 +17,19 @@ _ONE_TRY_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 0.25
 
 
-async def wait_for_port(asked: WaitForPort, call: Call) -> Outcome:
+async def wait_for_port(request: WaitForPort, call: Call) -> Outcome:
     """Wait until a port takes connections, or until a path there answers below 500."""
     call.started()
 
     async def ready() -> bool:
         with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
             async with asyncio.timeout(_ONE_TRY_SECONDS):
-                return await _answers(asked.port, asked.path)
+                return await _answers(request.port, request.path)
         return False
 
-    if await _until(ready, asked.timeout, call):
+    if await _until(ready, request.timeout, call):
         return Outcome()
-    what = f"Port {asked.port}" + (f" at {asked.path}" if asked.path else "")
+    what = f"Port {request.port}" + (f" at {request.path}" if request.path else "")
     reason = call.stop_reason or pb.END_REASON_TIMED_OUT
     return Outcome(is_error=True, reason=reason, message=f"{what} did not answer in time.")
 

@@ -35,20 +35,22 @@ class Shell:
         argv = [self._program, "-c", command.command]
         return await self.programs.run(Program(argv, command.cwd, command.env or {}, command.timeout), call)
 
-    async def start(self, asked: StartProcess, call: Call) -> Outcome:
+    async def start(self, request: StartProcess, call: Call) -> Outcome:
         """Run a program, or a command line, to its end."""
-        argv = [self._program, "-c", asked.command] if isinstance(asked.command, str) else asked.command
-        size = asked.terminal
+        argv = [self._program, "-c", request.command] if isinstance(request.command, str) else request.command
+        size = request.terminal
         terminal = (size["rows"], size["columns"]) if size else None
-        told = asked.command if isinstance(asked.command, str) else " ".join(asked.command)
+        command = request.command if isinstance(request.command, str) else " ".join(request.command)
         note: dict[str, Any] = {
             "process_id": call.id,
-            "command": told[:1000],
+            "command": command[:1000],
             "started": time.time(),
             "terminal": bool(size),
         }
         self._started[call] = note
-        outcome = await self.programs.run(Program(argv, asked.cwd, asked.env or {}, asked.timeout, terminal), call)
+        outcome = await self.programs.run(
+            Program(argv, request.cwd, request.env or {}, request.timeout, terminal), call
+        )
         note.update(exit_code=outcome.exit_code, signal=outcome.signal)
         note["reason"] = pb.EndReason.Name(outcome.reason).removeprefix(_REASON)  # type: ignore[arg-type]  # typeshed has no open enums
         return outcome
@@ -63,8 +65,8 @@ class Shell:
         return Outcome(structured=listing)
 
 
-def check_user(asked: StartProcess) -> None:
-    """Let a program run as the sandbox's own user.
+def check_user(request: StartProcess) -> None:
+    """Check that a program may run as the sandbox's own user.
 
     Raises:
         CapabilityMissing: It is to run as another one.
@@ -72,7 +74,7 @@ def check_user(asked: StartProcess) -> None:
     own = {str(os.getuid())}
     with suppress(KeyError):
         own.add(pwd.getpwuid(os.getuid()).pw_name)
-    if asked.user is not None and asked.user not in own:
+    if request.user is not None and request.user not in own:
         known = " or ".join(sorted(own, reverse=True))
-        message = f"programs of this sandbox run as its own user, {known}, not as {asked.user!r}: leave user out"
+        message = f"programs of this sandbox run as its own user, {known}, not as {request.user!r}: leave user out"
         raise CapabilityMissing(message, {"needs": "user"})

@@ -20,12 +20,12 @@ GROUP: Final = "own"
 # The last line is what the kernel shows: a figure or a data frame as it shows them after any cell.
 _CELL: Final = """\
 import json as _json, sys as _sys
-_told = _json.loads({told!r})
+_spec = _json.loads({spec!r})
 _own = globals().setdefault("_own", {{}})
-if _told["name"] not in _own:
-    _own[_told["name"]] = {{"__name__": _told["name"]}}
-    exec(compile(_told["source"], "<tool " + _told["name"] + ">", "exec"), _own[_told["name"]])
-_value = {awaited}_own[_told["name"]][_told["name"]](**_told["arguments"])
+if _spec["name"] not in _own:
+    _own[_spec["name"]] = {{"__name__": _spec["name"]}}
+    exec(compile(_spec["source"], "<tool " + _spec["name"] + ">", "exec"), _own[_spec["name"]])
+_value = {awaited}_own[_spec["name"]][_spec["name"]](**_spec["arguments"])
 _shown = None
 if isinstance(_value, str):
     _sys.stdout.write(_value)
@@ -55,21 +55,21 @@ class OwnTools:
         self._cells: Cells | None = None
 
     def services(self) -> dict[str, Service]:
-        """Give them as a toolbox takes them."""
+        """Return the tools as a toolbox takes them."""
         return {
             name: Service(partial(self.prepare, name), self.run, _shown(tool)) for name, tool in self._tools.items()
         }
 
     def prepare(self, name: str, arguments: bytes) -> _Cell:
-        """Give the cell that runs a tool.
+        """Return the cell that runs a tool.
 
         Raises:
             InvalidArgument: The arguments do not fit its schema.
         """
         tool = self._tools[name]
-        given = read_arguments(name, json.loads(tool.input_schema_json or b"{}"), arguments)
-        told = json.dumps({"name": name, "source": tool.source, "arguments": given})
-        return _Cell(_CELL.format(told=told, awaited="await " if tool.source.startswith("async ") else ""))
+        checked = read_arguments(name, json.loads(tool.input_schema_json or b"{}"), arguments)
+        spec = json.dumps({"name": name, "source": tool.source, "arguments": checked})
+        return _Cell(_CELL.format(spec=spec, awaited="await " if tool.source.startswith("async ") else ""))
 
     async def run(self, cell: Any, call: Call) -> Outcome:
         """Run a tool's cell when its turn comes."""
@@ -78,7 +78,7 @@ class OwnTools:
         return await self._cells.run(cell, call)
 
     async def close(self) -> None:
-        """Let go of the kernel."""
+        """Close the kernel."""
         if self._cells is not None:
             await self._cells.close()
 

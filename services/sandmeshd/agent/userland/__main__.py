@@ -1,7 +1,7 @@
-"""The program of user code's side: `python -I __main__.py MODULE FD...`, where the first is its control socket.
+"""The program that runs beside user code: `python -I __main__.py MODULE FD...`, where the first is its control socket.
 
-MODULE is `zygote`, the first process of a sandbox's nested namespaces, `nursery`, which forks such processes, or
-`apart`, the zygote of a container, which takes the uid of user code before its descriptors.
+MODULE is `zygote`, the first process of a sandbox's nested namespaces, `template_process`, which forks such processes,
+or `container_zygote`, the zygote of a container, which takes the uid of user code before its descriptors.
 """
 
 from __future__ import annotations

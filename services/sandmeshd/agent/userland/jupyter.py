@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sandmeshd.agent.userland import blocks, kernel_protocol, output, raised
+from sandmeshd.agent.userland import content_blocks, exception_report, kernel_protocol, output
 
 _START_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 0.05
@@ -65,7 +65,7 @@ def _start(name: str) -> tuple[Any, Any]:
 
 
 def name_sockets(place: str, ports: Sequence[int]) -> None:
-    """Give the sockets of kernels that write `:` before the number, as for TCP, the names that Jupyter has for them."""
+    """Link the sockets of kernels that write `:` before the number, as for TCP, to the names that Jupyter uses."""
     missing = [(Path(f"{place}:{port}"), Path(f"{place}-{port}")) for port in ports]
     for _ in range(int(_START_SECONDS / _LOOK_SECONDS)):
         for there, wanted in missing:
@@ -90,14 +90,14 @@ class _Bridge:
 
     def serve(self) -> None:
         """Run the next cell."""
-        kind, payload, given = self._channel.receive()
+        kind, payload, input_fd = self._channel.receive()
         if kind not in {kernel_protocol.RUN, kernel_protocol.RUN_WITH_INPUT}:
             return
-        if given is not None:
-            sys.stdin = io.TextIOWrapper(io.FileIO(given, "r"))
+        if input_fd is not None:
+            sys.stdin = io.TextIOWrapper(io.FileIO(input_fd, "r"))
         reply = self._client.execute_interactive(
             payload.decode(),
-            allow_stdin=given is not None,
+            allow_stdin=input_fd is not None,
             output_hook=self._show,
             stdin_hook=self._ask,
         )["content"]
@@ -106,17 +106,17 @@ class _Bridge:
             return
         name, value = str(reply.get("ename") or "error"), str(reply.get("evalue") or "")
         line = f"{name}: {value}".partition("\n")[0]
-        self._channel.end(kernel_protocol.FAILED, line, raised.write(name, value, _lines(reply)))
+        self._channel.end(kernel_protocol.FAILED, line, exception_report.encode(name, value, _lines(reply)))
 
     def _show(self, message: dict[str, Any]) -> None:
         kind, content = message["header"]["msg_type"], message["content"]
         if kind == "stream":
             self._write(1 if content["name"] == "stdout" else 2, content["text"])
         elif kind in {"display_data", "execute_result"}:
-            for block in blocks.bundle(content["data"]):
+            for block in content_blocks.bundle(content["data"]):
                 self._channel.place(block)
         elif kind == "error" and any(_lines(content)):
-            for block in blocks.texts("\n".join(_lines(content)) + "\n", "stderr"):
+            for block in content_blocks.texts("\n".join(_lines(content)) + "\n", "stderr"):
                 self._channel.place(block)
 
     def _ask(self, message: dict[str, Any]) -> None:

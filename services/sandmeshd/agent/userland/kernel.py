@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from sandmeshd.agent.userland import kernel_protocol, launch, layer, output, shell
 
 IDLE_SECONDS = 0.4
-"""How long a kernel that is not ripe waits for its first cell before it ripens."""
+"""How long a kernel that is not warm waits for its first cell before it warms up."""
 BUSY_SECONDS = 2.0
 """The same while its machine has no processor to spare, as when many sandboxes are created at once."""
 
@@ -28,31 +28,31 @@ _handler_of: Any = import_module("_signal").getsignal
 
 
 class Kernel:
-    """What the zygote makes ready and each kernel then is."""
+    """The kernel that the zygote prepares and each fork then runs."""
 
-    def __init__(self, *, ripe: bool = True) -> None:
-        """Make it; one that is not ripe answers sooner, and ripens when it has nothing to do."""
+    def __init__(self, *, warm: bool = True) -> None:
+        """Create it; one that is not warm answers sooner, and warms up when it is idle."""
         self._sink = shell.Sink()
         self._running = False
         self._shell = shell.make_shell(self._sink)
-        self._ripe = False
-        if ripe:
-            self.ripen()
+        self._warm = False
+        if warm:
+            self.warm_up()
 
-    def ripen(self) -> None:
-        """Let the shell have done everything once."""
-        if not self._ripe:
-            shell.ripen(self._shell)
-            self._ripe = True
+    def warm_up(self) -> None:
+        """Run everything in the shell once."""
+        if not self._warm:
+            shell.warm_up(self._shell)
+            self._warm = True
 
-    def be_kernel(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
-        """Turn this fresh child into a kernel and run cells until the agent goes."""
+    def run_cells(self, request: dict[str, Any], fds: list[int]) -> NoReturn:
+        """Turn this fresh child into a kernel and run cells until the agent exits."""
         os.setsid()
         launch.reset_signals()
         nothing = os.open(os.devnull, os.O_RDONLY)
         connection, *pipes = launch.settle([nothing, fds[1], fds[2]], fds)
         launch.limit(request["limits"])
-        launch.be_open()
+        launch.allow_inspection()
         os.chdir(request["cwd"])
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
@@ -65,28 +65,28 @@ class Kernel:
         if not select.select([connection], [], [], 0)[0]:
             # What a fork shares is copied when it is first written: before the first cell, unless that is there.
             shell.exercise(self._shell, "1+1")
-            self._ripen_in_peace(connection)
+            self._warm_up_when_idle(connection)
         self._sink.channel = channel
         streams = _Streams(channel, pipes)
         while True:
             self._serve(channel, streams)
 
-    def _ripen_in_peace(self, connection: int) -> None:
-        """Ripen unless the first cell comes before; where others want the processors, that is tried again and again."""
+    def _warm_up_when_idle(self, connection: int) -> None:
+        """Warm up unless the first cell comes before; retry for as long as others want the processors."""
         patience = IDLE_SECONDS
-        while not self._ripe and not select.select([connection], [], [], patience)[0]:
+        while not self._warm and not select.select([connection], [], [], patience)[0]:
             ran, waited = _account()
             shell.exercise(self._shell, "1+1")
             now_ran, now_waited = _account()
             if now_waited - waited > now_ran - ran:
                 patience = BUSY_SECONDS
             else:
-                self.ripen()
+                self.warm_up()
 
     def _serve(self, channel: output.Channel, streams: _Streams) -> None:
-        kind, payload, given = channel.receive()
+        kind, payload, input_fd = channel.receive()
         if kind in _CELLS:
-            streams.take(given)
+            streams.take(input_fd)
             flags, message = self._run(payload.decode())
             output.flush()
             channel.end(flags, message, self._shell.take_error())
@@ -98,9 +98,9 @@ class Kernel:
             self._forget(channel)
 
     def _forget(self, channel: output.Channel) -> None:
-        """Be as before the first cell, and ripe: there was time for it."""
+        """Restore the state before the first cell, warmed up: there was time for it."""
         self._sink.channel = None
-        self.ripen()
+        self.warm_up()
         shell.forget(self._shell)
         self._sink.channel = channel
 
@@ -133,7 +133,7 @@ class Kernel:
 
 
 def _account() -> tuple[int, int]:
-    """Give the nanoseconds that this process was on a processor, and that it waited for one."""
+    """Return the nanoseconds that this process ran on a processor, and that it waited for one."""
     try:
         with open("/proc/self/schedstat", "rb") as file:  # noqa: PTH123 - pathlib is a slow import
             ran, waited, _ = file.read().split()
@@ -144,7 +144,7 @@ def _account() -> tuple[int, int]:
 
 
 def _reseed() -> None:
-    """Give this process random numbers of its own; Python's own generator does so by itself at a fork."""
+    """Reseed numpy's random numbers in this process; Python's own generator does so by itself at a fork."""
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         numpy.seed()
@@ -159,7 +159,7 @@ def _line(error: BaseException) -> str:
 
 
 class _Streams:
-    """Descriptors 0 to 2 and sys's streams, made whole again before each cell."""
+    """Descriptors 0 to 2 and sys's streams, restored before each cell."""
 
     def __init__(self, channel: output.Channel, pipes: list[int]) -> None:
         self._channel = channel
@@ -176,23 +176,23 @@ class _Streams:
         if sys.stdout is not self._out or sys.stderr is not self._err or self._out.closed or self._err.closed:
             self._open()
 
-    def take(self, given: int | None) -> None:
-        """Take the descriptor of a cell's input."""
-        if given is not None or not isinstance(self._input, output.NoInput):
-            self._take(given)
+    def take(self, input_fd: int | None) -> None:
+        """Install the descriptor of a cell's input."""
+        if input_fd is not None or not isinstance(self._input, output.NoInput):
+            self._take(input_fd)
         sys.stdin = self._input
 
     def _open(self) -> None:
         sys.stdout = self._out = output.open_stream(1, self._channel)
         sys.stderr = self._err = output.open_stream(2, self._channel)
 
-    def _take(self, given: int | None) -> None:
-        source = os.open(os.devnull, os.O_RDONLY) if given is None else given
+    def _take(self, input_fd: int | None) -> None:
+        source = os.open(os.devnull, os.O_RDONLY) if input_fd is None else input_fd
         os.dup2(source, 0)
         os.close(source)
-        self._input = output.NoInput() if given is None else io.TextIOWrapper(io.FileIO(0, "r", closefd=False))
-        builtins.input = _INPUT if given is None else self._ask
-        getpass.getpass = _GETPASS if given is None else self._ask_password
+        self._input = output.NoInput() if input_fd is None else io.TextIOWrapper(io.FileIO(0, "r", closefd=False))
+        builtins.input = _INPUT if input_fd is None else self._ask
+        getpass.getpass = _GETPASS if input_fd is None else self._ask_password
 
     def _ask(self, prompt: object = "", /) -> str:
         return self._channel.ask(str(prompt), password=False)

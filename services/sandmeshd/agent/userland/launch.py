@@ -1,4 +1,4 @@
-"""The new process between its fork and its program: limits, session, directory, descriptors."""
+"""A new process between fork and exec: limits, session, directory, descriptors."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class StepError(Exception):
 
 
 def settle(fds: list[int], kept: list[int]) -> list[int]:
-    """Put the first three descriptors at 0, 1 and 2, move `kept` out of the way and close all others.
+    """Duplicate the first three descriptors to 0, 1 and 2, move `kept` out of the way and close all others.
 
-    Returns: where `kept` went; they are not inherited by programs.
+    Returns: the new descriptors of `kept`, which programs do not inherit.
     """
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in kept]
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in fds]
@@ -53,8 +53,8 @@ def limit(limits: dict[str, int]) -> None:
         users.become_user(limits["user"])
 
 
-def be_open() -> None:
-    """Belong to user code: others of it may look inside, and for want of memory it ends before zygote and host."""
+def allow_inspection() -> None:
+    """Allow user code to inspect this process, and make it the first to be killed when memory runs out."""
     syscalls.set_dumpable(True)
     fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
     try:
@@ -64,22 +64,22 @@ def be_open() -> None:
 
 
 def reset_signals() -> None:
-    """Undo what the zygote did to signals, and who started the mesh: nohup and shells' `&` have some ignored."""
+    """Reset signals that the zygote handles, or that nohup and shells' `&` left ignored."""
     signal.set_wakeup_fd(-1)
     for number in _RESET:
         signal.signal(number, signal.SIG_DFL)
 
 
-def enter(doors: list[int]) -> None:
+def join_cgroups(cgroup_fds: list[int]) -> None:
     """Move this process to where limits hold."""
-    for door in doors:
-        os.write(door, b"0")
+    for fd in cgroup_fds:
+        os.write(fd, b"0")
 
 
-def become(request: dict[str, Any], fds: list[int], failure: int, doors: list[int]) -> NoReturn:
-    """Turn this fresh child into the program of a request; what fails is written to `failure`."""
+def become(request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: list[int]) -> NoReturn:
+    """Execute the program of a request in this fresh child; a failure is written to `failure`."""
     try:
-        _step("group", lambda: enter(doors))
+        _step("group", lambda: join_cgroups(cgroup_fds))
         os.setsid()
         reset_signals()
         (failure,) = settle(fds, [failure])
@@ -88,7 +88,7 @@ def become(request: dict[str, Any], fds: list[int], failure: int, doors: list[in
         _step("limits", lambda: limit(request["limits"]))
         layer.make(request["env"])
         _step("directory", lambda: os.chdir(request["cwd"]))
-        _step("memory", be_open)
+        _step("memory", allow_inspection)
         _step("program", lambda: os.execvpe(request["argv"][0], request["argv"], request["env"]))  # noqa: S606
     except StepError as error:
         report(failure, error.step, error.number)
@@ -106,13 +106,13 @@ def _step(name: str, action: Callable[[], object]) -> None:
 
 
 def report(failure: int, step: str, number: int) -> None:
-    """Say to the zygote what failed."""
+    """Report to the zygote what failed."""
     os.write(failure, struct.pack("!I", number) + step.encode())
 
 
 def read_report(failure: int) -> dict[str, Any] | None:
     """Read what `report` wrote, None where nothing failed."""
-    told = os.read(failure, 256)
-    if len(told) < 4:
+    data = os.read(failure, 256)
+    if len(data) < 4:
         return None
-    return {"errno": struct.unpack("!I", told[:4])[0], "step": told[4:].decode()}
+    return {"errno": struct.unpack("!I", data[:4])[0], "step": data[4:].decode()}

@@ -48,7 +48,7 @@ class Channel:
         return message[0], message[1:], fd
 
     def show(self, block: bytes) -> None:
-        """Give a block its place after what was written so far; it leaves with the next frame that waits or ends."""
+        """Queue a block after what was written so far; it is sent with the next message that waits or ends."""
         if not self._mine():
             return
         flush()
@@ -70,33 +70,33 @@ class Channel:
             self._last = fd
 
     def ready(self) -> None:
-        """Say that cells may come."""
+        """Report that cells may be sent."""
         self._wait(kernel_protocol.pack(kernel_protocol.SYNC))
 
     def ask(self, prompt: str, *, password: bool) -> str:
-        """Say that a line of input is awaited, and read it.
+        """Request a line of input, and read it.
 
         Raises:
             EOFError: No more comes.
         """
         if self._mine():
             flush()
-            told = json.dumps({"prompt": prompt[: kernel_protocol.MAX_ERROR], "password": password})
-            self._wait(kernel_protocol.pack(kernel_protocol.ASK, told.encode()))
+            payload = json.dumps({"prompt": prompt[: kernel_protocol.MAX_ERROR], "password": password})
+            self._wait(kernel_protocol.pack(kernel_protocol.ASK, payload.encode()))
         line = sys.stdin.readline()
         if not line:
             raise EOFError("the input has ended")
         return line.removesuffix("\n")
 
     def end(self, flags: int, message: str, error: bytes = b"") -> None:
-        """Say how the cell ended. A process that the cell forked and let come back here ends instead."""
+        """Report how the cell ended. A process that the cell forked and let come back here ends instead."""
         if not self._mine():
             flush()
             os._exit(0)
-        told = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
+        payload = message.replace("\0", "").encode("utf-8", "backslashreplace")[:2000]
         if error:
-            told += b"\0" + error
-        self._unsent.append(kernel_protocol.pack(kernel_protocol.END, bytes([flags]) + told))
+            payload += b"\0" + error
+        self._unsent.append(kernel_protocol.pack(kernel_protocol.END, bytes([flags]) + payload))
         self._send()
         self._last = 0
 
@@ -153,7 +153,7 @@ class NoInput(io.TextIOBase):
 
 
 def open_stream(fd: int, channel: Channel) -> io.TextIOWrapper:
-    """Give a text stream that passes each line on as it is written."""
+    """Open a text stream that passes each line on as it is written."""
     buffer = io.BufferedWriter(Stream(fd, channel))
     return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 

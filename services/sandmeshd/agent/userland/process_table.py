@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 def others() -> Iterator[tuple[int, list[str]]]:
-    """Give every process but this one, with the fields of its `stat` from the state on."""
+    """Yield every process but this one, with the fields of its `stat` from the state on."""
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is a slow import
         if name.isdigit() and int(name) != os.getpid():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - as above

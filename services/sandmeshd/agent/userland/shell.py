@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from sandmeshd.agent.userland import blocks, output, raised, tables
+from sandmeshd.agent.userland import content_blocks, exception_report, output, tables
 
 if TYPE_CHECKING:
     # IPython is the template's, not the mesh's: type checkers see these in its place.
     class _Anything:
-        def __init__(self, *given: Any, **told: Any) -> None: ...
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
         def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]: ...
         @classmethod
-        def instance(cls, *given: Any) -> Any: ...
+        def instance(cls, *args: Any) -> Any: ...
 
     class InteractiveShell(_Anything):
-        def should_run_async(self, raw_cell: str, **told: Any) -> bool: ...
+        def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool: ...
         def init_completer(self) -> None: ...
 
     class DisplayHook(_Anything):
@@ -83,18 +83,18 @@ _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, list, tuple, d
 
 
 class Sink:
-    """Where blocks go: nowhere, until a kernel has its channel."""
+    """The destination of content blocks: none until a kernel has its channel."""
 
     channel: output.Channel | None = None
 
     def show(self, content: Iterator[bytes]) -> None:
-        """Send blocks after which nothing more is expected."""
+        """Queue blocks that are sent with the next message."""
         for block in content:
             if self.channel is not None:
                 self.channel.show(block)
 
     def place(self, content: Iterator[bytes]) -> None:
-        """Send blocks and wait until they have their place."""
+        """Send blocks and wait until they are placed."""
         for block in content:
             if self.channel is not None:
                 self.channel.place(block)
@@ -104,12 +104,12 @@ class _Hook(DisplayHook):
     """Shows the value of a cell's last expression."""
 
     def quiet(self) -> bool:
-        """Say whether the cell's last expression ends with a semicolon; without one its tokens are not read."""
+        """Return whether the cell's last expression ends with a semicolon; without one its tokens are not read."""
         parsed = self.shell.history_manager.input_hist_parsed
         return bool(parsed) and ";" in parsed[-1] and bool(super().quiet())
 
     def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Give a value's forms. Plain values have their text alone: asking for others takes longer than the cell."""
+        """Return a value's forms. Plain values have their text alone: computing others takes longer than the cell."""
         if type(result) in _PLAIN:
             text = self.shell.display_formatter.formatters["text/plain"]
             is_number = type(result) is int and text.type_printers.get(int) is self.shell.printer_of_int
@@ -122,10 +122,10 @@ class _Hook(DisplayHook):
 
     def write_format_data(self, format_dict: Mapping[str, Any], md_dict: object = None) -> None:
         """Send the value as blocks."""
-        self.shell.sink.show(blocks.bundle(format_dict))
+        self.shell.sink.show(content_blocks.bundle(format_dict))
 
     def log_output(self, format_dict: Mapping[str, Any]) -> None:
-        """Keep the text for %history; images and tables were told and are not held in memory for ever."""
+        """Keep the text for %history; images and tables were sent and are not kept in memory."""
         if "text/plain" in format_dict:
             self.shell.history_manager.output_hist_reprs[self.prompt_count] = format_dict["text/plain"]
 
@@ -139,29 +139,29 @@ class _Publisher(DisplayPublisher):
 
     def publish(self, data: Mapping[str, Any], *_: object, **__: object) -> None:
         """Send an object's forms as blocks."""
-        self.shell.sink.place(blocks.bundle(data))
+        self.shell.sink.place(content_blocks.bundle(data))
 
     def clear_output(self, wait: bool = False) -> None:
-        """Do nothing: what was shown stays."""
+        """Ignore the request: what was displayed stays."""
 
 
 class _Transformers(TransformerManager):
     """Reads a cell's tokens only where one may be more than Python: that takes as long as running a short cell."""
 
     def do_token_transforms(self, lines: list[str]) -> list[str]:
-        """Give the lines as Python."""
+        """Return the lines as Python."""
         return super().do_token_transforms(lines) if _ESCAPES.search("".join(lines)) else lines
 
 
 class _Prefilter(PrefilterManager):
     """Looks closer at a line only where its first word may be more than Python's."""
 
-    def __init__(self, shell: Any, **told: Any) -> None:
-        super().__init__(shell=shell, **told)
+    def __init__(self, shell: Any, **kwargs: Any) -> None:
+        super().__init__(shell=shell, **kwargs)
         self._own = len(self.checkers), len(self.transformers)
 
     def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str:
-        """Give the lines as Python."""
+        """Return the lines as Python."""
         if self._is_plain(lines):
             self.shell._last_input_line = lines  # noqa: SLF001 - IPython's own, by the parent's own method
             return lines.rstrip("\n")
@@ -207,7 +207,7 @@ class Shell(InteractiveShell):
         self.leaves = False
         folder = _own_folder()
         super().__init__(folder, config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
-        self.display_formatter.active_types = list(blocks.SHOWN)
+        self.display_formatter.active_types = list(content_blocks.SHOWN)
         self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
         tables.register(self.display_formatter, JSONFormatter)
         self._raised = b""
@@ -220,13 +220,13 @@ class Shell(InteractiveShell):
         self._made = True
 
     def take_error(self) -> bytes:
-        """Give what the last cell raised, as `raised` writes it, once; empty where it raised nothing."""
+        """Return the encoded exception of the last cell, once; empty where it raised none."""
         error, self._raised = self._raised, b""
         return error
 
     def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
-        self._raised = raised.write(etype, evalue, stb)
-        self.sink.show(blocks.texts("\n".join(stb) + "\n", "stderr"))
+        self._raised = exception_report.encode(etype, evalue, stb)
+        self.sink.show(content_blocks.texts("\n".join(stb) + "\n", "stderr"))
 
     def init_history(self) -> None:
         """Keep no history on disk."""
@@ -274,9 +274,9 @@ class Shell(InteractiveShell):
         """Leave after this cell; a new kernel takes over."""
         self.leaves = True
 
-    def should_run_async(self, raw_cell: str, **told: Any) -> bool:
-        """Say whether a cell awaits something; one without those words is not compiled to find out."""
-        return bool(_ASYNC.search(raw_cell)) and bool(super().should_run_async(raw_cell, **told))
+    def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool:
+        """Return whether a cell awaits something; one without those words is not compiled to find out."""
+        return bool(_ASYNC.search(raw_cell)) and bool(super().should_run_async(raw_cell, **kwargs))
 
     def system(self, cmd: str) -> None:
         """Run a command line whose output goes where the cell's goes, as it is written."""
@@ -290,7 +290,7 @@ class Shell(InteractiveShell):
                 raise
 
     def enable_gui(self, gui: object = None) -> None:
-        """Do nothing: there is no screen."""
+        """Ignore the request: there is no screen."""
 
     def init_io(self) -> None:
         """Leave the streams as they are."""
@@ -315,7 +315,7 @@ def _config() -> Any:
 
 
 def _own_folder() -> str | None:
-    """Give IPython's folder, None where it cannot be written to.
+    """Return IPython's folder, None where it is not writable.
 
     IPython would ask the system that, which answers for a uid that in a container makes no files here, and take a
     temporary one instead.
@@ -333,8 +333,8 @@ def make_shell(sink: Sink) -> Any:
     return Shell.instance(sink)
 
 
-def ripen(shell: Any) -> None:
-    """Let a shell have done everything once; what it raises first takes as long as ten shells."""
+def warm_up(shell: Any) -> None:
+    """Run everything in a shell once; the first exception takes as long as ten shells."""
     # The interpreter writes to code that it has run a few times only, and what is written each fork copies.
     exercise(shell, *["1+1"] * 10, "print(end='')", "import asyncio", "1/0", "1 +")
     _ = shell.Completer

@@ -114,13 +114,13 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, for this process and whatever it runs."""
+    """Drop every capability, for this process and whatever it executes."""
     bound_capabilities()
     clear_capabilities()
 
 
 def bound_capabilities() -> None:
-    """Let no program that is run from now on gain a capability; those that are held stay."""
+    """Empty the bounding set: no program that is executed gains a capability; those that are held stay."""
     capability = 0
     # The kernel knows no number after that of its last one. /proc tells that, too, but not everywhere.
     while _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
@@ -129,7 +129,7 @@ def bound_capabilities() -> None:
 
 
 def clear_capabilities() -> None:
-    """Give up the capabilities that are held."""
+    """Drop the capabilities that are held."""
     if passes_on_capabilities():
         _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "prctl(PR_CAP_AMBIENT)")
     set_capabilities(0, 0)
@@ -147,17 +147,17 @@ def set_capabilities(held: int, inheritable: int) -> None:
 
 
 def passes_on_capabilities() -> bool:
-    """Say whether programs of others than uid 0 can keep capabilities: gVisor's kernel has no ambient ones."""
+    """Return whether programs of others than uid 0 can keep capabilities: gVisor's kernel has no ambient ones."""
     return bool(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_IS_SET, 0, 0, 0) >= 0)
 
 
 def pass_on_capability(capability: int) -> None:
-    """Have programs that are run keep a capability that is held and inheritable."""
+    """Raise an inheritable capability to an ambient one, which executed programs keep."""
     _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl(PR_CAP_AMBIENT)")
 
 
 def touch_files_as(user: int) -> None:
-    """Have the kernel check and make files as another uid and gid; for this thread and those that it starts.
+    """Set the uid and gid with which the kernel checks and creates files, for this thread and those that it starts.
 
     Where the kernel keeps no such ids (gVisor's does not), the whole process takes them as its effective ones: it can
     leave them again, and neither signals nor tracing go by them.
@@ -176,7 +176,7 @@ def touch_files_as(user: int) -> None:
 
 
 def private_pipe() -> tuple[int, int]:
-    """Give the ends of a pipe that user code cannot open in /proc; for a process with one thread."""
+    """Create a pipe that user code cannot open in /proc; for a process with one thread."""
     user = os.geteuid()
     if user == os.getuid():
         return os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

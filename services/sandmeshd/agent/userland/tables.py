@@ -10,7 +10,7 @@ MOST_ROWS: Final = 500
 
 
 def register(display_formatter: Any, formatter_class: type[Any]) -> None:
-    """Have pandas' data frames and series shown in this form too, beside their text."""
+    """Register this form for pandas' data frames and series, beside their text."""
     formatter = formatter_class(parent=display_formatter)
     formatter.format_type = KIND
     # The modules' names until pandas 2, and from 3 on.
@@ -26,9 +26,9 @@ def _records_of_series(series: Any) -> dict[str, Any] | None:
 
 
 def records(frame: Any) -> dict[str, Any] | None:
-    """Give a frame's first rows with its schema; None where it has a shape that records have not."""
+    """Return a frame's first rows with its schema; None where its shape does not fit records."""
     try:
-        told: dict[str, Any] = json.loads(frame.head(MOST_ROWS).to_json(orient="table"))
+        table: dict[str, Any] = json.loads(frame.head(MOST_ROWS).to_json(orient="table"))
     except Exception:
         return None
-    return {**told, "rows": len(frame)}
+    return {**table, "rows": len(frame)}

@@ -35,7 +35,7 @@ def become_agent() -> None:
 
 
 def pass_on_capabilities() -> None:
-    """Have the zygote's interpreter keep what the agent kept; one that begins as uid 0 has it anyway."""
+    """Keep the agent's capabilities in the zygote's interpreter; one that starts as uid 0 has them anyway."""
     if os.geteuid() == 0:
         return
     for capability in _KEPT:

@@ -48,10 +48,10 @@ class Child:
 class Zygote:
     """The loop over requests and ended children."""
 
-    def __init__(self, control: socket.socket, doors: list[int]) -> None:
-        """Take the socket to the agent, and what lets each child move itself to where its limits hold."""
+    def __init__(self, control: socket.socket, cgroup_fds: list[int]) -> None:
+        """Take the socket to the agent, and the descriptors through which each child joins its control groups."""
         self._control = control
-        self._doors = doors
+        self._cgroup_fds = cgroup_fds
         self._children: dict[int, Child] = {}
         self._pids: dict[int, int] = {}
         self._woken, self._wake = syscalls.private_pipe()
@@ -60,16 +60,16 @@ class Zygote:
         self._make: Callable[[], Any] | None = None
         self._waiting: list[tuple[dict[str, Any], list[int]]] = []
 
-    def serve(self, warming: Iterator[Any]) -> None:
-        """Answer until the agent goes. What `warming` yields last makes the kernel; until then only programs start."""
+    def serve(self, steps: Iterator[Any]) -> None:
+        """Serve until the agent exits. What `steps` yields last creates the kernel; until then only programs start."""
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _wake_only)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._poll.register(self._control, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
-        self._say({"up": True})
+        self._report({"up": True})
         make: Any = None
-        for make in warming:  # noqa: B007 - the last one counts
+        for make in steps:  # noqa: B007 - the last one counts
             while self._turn(0):
                 pass
         self._warm(make)
@@ -103,7 +103,7 @@ class Zygote:
             self._request()
         return bool(ready)
 
-    def _say(self, report: dict[str, Any]) -> None:
+    def _report(self, report: dict[str, Any]) -> None:
         try:
             self._control.send(json.dumps(report).encode())
         except OSError:
@@ -125,7 +125,7 @@ class Zygote:
         elif number := self._have_kernel(self._make):
             for fd in fds:
                 os.close(fd)
-            self._say({"refused": request["id"], "errno": number, "step": "kernel"})
+            self._report({"refused": request["id"], "errno": number, "step": "kernel"})
         else:
             self._start(request, fds, kernel=True)
 
@@ -144,32 +144,32 @@ class Zygote:
                 os.kill(pid, request["number"])
 
     def _echo(self, request: dict[str, Any], _: list[int]) -> None:
-        self._say({"echo": request["id"]})
+        self._report({"echo": request["id"]})
 
     def _start(self, request: dict[str, Any], fds: list[int], *, kernel: bool) -> None:
-        failure, told = syscalls.private_pipe()
+        failure, report_fd = syscalls.private_pipe()
         try:
             pid = os.fork()
         except OSError as error:
             os.close(failure)
-            self._say({"refused": request["id"], "errno": error.errno, "step": "fork"})
+            self._report({"refused": request["id"], "errno": error.errno, "step": "fork"})
         else:
             if pid == 0:
-                self._be_child(request, fds, told, kernel)
+                self._be_child(request, fds, report_fd, kernel)
             whole = kernel or request.get("whole", False)
             self._children[pid] = Child(request["id"], pid, kernel, whole, failure)
             self._pids[request["id"]] = pid
-            self._say({"started": request["id"], "pid": pid})
+            self._report({"started": request["id"], "pid": pid})
         finally:
-            for fd in (told, *fds):
+            for fd in (report_fd, *fds):
                 os.close(fd)
 
-    def _be_child(self, request: dict[str, Any], fds: list[int], told: int, kernel: bool) -> None:
+    def _be_child(self, request: dict[str, Any], fds: list[int], report_fd: int, kernel: bool) -> None:
         if not kernel:
-            launch.become(request, fds, told, self._doors)
+            launch.become(request, fds, report_fd, self._cgroup_fds)
         try:
-            launch.enter(self._doors)
-            self._kernel.be_kernel(request, fds)
+            launch.join_cgroups(self._cgroup_fds)
+            self._kernel.run_cells(request, fds)
         finally:
             os._exit(70)
 
@@ -182,9 +182,9 @@ class Zygote:
                 return
             if ended is None:
                 return
-            self._bury(ended.si_pid)
+            self._reap_one(ended.si_pid)
 
-    def _bury(self, pid: int) -> None:
+    def _reap_one(self, pid: int) -> None:
         child = self._children.pop(pid, None)
         if child is not None and child.whole:
             with suppress(ProcessLookupError, PermissionError):
@@ -195,7 +195,7 @@ class Zygote:
         self._pids.pop(child.id, None)
         failure = launch.read_report(child.failure) if not child.kernel else None
         os.close(child.failure)
-        self._say({"ended": child.id, "status": status, "failure": failure})
+        self._report({"ended": child.id, "status": status, "failure": failure})
 
 
 def _wake_only(_number: int, _frame: object) -> None:
@@ -208,19 +208,19 @@ def _read_all(fd: int) -> bytes:
         return file.read()
 
 
-def run(fds: list[int], site: str, *, ripe: bool = True) -> None:
-    """Be the zygote until the agent goes; `site` is where this package was found.
+def run(fds: list[int], site: str, *, warm: bool = True) -> None:
+    """Run the zygote until the agent exits; `site` is where this package was found.
 
-    Without `ripe` the first kernel answers sooner, and its first error takes longer if that comes at once.
+    Without `warm` the first kernel answers sooner, and its first error takes longer if that comes at once.
     """
     syscalls.set_dumpable(False)
     for fd in fds:
         os.set_inheritable(fd, False)
-    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(warming(site, ripe=ripe))
+    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(import_steps(site, warm=warm))
 
 
-def warming(site: str, *, ripe: bool = True) -> Iterator[Any]:
-    """Import step by step what kernels need, and give what makes the kernel at last."""
+def import_steps(site: str, *, warm: bool = True) -> Iterator[Any]:
+    """Import step by step what kernels need, and yield the function that creates the kernel last."""
     # What is imported stays: to look through it for garbage takes a sixth of the time.
     gc.disable()
     with suppress(OSError):
@@ -231,7 +231,7 @@ def warming(site: str, *, ripe: bool = True) -> Iterator[Any]:
     _forget(site)
     gc.enable()
     gc.freeze()
-    yield partial(_make_kernel, partial(kernels.Kernel, ripe=ripe))
+    yield partial(_make_kernel, partial(kernels.Kernel, warm=warm))
 
 
 def _make_kernel(kernel: Callable[[], Any]) -> Any:
@@ -242,7 +242,7 @@ def _make_kernel(kernel: Callable[[], Any]) -> Any:
 
 
 def _forget(site: str) -> None:
-    """Leave no trace of this package where user code's imports look."""
+    """Remove this project's modules from where user code's imports look."""
     sys.path.remove(site)
     for name in [name for name in sys.modules if name.partition(".")[0] in {"sandmesh", "sandmeshd"}]:
         del sys.modules[name]

@@ -20,7 +20,7 @@ PROCESSES = 512
 USER, USER_ID = "sandbox", 1000
 HOME, WORKSPACE = "/home/sandbox", "/workspace"
 ENVIRONMENT, AGENT, MCP = "/opt/env", "/opt/sandmesh/site", "/opt/sandmesh/mcp"
-"""Where a sandbox has its template's packages, the agent's code, and what speaks MCP."""
+"""Where a sandbox has its template's packages, the agent's code, and that of the MCP client process."""
 
 LAYER = f"{HOME}/.venv"
 """Where what pip and npm install goes, in place of the template's environment, which is read-only."""

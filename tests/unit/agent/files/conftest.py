@@ -52,22 +52,22 @@ def workspace(root: Path, granted: Path) -> Iterator[Workspace]:
 @pytest.fixture
 def run(workspace: Workspace) -> Run:
     """Run a tool and give its answer."""
-    return lambda asked: HANDLERS[type(asked)](workspace, asked)
+    return lambda request: HANDLERS[type(request)](workspace, request)
 
 
 @pytest.fixture
 def text_of(run: Run) -> Callable[[Tool], str]:
     """Run a tool and give its text."""
-    return lambda asked: str(run(asked).content[0]["text"])
+    return lambda request: str(run(request).content[0]["text"])
 
 
 @pytest.fixture
 def failure_of(run: Run) -> Callable[[Tool], str]:
     """Run a tool that must fail and give what it says."""
 
-    def failed(asked: Tool) -> str:
+    def failed(request: Tool) -> str:
         with pytest.raises(ToolFailure) as caught:
-            run(asked)
+            run(request)
         return str(caught.value)
 
     return failed

@@ -109,7 +109,7 @@ def test_a_workspace_whose_own_path_goes_through_a_link_works(tmp_path: Path, ro
 
 @contextmanager
 def swapping(root: Path, outside: Path) -> Generator[None]:
-    """Let `swap` be a directory of the workspace and a link to the outside by turns, as fast as it goes."""
+    """Swap `swap` between a directory of the workspace and a link to the outside, as fast as it goes."""
     (root / "swap").mkdir()
     (root / "swap/secret").write_text("inside")
     (root / "evil").symlink_to(outside)
@@ -144,7 +144,7 @@ def test_a_link_swapped_in_a_race_is_never_written_through(run: Run, root: Path,
     done = 0
     with swapping(root, outside):
         for at in range(500):
-            for asked in (
+            for request in (
                 tools.WriteFile("swap/secret", "changed"),
                 tools.WriteFile(f"swap/deep{at}/new", "made"),
                 tools.CreateDirectory(f"swap/made{at}"),
@@ -152,7 +152,7 @@ def test_a_link_swapped_in_a_race_is_never_written_through(run: Run, root: Path,
                 tools.WriteFile("swap/secret", "inside"),
             ):
                 with suppress(ToolFailure):
-                    run(asked)
+                    run(request)
                     done += 1
     assert done
     assert (outside / "secret").read_text() == SENTINEL

@@ -156,7 +156,7 @@ def test_several_files_share_one_bound(text_of: Text, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("tool", "words"),
     [
         (tools.ReadFile("missing"), "not there"),
         (tools.ReadFile("folder"), "is a directory"),
@@ -182,12 +182,12 @@ def test_several_files_share_one_bound(text_of: Text, root: Path) -> None:
         (tools.MoveFile("folder", "folder/within"), "into itself"),
     ],
 )
-def test_what_the_system_refuses_is_said_in_plain_words(failure_of: Text, root: Path, asked: Tool, words: str) -> None:
+def test_what_the_system_refuses_is_said_in_plain_words(failure_of: Text, root: Path, tool: Tool, words: str) -> None:
     (root / "folder").mkdir()
     (root / "file").write_text("x")
     (root / "loop").symlink_to("loop")
     (root / "dangling").symlink_to("file")
-    assert words in failure_of(asked)
+    assert words in failure_of(tool)
 
 
 def test_a_read_only_file_is_not_replaced(failure_of: Text, root: Path) -> None:
@@ -209,12 +209,12 @@ def test_a_directory_without_permissions_is_said_to_be_so(failure_of: Text, text
         assert text_of(tools.SearchFiles(".", "closed")) == f"{root}/closed"
 
 
-@pytest.mark.parametrize("asked", [tools.ReadFile("fifo"), tools.WriteFile("fifo", "x"), tools.ReadFile("socket")])
+@pytest.mark.parametrize("tool", [tools.ReadFile("fifo"), tools.WriteFile("fifo", "x"), tools.ReadFile("socket")])
 @pytest.mark.timeout(60)
-def test_a_fifo_or_socket_never_blocks(failure_of: Text, root: Path, asked: Tool) -> None:
+def test_a_fifo_or_socket_never_blocks(failure_of: Text, root: Path, tool: Tool) -> None:
     os.mkfifo(root / "fifo")
     os.mknod(root / "socket", stat.S_IFSOCK | 0o600)
-    assert "not a regular file" in failure_of(asked)
+    assert "not a regular file" in failure_of(tool)
 
 
 def test_a_directory_is_made_with_those_above_and_again_without_harm(text_of: Text, root: Path) -> None:

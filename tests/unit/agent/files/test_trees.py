@@ -78,7 +78,7 @@ def test_walking_leaves_no_descriptor_open(run: Run, failure_of: Text, project: 
 
 
 def opened_below(folder: Path) -> list[str]:
-    """Give what this process has open there: what else it has may be closed at any time."""
+    """Return what this process has open there: what else it has may be closed at any time."""
     return sorted(link for link in links_of("self") if link.startswith(str(folder)))
 
 

@@ -1,4 +1,7 @@
-"""`python -I -S __main__.py PATH...`: the MCP host. Its modules are found in the PATHs alone, its agent at 0 and 1."""
+"""`python -I -S __main__.py PATH...`: the MCP client process.
+
+Its modules are found in the PATHs alone, the agent at descriptors 0 and 1.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from importlib import import_module
 
 
 def main() -> None:
-    """Take the two sockets out of the way of what prints, and serve."""
+    """Move the two sockets away from the standard streams, and serve."""
     sys.path[:0] = sys.argv[1:]
-    channel, handed = socket.socket(fileno=os.dup(0)), socket.socket(fileno=os.dup(1))
+    channel, passed = socket.socket(fileno=os.dup(0)), socket.socket(fileno=os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
-    import_module("sandmeshd.agent.mcp.client.hub").serve(channel, handed)
+    import_module("sandmeshd.agent.mcp.client.sessions").serve(channel, passed)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, Implementation, ToolListChangedNotification
 
 from sandmeshd.agent.mcp.client import protocol
-from sandmeshd.agent.mcp.client.pieces import blocks_of, encode
-from sandmeshd.agent.mcp.client.stdio import Noise, open_stdio
+from sandmeshd.agent.mcp.client.result_blocks import blocks_of, encode
+from sandmeshd.agent.mcp.client.stdio import InvalidOutput, open_stdio
 from sandmeshd.agent.mcp.client.tool_list import Listing, list_all
 
 _SECONDS: Final = 30.0
-_MOST_STRUCTURED: Final = 1 << 20
+_MAX_STRUCTURED: Final = 1 << 20
 _LONGEST: Final = 2000
 _GONE: Final = "Session terminated"
 _NOT_FOUND: Final = 404
@@ -34,14 +34,14 @@ _CLIENT: Final = Implementation(name="sandmesh", version="0.1")
 
 
 class Agent(Protocol):
-    """Where frames go."""
+    """The peer that a session reports to."""
 
     async def send(self, head: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame."""
+        """Send a message."""
         ...
 
-    async def taken(self, call: int) -> None:
-        """Wait until a block has its place."""
+    async def acknowledged(self, call: int) -> None:
+        """Wait until a block is acknowledged."""
         ...
 
 
@@ -58,42 +58,42 @@ class Dispatcher(JSONRPCDispatcher[TransportContext]):
 
 
 class Session:
-    """A server as the host knows it."""
+    """A session with one server."""
 
-    def __init__(self, agent: Agent, asked: Mapping[str, Any]) -> None:
-        self.number: int = asked["session"]
+    def __init__(self, agent: Agent, request: Mapping[str, Any]) -> None:
+        self.number: int = request["session"]
         self._agent = agent
-        self._asked = asked
-        self._noise = Noise()
+        self._request = request
+        self._invalid_output = InvalidOutput()
         self._dispatcher: Dispatcher | None = None
         self._headers: dict[str, str] = {}
         self._stale = asyncio.Event()
         self._refused = ""
 
     async def run(self, pipes: tuple[int, int] | None) -> None:
-        """Open the session, follow its tools, and say how it ended."""
+        """Open the session, follow its tools, and report how it ended."""
         opened = False
         try:
             async with AsyncExitStack() as stack:
                 ended = await self._open(stack, pipes)
-                await self._tell("opened", (await self._listing()).encoded())
+                await self._report("opened", (await self._listing()).encoded())
                 opened = True
-                if self._noise.problem:
-                    await self._tell("problem", told=self._noise.problem)
+                if self._invalid_output.problem:
+                    await self._report("problem", text=self._invalid_output.problem)
                 await self._follow(ended)
-            told = self._refused or "its connection ended"
+            reason = self._refused or "its connection ended"
         except Exception as error:
-            told = self._refused or _say(error)
-        await self._tell("closed" if opened else "failed", told=self._noise.broken or told)
+            reason = self._refused or _explain(error)
+        await self._report("closed" if opened else "failed", text=self._invalid_output.broken or reason)
 
-    async def _tell(self, kind: str, body: bytes = b"", told: str = "") -> None:
-        head = {"session": self.number, kind: told[:_LONGEST] or True, "fault": bool(self._noise.broken)}
+    async def _report(self, kind: str, body: bytes = b"", text: str = "") -> None:
+        head = {"session": self.number, kind: text[:_LONGEST] or True, "fault": bool(self._invalid_output.broken)}
         await self._agent.send(head, body)
 
     async def _open(self, stack: AsyncExitStack, pipes: tuple[int, int] | None) -> asyncio.Event:
         read, write = await self._connect(stack, pipes)
         self._dispatcher = dispatcher = Dispatcher(read, write)
-        session = ClientSession(dispatcher=dispatcher, message_handler=self._heard, client_info=_CLIENT)
+        session = ClientSession(dispatcher=dispatcher, message_handler=self._on_notification, client_info=_CLIENT)
         await stack.enter_async_context(session)
         await session.initialize()
         if session.protocol_version is not None:
@@ -104,16 +104,16 @@ class Session:
 
     async def _connect(self, stack: AsyncExitStack, pipes: tuple[int, int] | None) -> tuple[Any, Any]:
         if pipes is not None:
-            return await stack.enter_async_context(open_stdio(pipes, self._noise))
-        url, headers = self._asked["url"], self._asked["headers"]
-        if self._asked["transport"] == "sse":
+            return await stack.enter_async_context(open_stdio(pipes, self._invalid_output))
+        url, headers = self._request["url"], self._request["headers"]
+        if self._request["transport"] == "sse":
             return await stack.enter_async_context(sse_client(url, headers, _SECONDS, sse_read_timeout=86_400.0))
-        hooks = {"response": [self._answered]}
+        hooks = {"response": [self._on_response]}
         client = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(_SECONDS, read=None), event_hooks=hooks)
         await stack.enter_async_context(client)
         return await stack.enter_async_context(streamable_http_client(url, http_client=client))
 
-    async def _answered(self, response: httpx2.Response) -> None:
+    async def _on_response(self, response: httpx2.Response) -> None:
         """Keep the status with which a start was refused, and notice that the server knows the session no more.
 
         The library tells of neither: of a status only that there was one, and of 404, with which the specification has
@@ -124,10 +124,10 @@ class Session:
         if not self._headers:
             self._refused = f"it answered HTTP {response.status_code}"
         elif response.status_code == _NOT_FOUND and _SESSION in response.request.headers:
-            self._refused = "it knows the session no more (HTTP 404), as after it was started again"
+            self._refused = "it no longer knows the session (HTTP 404), as after a restart"
             self._dispatcher.ended.set()
 
-    async def _heard(self, message: IncomingMessage) -> None:
+    async def _on_notification(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._stale.set()
 
@@ -141,7 +141,7 @@ class Session:
                 stale.cancel()
                 if self._stale.is_set() and not over.done():
                     self._stale.clear()
-                    await self._tell("listing", (await self._listing()).encoded())
+                    await self._report("listing", (await self._listing()).encoded())
         finally:
             over.cancel()
 
@@ -163,11 +163,11 @@ class Session:
         return await self._dispatcher.send_raw_request(method, params, options)
 
     async def call(self, number: int, tool: str, arguments: bytes) -> None:
-        """Run a tool and send what it gives. When this is cancelled the server is told."""
+        """Call a tool and send its result. Cancelling this cancels the call in the server."""
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            told = [progress, total or 0.0, (message or "")[:_LONGEST]]
-            await self._agent.send({"call": number, "progress": told})
+            values = [progress, total or 0.0, (message or "")[:_LONGEST]]
+            await self._agent.send({"call": number, "progress": values})
 
         try:
             params = {"name": tool, "arguments": json.loads(arguments or b"{}")}
@@ -175,10 +175,10 @@ class Session:
             await self._deliver(number, result)
         except MCPError as error:
             lost = error.code == CONNECTION_CLOSED or error.message == _GONE or bool(self._refused)
-            told = f"The server refused the call: {error.message} (JSON-RPC error {error.code})."
-            await self._end(number, True, self._noise.broken if lost else told, lost=lost)
+            refusal = f"The server refused the call: {error.message} (JSON-RPC error {error.code})."
+            await self._end(number, True, self._invalid_output.broken if lost else refusal, lost=lost)
         except Exception as error:
-            await self._end(number, True, f"The server's answer could not be read: {_say(error)}.")
+            await self._end(number, True, f"The server's answer could not be read: {_explain(error)}.")
 
     async def _deliver(self, number: int, result: Mapping[str, Any]) -> None:
         failed = result.get("isError") is True
@@ -188,25 +188,25 @@ class Session:
             head = {"call": number, "block": True, "waits": ahead < 0}
             await self._agent.send(head, block)
             if ahead < 0:
-                await self._agent.taken(number)
+                await self._agent.acknowledged(number)
             if failed and not first:
                 first = str(json.loads(block).get("text", ""))
         await self._end(number, failed, first, await self._structured(number, result.get("structuredContent")))
 
     async def _structured(self, number: int, structured: object) -> bytes:
-        told = encode(cast("dict[str, Any]", structured)) if isinstance(structured, dict) else b""
-        if len(told) <= _MOST_STRUCTURED:
-            return told
-        text = f"[The structured result was left out: {len(told)} bytes of at most {_MOST_STRUCTURED}.]"
+        data = encode(cast("dict[str, Any]", structured)) if isinstance(structured, dict) else b""
+        if len(data) <= _MAX_STRUCTURED:
+            return data
+        text = f"[The structured result was left out: its {len(data)} bytes are over the limit of {_MAX_STRUCTURED}.]"
         await self._agent.send({"call": number, "block": True, "waits": False}, encode({"type": "text", "text": text}))
         return b""
 
-    async def _end(self, number: int, failed: bool, told: str, body: bytes = b"", *, lost: bool = False) -> None:
-        head = {"call": number, "end": True, "is_error": failed, "message": told[:_LONGEST], "lost": lost}
+    async def _end(self, number: int, failed: bool, message: str, body: bytes = b"", *, lost: bool = False) -> None:
+        head = {"call": number, "end": True, "is_error": failed, "message": message[:_LONGEST], "lost": lost}
         await self._agent.send(head, body)
 
 
-def _say(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, httpx2.HTTPStatusError):

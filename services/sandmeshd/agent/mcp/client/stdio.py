@@ -17,16 +17,16 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 LARGEST_MESSAGE: Final = 160 << 20
-MOST_NOISE: Final = 10_000
-"""How many lines in a row that are no messages a server may write before it is given up."""
+MAX_INVALID_LINES: Final = 10_000
+"""How many lines in a row may not be messages before a server is given up."""
 _TURN: Final = 64
 
 Incoming: TypeAlias = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing: TypeAlias = MemoryObjectSendStream[SessionMessage]
 
 
-class Noise:
-    """What a server writes to its standard output that is no message."""
+class InvalidOutput:
+    """Lines of a server's standard output that are not messages."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -35,36 +35,42 @@ class Noise:
         """Why the server was given up."""
         self._in_a_row = 0
 
-    def heard(self, line: bytes) -> bool:
-        """Take a line that is no message. Returns: whether it was one too many."""
+    def add(self, line: bytes) -> bool:
+        """Count a line that is not a message. Returns: whether it was one too many."""
         self.first = self.first or line[:200].decode(errors="replace").strip()
         self.lines += 1
         self._in_a_row += 1
-        if self._in_a_row > MOST_NOISE:
-            self.broken = f"it wrote {self._in_a_row} lines that are no messages to its standard output: {self.first!r}"
+        if self._in_a_row > MAX_INVALID_LINES:
+            self.broken = (
+                f"it wrote {self._in_a_row} lines that are not messages to its standard output: {self.first!r}"
+            )
         return bool(self.broken)
 
     def message(self) -> None:
-        """Note that a message came."""
+        """Count a message."""
         self._in_a_row = 0
 
     @property
     def problem(self) -> str:
-        """What to tell of it, empty where it is quiet."""
+        """A description of the lines; empty where there are none."""
         if not self.lines:
             return ""
-        return f"{self.lines} lines of its standard output were no messages and left out, the first: {self.first!r}"
+        return (
+            f"{self.lines} lines of its standard output were not messages and were skipped, the first: {self.first!r}"
+        )
 
 
 @asynccontextmanager
-async def open_stdio(pipes: tuple[int, int], noise: Noise) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
-    """Give the streams of a server whose standard input and output these are."""
+async def open_stdio(
+    pipes: tuple[int, int], invalid_output: InvalidOutput
+) -> AsyncGenerator[tuple[Incoming, Outgoing]]:
+    """Open the streams of a server with these pipes as its standard input and output."""
     reader, writer, transport = await _connect(pipes)
     inward, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, outward = anyio.create_memory_object_stream[SessionMessage](0)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(_read, reader, inward, noise)
+            group.start_soon(_read, reader, inward, invalid_output)
             group.start_soon(_write, writer, outward)
             yield incoming, outgoing
             group.cancel_scope.cancel()
@@ -91,26 +97,28 @@ async def _connect(
 
 
 async def _read(
-    reader: asyncio.StreamReader, inward: MemoryObjectSendStream[SessionMessage | Exception], noise: Noise
+    reader: asyncio.StreamReader,
+    inward: MemoryObjectSendStream[SessionMessage | Exception],
+    invalid_output: InvalidOutput,
 ) -> None:
     with inward:
-        async for line in _lines(reader, noise):
+        async for line in _lines(reader, invalid_output):
             try:
                 message = jsonrpc_message_adapter.validate_json(line)
             except ValueError:
-                if line.strip() and noise.heard(line):
+                if line.strip() and invalid_output.add(line):
                     return
                 continue
-            noise.message()
+            invalid_output.message()
             await inward.send(SessionMessage(message))
 
 
-async def _lines(reader: asyncio.StreamReader, noise: Noise) -> AsyncIterator[bytes]:
+async def _lines(reader: asyncio.StreamReader, invalid_output: InvalidOutput) -> AsyncIterator[bytes]:
     for number in range(1, 1 << 62):
         try:
             line = await reader.readline()
         except ValueError:
-            noise.broken = f"it wrote a message of more than {LARGEST_MESSAGE >> 20} MiB"
+            invalid_output.broken = f"it wrote a message of more than {LARGEST_MESSAGE >> 20} MiB"
             return
         if not line:
             return
@@ -121,7 +129,7 @@ async def _lines(reader: asyncio.StreamReader, noise: Noise) -> AsyncIterator[by
 
 
 async def _write(writer: asyncio.StreamWriter, outward: MemoryObjectReceiveStream[SessionMessage]) -> None:
-    # What cannot be written any more is noticed by whoever reads.
+    # A broken connection is noticed by the reader.
     with outward, suppress(ConnectionError, RuntimeError):
         async for sent in outward:
             writer.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")

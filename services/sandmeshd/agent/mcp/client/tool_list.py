@@ -1,4 +1,4 @@
-"""The tools of a server, each looked at by itself: one that is broken costs no other."""
+"""The tools of a server, each checked by itself: an invalid one costs no other."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, Final, cast
 
 from sandmeshd.agent.mcp.client.protocol import MAX_MESSAGE
 
-_MOST_PAGES: Final = 200
+_MAX_PAGES: Final = 200
 _LONGEST_NAME: Final = 128
-_MOST_TOLD: Final = 20
+_MAX_PROBLEMS: Final = 20
 KEPT: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Listing:
-    """Tools that can be used, and what is wrong with others."""
+    """The valid tools of a server, and what is wrong with the others."""
 
     def __init__(self) -> None:
         self._tools: dict[str, dict[str, Any]] = {}
@@ -25,26 +25,26 @@ class Listing:
         self._size = 0
 
     def encoded(self) -> bytes:
-        """Give both as JSON."""
-        told = self._problems[:_MOST_TOLD]
-        if len(self._problems) > len(told):
-            told.append(f"and {len(self._problems) - len(told)} more")
-        return json.dumps({"tools": list(self._tools.values()), "problems": told}).encode()
+        """Return both as JSON."""
+        problems = self._problems[:_MAX_PROBLEMS]
+        if len(self._problems) > len(problems):
+            problems.append(f"and {len(self._problems) - len(problems)} more")
+        return json.dumps({"tools": list(self._tools.values()), "problems": problems}).encode()
 
     def take(self, raw: object) -> None:
         """Take what the server sent as `tools`."""
         if not isinstance(raw, list):
-            self._problems.append(f"what it sent as its tools is no list but {_kind(raw)}")
+            self._problems.append(f"what it sent as its tools is not a list but {_kind(raw)}")
             return
         for tool in cast("list[object]", raw):
-            problem = self._add(cast("dict[str, Any]", tool)) if isinstance(tool, dict) else "a tool is no object"
+            problem = self._add(cast("dict[str, Any]", tool)) if isinstance(tool, dict) else "a tool is not an object"
             if problem:
                 self._problems.append(problem)
 
     def _add(self, tool: dict[str, Any]) -> str:
         name = tool.get("name")
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-            return f"a tool was left out: its name is no text of 1 to {_LONGEST_NAME} characters"
+            return f"a tool was left out: its name is not a text of 1 to {_LONGEST_NAME} characters"
         problem = _wrong(tool)
         if problem:
             return f"tool {name!r} was left out: {problem}"
@@ -61,13 +61,13 @@ class Listing:
 def _wrong(tool: Mapping[str, Any]) -> str:
     schema = tool.get("inputSchema")
     if not isinstance(schema, dict):
-        return f"its inputSchema is no object but {_kind(schema)}"
+        return f"its inputSchema is not an object but {_kind(schema)}"
     if cast("dict[str, Any]", schema).get("type", "object") != "object":
         return "its inputSchema is not that of an object"
     if not all(isinstance(tool.get(key), str | None) for key in ("title", "description")):
-        return "its title or description is no text"
+        return "its title or description is not a text"
     if not all(isinstance(tool.get(key), dict | None) for key in ("outputSchema", "annotations")):
-        return "its outputSchema or annotations are no object"
+        return "its outputSchema or annotations is not an object"
     return ""
 
 
@@ -76,9 +76,9 @@ def _kind(value: object) -> str:
 
 
 async def list_all(ask: Ask) -> Listing:
-    """Ask for all pages."""
+    """Request all pages."""
     listing, cursor = Listing(), None
-    for _ in range(_MOST_PAGES):
+    for _ in range(_MAX_PAGES):
         page = await ask("tools/list", {"cursor": cursor} if cursor else {})
         listing.take(page.get("tools"))
         cursor = page.get("nextCursor")

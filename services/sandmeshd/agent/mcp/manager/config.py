@@ -1,4 +1,4 @@
-"""What `{"mcpServers": {...}}` says, in the form that MCP clients have in common."""
+"""The configuration `{"mcpServers": {...}}`, in the form that MCP clients have in common."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandmesh.errors import InvalidArgument
 
 START_SECONDS: Final = 120.0
 """How long a server may take to start: the first start of one that uvx or npx fetches takes a while."""
-MOST_SERVERS: Final = 64
+MAX_SERVERS: Final = 64
 _RESERVED: Final = frozenset({"generic", "filesystem", "process", "kernel", "mcp", "fs", "ports"})
 _NAME: Final = re.compile(r"[^.\x00-\x1f\x7f]{1,64}")
 _TYPES: Final = {
@@ -48,42 +48,42 @@ def read_config(config: Mapping[str, Any]) -> list[ServerConfig]:
     servers: object = config.get("mcpServers")
     if not isinstance(servers, dict) or len(config) != 1:
         found = ", ".join(map(repr, config)) or "nothing"
-        raise InvalidArgument(f'a config of MCP servers is {{"mcpServers": {{name: ...}}}} and no more; it has {found}')
+        raise InvalidArgument(f'a config of MCP servers is {{"mcpServers": {{name: ...}}}} alone; it has {found}')
     named = cast("dict[str, object]", servers)
-    if not 0 < len(named) <= MOST_SERVERS:
-        raise InvalidArgument(f"mcpServers has 1 to {MOST_SERVERS} servers, not {len(named)}")
-    return [_read(name, told) for name, told in named.items()]
+    if not 0 < len(named) <= MAX_SERVERS:
+        raise InvalidArgument(f"mcpServers has 1 to {MAX_SERVERS} servers, not {len(named)}")
+    return [_read(name, entry) for name, entry in named.items()]
 
 
-def read_shipped(config: bytes) -> list[ServerConfig]:
+def read_template_config(config: bytes) -> list[ServerConfig]:
     """Read the configuration that a template has; empty is none."""
     return read_config(json.loads(config)) if config else []
 
 
-def _read(name: str, told: object) -> ServerConfig:
+def _read(name: str, entry: object) -> ServerConfig:
     if not _NAME.fullmatch(name) or not name.strip():
         raise _refuse(name, "a server's name has 1 to 64 characters, none of them a dot")
     if name in _RESERVED:
         raise _refuse(name, "this name is a group of tools of the sandbox's own: choose another one")
-    if not isinstance(told, dict):
-        raise _refuse(name, f'it is {{"command": ...}} or {{"url": ...}}, not {told!r}')
-    stated = cast("dict[str, Any]", told)
-    if ("command" in stated) == ("url" in stated):
+    if not isinstance(entry, dict):
+        raise _refuse(name, f'it is {{"command": ...}} or {{"url": ...}}, not {entry!r}')
+    fields = cast("dict[str, Any]", entry)
+    if ("command" in fields) == ("url" in fields):
         raise _refuse(name, "it has either a command or a url")
-    known = _PROGRAM if "command" in stated else _REMOTE
-    unknown = [key for key in stated if key not in known]
+    known = _PROGRAM if "command" in fields else _REMOTE
+    unknown = [key for key in fields if key not in known]
     if unknown:
-        raise _refuse(name, f"{', '.join(unknown)} is not known; there are {', '.join(known)}")
-    seconds = stated.get("startup_timeout", START_SECONDS)
+        raise _refuse(name, f"{', '.join(unknown)} is not a setting; there are {', '.join(known)}")
+    seconds = fields.get("startup_timeout", START_SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 3600:
         raise _refuse(name, f"startup_timeout is a number of seconds, at most 3600, not {seconds!r}")
-    return _program(name, stated, seconds) if "command" in stated else _remote(name, stated, seconds)
+    return _program(name, fields, seconds) if "command" in fields else _remote(name, fields, seconds)
 
 
-def _program(name: str, told: Mapping[str, Any], seconds: float) -> ServerConfig:
-    if told.get("type", "stdio") != "stdio":
-        raise _refuse(name, f'with a command its type is "stdio", not {told["type"]!r}')
-    command, args, cwd = told["command"], told.get("args", []), told.get("cwd", "")
+def _program(name: str, entry: Mapping[str, Any], seconds: float) -> ServerConfig:
+    if entry.get("type", "stdio") != "stdio":
+        raise _refuse(name, f'with a command its type is "stdio", not {entry["type"]!r}')
+    command, args, cwd = entry["command"], entry.get("args", []), entry.get("cwd", "")
     if not isinstance(command, str) or not command.strip():
         raise _refuse(name, f"its command is the name of a program, not {command!r}")
     if not isinstance(args, list) or not all(isinstance(one, str) for one in cast("list[object]", args)):
@@ -91,27 +91,27 @@ def _program(name: str, told: Mapping[str, Any], seconds: float) -> ServerConfig
     if not isinstance(cwd, str):
         raise _refuse(name, f"its cwd is a path, not {cwd!r}")
     words = (command, *cast("list[str]", args))
-    env = _texts(name, "env", told.get("env", {}))
+    env = _texts(name, "env", entry.get("env", {}))
     if any("\0" in text for text in (*words, cwd, *env, *env.values())) or any("=" in key or not key for key in env):
         raise _refuse(name, "its texts have no zero bytes, and the names of its env no '='")
     return ServerConfig(name, "stdio", words, env, cwd, startup_timeout=seconds)
 
 
-def _remote(name: str, told: Mapping[str, Any], seconds: float) -> ServerConfig:
-    transport = _TYPES.get(told.get("type", "http"), "stdio")
+def _remote(name: str, entry: Mapping[str, Any], seconds: float) -> ServerConfig:
+    transport = _TYPES.get(entry.get("type", "http"), "stdio")
     if transport == "stdio":
-        raise _refuse(name, f'with a url its type is "http" (streamable HTTP) or "sse", not {told["type"]!r}')
-    url = told["url"]
+        raise _refuse(name, f'with a url its type is "http" (streamable HTTP) or "sse", not {entry["type"]!r}')
+    url = entry["url"]
     if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url):
         raise _refuse(name, f"its url starts with http:// or https://, not {url!r}")
-    headers = _texts(name, "headers", told.get("headers", {}))
+    headers = _texts(name, "headers", entry.get("headers", {}))
     if any(not re.fullmatch(r"[!-9;-~]+", key) or not re.fullmatch(r"[\t -~]*", text) for key, text in headers.items()):
         raise _refuse(name, "its headers are printable ASCII")
     return ServerConfig(name, transport, url=url, headers=headers, startup_timeout=seconds)
 
 
-def _texts(name: str, what: str, told: object) -> dict[str, str]:
-    texts = cast("dict[str, object]", told) if isinstance(told, dict) else None
+def _texts(name: str, what: str, entry: object) -> dict[str, str]:
+    texts = cast("dict[str, object]", entry) if isinstance(entry, dict) else None
     if texts is None or not all(isinstance(text, str) for text in texts.values()):
         raise _refuse(name, f"its {what} is an object of texts")
     return cast("dict[str, str]", texts)

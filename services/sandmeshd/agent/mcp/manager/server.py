@@ -12,11 +12,17 @@ from typing import Any, Final
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.files.failures import Cut
-from sandmeshd.agent.files.streams import unless_cut
+from sandmeshd.agent.files.failures import CallStopped
+from sandmeshd.agent.files.streams import unless_stopped
+from sandmeshd.agent.mcp.manager.client_process import (
+    CallMessages,
+    ClientContext,
+    ClientProcess,
+    open_pipes,
+    parse_listing,
+)
 from sandmeshd.agent.mcp.manager.config import ServerConfig
-from sandmeshd.agent.mcp.manager.host import Frames, Home, Host, in_pipes, read_tools
-from sandmeshd.agent.mcp.manager.stderr_tail import LastWords, plain
+from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail, plain
 from sandmeshd.agent.processes.spawner import Ended, Process
 from sandmeshd.agent.python.kernels import is_block
 
@@ -26,8 +32,8 @@ READY: Final = "READY"
 FAILED: Final = "FAILED"
 _END_SECONDS: Final = 2.0
 """How long a program may take to end by itself once its input is closed."""
-_WORD_SECONDS: Final = 1.0
-"""How long a host and a process may take to say that they ended, once the other did."""
+_REPORT_SECONDS: Final = 1.0
+"""How long the MCP client process and the server may take to report an end, once the other did."""
 _LAST_LINES: Final = 5
 
 
@@ -35,21 +41,21 @@ _LAST_LINES: Final = 5
 class Run:
     """One start of a server, until it ended."""
 
-    host: Host
+    client: ClientProcess
     opened: asyncio.Future[None]
-    word: asyncio.Future[str]
-    """What the host says of its end; `fault` where that tells more than how a process ended."""
+    reason: asyncio.Future[str]
+    """The reported reason of its end; with `fault` it explains more than how the process ended."""
     fault: bool = False
     session: int = 0
     process: Process | None = None
-    words: LastWords | None = None
+    stderr: StderrTail | None = None
     over: str = ""
     """Why it is over."""
 
 
 @dataclass
-class Told:
-    """What is known of a server."""
+class Status:
+    """The state of a server and what it offers."""
 
     state: str = IDLE
     error: str = ""
@@ -60,41 +66,45 @@ class Told:
 
 
 class Server:
-    """A server; it starts when it is needed, and again after it ended."""
+    """A server, which starts when it is needed, and again after it ended."""
 
     def __init__(
-        self, config: ServerConfig, home: Home, host: Callable[[], Awaitable[Host]], changed: Callable[[Server], None]
+        self,
+        config: ServerConfig,
+        context: ClientContext,
+        client: Callable[[], Awaitable[ClientProcess]],
+        changed: Callable[[Server], None],
     ) -> None:
         self.config = config
-        self.told = Told()
-        self._home = home
-        self._host = host
+        self.status = Status()
+        self._context = context
+        self._client = client
         self._changed = changed
         self._run: Run | None = None
         self._starting: asyncio.Task[Run] | None = None
-        self._words: LastWords | None = None
+        self._stderr: StderrTail | None = None
         self._removed = False
         self._ending: set[asyncio.Task[None]] = set()
 
     def describe(self) -> dict[str, Any]:
-        """Give what is known of it as plain JSON."""
-        told = self.told
+        """Return its state as plain JSON."""
+        status = self.status
         return {
             "name": self.config.name,
-            "state": told.state,
+            "state": status.state,
             "transport": self.config.transport,
-            "tools": list(told.tools),
-            "error": told.error,
-            "problems": told.problems,
-            "log": self._words.lines() if self._words is not None else [],
-            "starts": told.starts,
-            "pid": told.pid,
+            "tools": list(status.tools),
+            "error": status.error,
+            "problems": status.problems,
+            "log": self._stderr.lines() if self._stderr is not None else [],
+            "starts": status.starts,
+            "pid": status.pid,
         }
 
     # Starting.
 
     async def ready(self) -> Run:
-        """Have it running; who comes while it starts waits for that start.
+        """Start it unless it runs; concurrent callers wait for the same start.
 
         Raises:
             ToolFailure: It does not start; the message says why.
@@ -111,18 +121,18 @@ class Server:
     def _started(self, task: asyncio.Task[Run]) -> None:
         self._starting = None
         if not task.cancelled():
-            # Who waited has it already; nobody need have.
+            # Mark it as retrieved: nobody may have waited.
             task.exception()
 
     async def _start(self) -> Run:
-        self.told.state, self.told.error = STARTING, ""
-        self.told.starts += 1
+        self.status.state, self.status.error = STARTING, ""
+        self.status.starts += 1
         run: Run | None = None
         try:
             async with asyncio.timeout(self.config.startup_timeout):
-                host = await self._host()
+                client = await self._client()
                 loop = asyncio.get_running_loop()
-                run = Run(host, loop.create_future(), loop.create_future())
+                run = Run(client, loop.create_future(), loop.create_future())
                 await self._open(run)
                 await run.opened
                 _check(run)
@@ -133,93 +143,93 @@ class Server:
         except BaseException:
             await self._fail(run, "its start was given up")
             raise
-        self.told.state, self._run = READY, run
+        self.status.state, self._run = READY, run
         return run
 
     async def _fail(self, run: Run | None, why: str) -> None:
-        self.told.state, self.told.error = FAILED, why.rstrip(".")
+        self.status.state, self.status.error = FAILED, why.rstrip(".")
         if run is not None:
             await self._stop(run)
 
     async def _open(self, run: Run) -> None:
         config = self.config
-        asked = {"transport": config.transport, "url": config.url, "headers": dict(config.headers)}
+        request = {"transport": config.transport, "url": config.url, "headers": dict(config.headers)}
         listener = _Listener(self, run)
         if config.transport != "stdio":
-            run.session = run.host.open(listener, asked, None)
+            run.session = run.client.open(listener, request, None)
             return
-        inside, outside = in_pipes()
-        run.words = self._words = LastWords()
+        inside, outside = open_pipes()
+        run.stderr = self._stderr = StderrTail()
         try:
-            env = {**self._home.environment, **config.env}
-            cwd = os.path.join(self._home.workspace, config.cwd)  # noqa: PTH118 - pathlib would change what was asked for
-            fds = [*inside, run.words.writer]
-            run.process = self._home.processes.spawn(config.command, fds, cwd=cwd, env=env, whole=True)
-            run.session = run.host.open(listener, asked, outside)
+            env = {**self._context.environment, **config.env}
+            cwd = os.path.join(self._context.workspace, config.cwd)  # noqa: PTH118 - pathlib would normalize it
+            fds = [*inside, run.stderr.writer]
+            run.process = self._context.processes.spawn(config.command, fds, cwd=cwd, env=env, whole=True)
+            run.session = run.client.open(listener, request, outside)
         finally:
-            run.words.close_writer()
+            run.stderr.close_writer()
             for fd in (*inside, *outside):
                 os.close(fd)
         run.process.ended.add_done_callback(lambda _: self.end_soon(run))
-        self.told.pid = await run.process.started
+        self.status.pid = await run.process.started
 
-    # What the host says.
+    # What the MCP client process reports.
 
     def listed(self, run: Run, body: bytes) -> None:
-        """Take the tools."""
-        tools, self.told.problems = read_tools(body)
-        self.told.tools = {tool["name"]: tool for tool in tools}
+        """Replace the tools."""
+        tools, self.status.problems = parse_listing(body)
+        self.status.tools = {tool["name"]: tool for tool in tools}
         if not run.opened.done():
             run.opened.set_result(None)
         self._changed(self)
 
     def end_soon(self, run: Run) -> None:
-        """Take note that a run is over, once it is known why."""
+        """Handle the end of a run, once its reason is known."""
         task = asyncio.get_running_loop().create_task(self._over(run))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def _over(self, run: Run) -> None:
-        """Wait for both that know of a run's end, host and process; the one or other knows why."""
+        """Wait until the MCP client process and the server report the end of a run; either may have the reason."""
         ended = run.process.ended if run.process is not None else None
-        both: list[asyncio.Future[Any]] = [run.word] if ended is None else [run.word, ended]
-        await asyncio.wait(both, timeout=_WORD_SECONDS)
-        why = run.word.result() if run.word.done() else "its connection ended"
+        both: list[asyncio.Future[Any]] = [run.reason] if ended is None else [run.reason, ended]
+        await asyncio.wait(both, timeout=_REPORT_SECONDS)
+        why = run.reason.result() if run.reason.done() else "its connection ended"
         if ended is not None and ended.done() and not run.fault:
-            why = _how(ended.result())
+            why = _describe_end(ended.result())
         self.ended(run, why)
 
     def ended(self, run: Run, why: str) -> None:
-        """Take note that a run is over."""
+        """Handle the end of a run."""
         run.over = run.over or why
         if not run.opened.done():
             run.opened.set_exception(ToolFailure(why))
             run.opened.exception()
         elif run is self._run:
             self._run = None
-            self.told.state, self.told.error, self.told.pid = IDLE, why.rstrip("."), None
+            self.status.state, self.status.error, self.status.pid = IDLE, why.rstrip("."), None
             self._cut(run)
 
     # Ending.
 
     def _cut(self, run: Run) -> None:
-        """Let go of a run that is over, and end what is left of it."""
-        run.host.close(run.session)
+        """Detach a run that is over, and end what is left of it."""
+        run.client.close(run.session)
         if run.process is not None:
             run.process.kill()
-        if run.words is not None:
-            asyncio.get_running_loop().call_soon(run.words.close)
+        if run.stderr is not None:
+            asyncio.get_running_loop().call_soon(run.stderr.close)
 
     async def _stop(self, run: Run) -> None:
         """End a run: its input is closed, and what does not end then is killed."""
-        run.host.close(run.session)
-        self.told.pid = None
+        run.client.close(run.session)
+        self.status.pid = None
         if run.process is not None and not run.process.ended.done():
             await asyncio.wait([run.process.ended], timeout=_END_SECONDS if run is self._run else 0)
             run.process.kill()
             await asyncio.wait([run.process.ended], timeout=_END_SECONDS)
-        if run.words is not None:
-            run.words.close()
+        if run.stderr is not None:
+            run.stderr.close()
 
     async def remove(self) -> None:
         """End it for good."""
@@ -231,46 +241,46 @@ class Server:
         if run is not None:
             await self._stop(run)
             self._run = None
-        self.told = Told()
+        self.status = Status()
 
     # Calling.
 
     async def call(self, tool: str, arguments: bytes, call: Call) -> Outcome:
-        """Run a tool of it."""
+        """Call one of its tools."""
         call.started()
         try:
-            run = await unless_cut(call, self.ready())
-            if tool not in self.told.tools:
-                known = ", ".join(self.told.tools) or "none"
+            run = await unless_stopped(call, self.ready())
+            if tool not in self.status.tools:
+                known = ", ".join(self.status.tools) or "none"
                 raise ToolFailure(f"MCP server {self.config.name!r} has no tool {tool!r} now; it has {known}.")
-            frames = run.host.call(run.session, tool, arguments)
+            messages = run.client.call(run.session, tool, arguments)
             try:
-                return await unless_cut(call, self._follow(run, frames, call))
-            except Cut:
-                run.host.cancel(frames)
+                return await unless_stopped(call, self._follow(run, messages, call))
+            except CallStopped:
+                run.client.cancel(messages)
                 raise
             finally:
-                run.host.forget(frames)
-        except Cut:
+                run.client.forget(messages)
+        except CallStopped:
             return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED, message=_STOPPED)
 
-    async def _follow(self, run: Run, frames: Frames, call: Call) -> Outcome:
+    async def _follow(self, run: Run, messages: CallMessages, call: Call) -> Outcome:
         while True:
-            head, body = await frames.next()
+            head, body = await messages.next()
             if "progress" in head:
                 call.progress(*_progress(head["progress"]))
             elif "block" in head:
                 if is_block(body):
                     await call.content(body)
                 if head.get("waits") is True:
-                    run.host.took(frames)
+                    run.client.acknowledge(messages)
             elif "end" in head:
                 return await self._result(run, head, body, call)
 
     async def _result(self, run: Run, head: Mapping[str, Any], body: bytes, call: Call) -> Outcome:
         message = plain(str(head.get("message", "")))
         if head.get("lost") is True:
-            if run.host.alive:
+            if run.client.alive:
                 await self._over(run)
             raise ToolFailure(self._explain("ended in the middle of the call"))
         if head.get("is_error") is True and call.log.last <= 1:
@@ -278,9 +288,9 @@ class Server:
         return Outcome(head.get("is_error") is True, message=message, structured=body if _is_object(body) else b"")
 
     def _explain(self, what: str) -> str:
-        lines = [f"MCP server {self.config.name!r} {what}: {self.told.error or 'its connection ended'}."]
-        said = self._words.lines()[-_LAST_LINES:] if self._words is not None else []
-        return "\n".join([*lines, *(["Its last words:"] if said else []), *said])
+        lines = [f"MCP server {self.config.name!r} {what}: {self.status.error or 'its connection ended'}."]
+        last = self._stderr.lines()[-_LAST_LINES:] if self._stderr is not None else []
+        return "\n".join([*lines, *(["Its last lines of standard error:"] if last else []), *last])
 
 
 def _check(run: Run) -> None:
@@ -288,34 +298,34 @@ def _check(run: Run) -> None:
         raise ToolFailure(run.over)
 
 
-_STOPPED: Final = "The call was stopped; the server was told."
+_STOPPED: Final = "The call was stopped, and cancelled in the server."
 
 
 class _Listener:
-    """Hears of one run of a server."""
+    """Handles the messages about one run of a server."""
 
     def __init__(self, server: Server, run: Run) -> None:
         self._server = server
         self._run = run
 
-    def heard(self, head: Mapping[str, Any], body: bytes) -> None:
-        """Take a frame about the session."""
+    def on_message(self, head: Mapping[str, Any], body: bytes) -> None:
+        """Handle a message about the session."""
         if "opened" in head or "listing" in head:
             self._server.listed(self._run, body)
         elif "problem" in head:
-            self._server.told.problems.append(plain(str(head["problem"])))
+            self._server.status.problems.append(plain(str(head["problem"])))
         elif "failed" in head or "closed" in head:
             self._run.fault = head.get("fault") is True
-            if not self._run.word.done():
-                self._run.word.set_result(plain(str(head.get("failed") or head.get("closed"))))
+            if not self._run.reason.done():
+                self._run.reason.set_result(plain(str(head.get("failed") or head.get("closed"))))
             self._server.end_soon(self._run)
 
-    def lost(self, why: str) -> None:
-        """Take note that the host is gone."""
+    def on_lost(self, why: str) -> None:
+        """Handle the end of the MCP client process."""
         self._server.ended(self._run, why)
 
 
-def _how(ended: Ended) -> str:
+def _describe_end(ended: Ended) -> str:
     if ended.failure:
         return ended.failure
     if ended.signal is not None:
@@ -323,8 +333,8 @@ def _how(ended: Ended) -> str:
     return f"its process ended with exit code {ended.exit_code}"
 
 
-def _progress(told: object) -> tuple[float, float, str]:
-    match told:
+def _progress(status: object) -> tuple[float, float, str]:
+    match status:
         case [int() | float() as done, int() | float() as total, str() as message]:
             return float(done), float(total), message
         case _:

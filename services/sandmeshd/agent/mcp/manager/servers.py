@@ -1,4 +1,4 @@
-"""The MCP servers of a sandbox, and the calls that add, remove, list and follow them."""
+"""The MCP servers of a sandbox, and the calls that add, remove, list and watch them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CapabilityMissing, InvalidArgument, ToolNotFound
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.files.failures import Cut
-from sandmeshd.agent.files.streams import is_cut, put, unless_cut
-from sandmeshd.agent.mcp.manager.config import MOST_SERVERS, ServerConfig, read_config, read_shipped
-from sandmeshd.agent.mcp.manager.host import Home, Host, open_host
+from sandmeshd.agent.files.failures import CallStopped
+from sandmeshd.agent.files.streams import is_stopped, put, unless_stopped
+from sandmeshd.agent.mcp.manager.client_process import ClientContext, ClientProcess, start_client_process
+from sandmeshd.agent.mcp.manager.config import MAX_SERVERS, ServerConfig, read_config, read_template_config
 from sandmeshd.agent.mcp.manager.server import READY, Server
 from sandmeshd.agent.processes.spawner import Processes
 
@@ -25,115 +25,115 @@ if TYPE_CHECKING:
     from sandmesh._tools import AddMcpServers, ListMcpServers, RemoveMcpServer, WatchTools
     from sandmeshd.agent.calls.toolbox import Handler
 
-_MOST_TOLD: Final = 1 << 20
-_MOST_NAMED: Final = 256
+_MAX_STRUCTURED: Final = 1 << 20
+_MAX_NAMES: Final = 256
 """How many tools a change names: it is one event."""
 
 
 class Servers:
-    """All of them. Those that the template has are there from the start and run when they are needed."""
+    """All servers. Those of the template exist from the start and run when they are needed."""
 
-    def __init__(self, home: Home, shipped: list[ServerConfig]) -> None:
-        self._home = home
-        self._host: asyncio.Task[Host] | None = None
-        self._servers: dict[str, Server] = {config.name: self._made(config) for config in shipped}
-        self._shipped = list(self._servers.values())
+    def __init__(self, context: ClientContext, template_servers: list[ServerConfig]) -> None:
+        self._context = context
+        self._client: asyncio.Task[ClientProcess] | None = None
+        self._servers: dict[str, Server] = {config.name: self._create(config) for config in template_servers}
+        self._template_servers = list(self._servers.values())
         self._settling: asyncio.Task[None] | None = None
-        self._watching: set[Callable[[Server, bool], None]] = set()
+        self._subscribers: set[Callable[[Server, bool], None]] = set()
 
     async def close(self) -> None:
-        """End the host; the servers end with the sandbox."""
-        if self._host is not None:
-            self._host.cancel()
-            await asyncio.wait([self._host])
-            if not self._host.cancelled() and self._host.exception() is None:
-                self._host.result().end("the sandbox ends")
+        """End the MCP client process; the servers end with the sandbox."""
+        if self._client is not None:
+            self._client.cancel()
+            await asyncio.wait([self._client])
+            if not self._client.cancelled() and self._client.exception() is None:
+                self._client.result().end("the sandbox ends")
 
     # Before a call begins.
 
-    def check_add(self, asked: AddMcpServers) -> None:
-        """Let a configuration pass that can be added.
+    def check_add(self, request: AddMcpServers) -> None:
+        """Check that a configuration can be added.
 
         Raises:
             CapabilityMissing: The sandbox runs no MCP servers.
-            InvalidArgument: It does not fit, or a server is there already.
+            InvalidArgument: It is invalid, or a server of a name exists.
         """
-        if not self._home.libraries:
+        if not self._context.libraries:
             raise CapabilityMissing("sandboxes of this driver run no MCP servers", {"needs": "mcp"})
-        names = [config.name for config in read_config(asked.config)]
-        there = [name for name in names if name in self._servers]
-        if there and not asked.overwrite:
-            told = f"there is an MCP server of the name {', '.join(map(repr, there))} already"
-            raise InvalidArgument(f"{told}: choose another name, or say overwrite", {"servers": ",".join(there)})
-        if len({*self._servers, *names}) > MOST_SERVERS:
-            raise InvalidArgument(f"a sandbox has at most {MOST_SERVERS} MCP servers: remove some")
+        names = [config.name for config in read_config(request.config)]
+        existing = [name for name in names if name in self._servers]
+        if existing and not request.overwrite:
+            message = f"there is an MCP server named {', '.join(map(repr, existing))} already"
+            raise InvalidArgument(f"{message}: choose another name, or pass overwrite", {"servers": ",".join(existing)})
+        if len({*self._servers, *names}) > MAX_SERVERS:
+            raise InvalidArgument(f"a sandbox has at most {MAX_SERVERS} MCP servers: remove some")
 
-    def check_remove(self, asked: RemoveMcpServer) -> None:
-        """Let a name pass that is there.
+    def check_remove(self, request: RemoveMcpServer) -> None:
+        """Check that a server of a name exists.
 
         Raises:
             InvalidArgument: There is no such server.
         """
-        if asked.server not in self._servers:
+        if request.server not in self._servers:
             known = ", ".join(map(repr, self._servers)) or "none"
-            raise InvalidArgument(f"there is no MCP server {asked.server!r}: there are {known}", {"known": known})
+            raise InvalidArgument(f"there is no MCP server {request.server!r}: there are {known}", {"known": known})
 
     # The calls.
 
-    async def add(self, asked: AddMcpServers, call: Call) -> Outcome:
+    async def add(self, request: AddMcpServers, call: Call) -> Outcome:
         """Add servers and wait until each is ready or failed."""
         call.started()
-        configs = read_config(asked.config)
+        configs = read_config(request.config)
         replaced = [self._servers[config.name] for config in configs if config.name in self._servers]
-        added = [self._made(config) for config in configs]
+        added = [self._create(config) for config in configs]
         self._servers.update({server.config.name: server for server in added})
         await asyncio.gather(*(server.remove() for server in replaced))
         try:
-            await unless_cut(call, _settled(added))
-        except Cut:
+            await unless_stopped(call, _settled(added))
+        except CallStopped:
             return Outcome(True, call.stop_reason or pb.END_REASON_CANCELLED, message="The servers still start.")
-        return await _told(call, added)
+        return await _describe_all(call, added)
 
-    async def remove(self, asked: RemoveMcpServer, call: Call) -> Outcome:
+    async def remove(self, request: RemoveMcpServer, call: Call) -> Outcome:
         """End a server."""
         call.started()
-        server = self._servers.pop(asked.server, None)
+        server = self._servers.pop(request.server, None)
         if server is None:
-            raise ToolFailure(f"There is no MCP server {asked.server!r}.")
+            raise ToolFailure(f"There is no MCP server {request.server!r}.")
         await server.remove()
-        self._tell(server, removed=True)
+        self._notify(server, removed=True)
         return Outcome()
 
     async def list_all(self, _: ListMcpServers, call: Call) -> Outcome:
         """Describe the servers by name."""
         call.started()
-        return await _told(call, [server for _, server in sorted(self._servers.items())])
+        return await _describe_all(call, [server for _, server in sorted(self._servers.items())])
 
     async def watch(self, _: WatchTools, call: Call) -> Outcome:
-        """Tell of changes until the call is stopped; first of what there is."""
-        news: asyncio.Queue[bytes] = asyncio.Queue(256)
+        """Send the current servers, then each change, until the call is stopped."""
+        changes: asyncio.Queue[bytes] = asyncio.Queue(256)
 
-        def hear(server: Server, removed: bool) -> None:
-            if not news.full():
-                news.put_nowait(_change(server, removed))
+        def notify(server: Server, removed: bool) -> None:
+            if not changes.full():
+                changes.put_nowait(_change(server, removed))
 
         call.started()
-        self._watching.add(hear)
+        self._subscribers.add(notify)
         try:
             for server in self._servers.values():
-                hear(server, False)
-            while not is_cut(call):
-                await put(call, await unless_cut(call, news.get()))
-        except Cut:
+                notify(server, False)
+            while not is_stopped(call):
+                await put(call, await unless_stopped(call, changes.get()))
+        except CallStopped:
             pass
         finally:
-            self._watching.discard(hear)
+            self._subscribers.discard(notify)
         return Outcome(reason=call.stop_reason or pb.END_REASON_CANCELLED)
 
     # The tools.
 
     def find(self, name: str) -> Handler | None:
-        """Give what runs a tool, by its own name or as `server.tool`; its declaration is the arguments as they came.
+        """Return what runs a tool, by its own name or as `server.tool`; its declaration is the arguments as they came.
 
         Raises:
             ToolNotFound: Several servers have one of that name.
@@ -146,20 +146,20 @@ class Servers:
         return self._find_settled(name)
 
     def _find_settled(self, name: str) -> Handler | None:
-        having = [server for server in self._servers.values() if name in server.told.tools]
-        if len(having) > 1:
-            known = ",".join(f"{server.config.name}.{name}" for server in having)
+        owners = [server for server in self._servers.values() if name in server.status.tools]
+        if len(owners) > 1:
+            known = ",".join(f"{server.config.name}.{name}" for server in owners)
             raise ToolNotFound(f"several servers have a tool {name!r}: call it as one of {known}", {"known": known})
-        return partial(_call, having[0], name) if having else None
+        return partial(_call, owners[0], name) if owners else None
 
     def known(self) -> list[str]:
-        """Give the names that all tools of servers have."""
-        return [f"{name}.{tool}" for name, server in self._servers.items() for tool in server.told.tools]
+        """Return the names of all tools of servers."""
+        return [f"{name}.{tool}" for name, server in self._servers.items() for tool in server.status.tools]
 
     async def _call_settled(self, name: str, arguments: bytes, call: Call) -> Outcome:
-        """Run a tool that may be one of a server that was never started."""
-        with suppress(Cut):
-            await unless_cut(call, self.settled())
+        """Call a tool that may belong to a server that was never started."""
+        with suppress(CallStopped):
+            await unless_stopped(call, self.settled())
         try:
             handler = self._find_settled(name)
         except ToolNotFound as error:
@@ -169,42 +169,42 @@ class Servers:
         return await handler(arguments, call)
 
     async def settled(self) -> None:
-        """Start the servers that the template has, and wait until each is ready or failed."""
+        """Start the servers of the template, and wait until each is ready or failed."""
         if self._settling is None:
-            self._settling = asyncio.create_task(_settled(self._shipped))
+            self._settling = asyncio.create_task(_settled(self._template_servers))
         await asyncio.shield(self._settling)
 
     @property
     def unsettled(self) -> bool:
-        """Whether the servers that the template has were never all started."""
-        return bool(self._shipped) and (self._settling is None or not self._settling.done())
+        """Whether some servers of the template were never started."""
+        return bool(self._template_servers) and (self._settling is None or not self._settling.done())
 
     def listing(self, group: str) -> list[pb.Tool]:
         """Describe the tools of a server, or of all for the empty name."""
         servers = [server for name, server in sorted(self._servers.items()) if group in ("", name)]
         return [
-            _describe(server.config.name, tool) for server in servers for _, tool in sorted(server.told.tools.items())
+            _describe(server.config.name, tool) for server in servers for _, tool in sorted(server.status.tools.items())
         ]
 
-    def _made(self, config: ServerConfig) -> Server:
-        return Server(config, self._home, self._running_host, partial(self._tell, removed=False))
+    def _create(self, config: ServerConfig) -> Server:
+        return Server(config, self._context, self._running_client, partial(self._notify, removed=False))
 
-    def _tell(self, server: Server, removed: bool) -> None:
-        for hear in self._watching:
-            hear(server, removed)
+    def _notify(self, server: Server, removed: bool) -> None:
+        for notify in self._subscribers:
+            notify(server, removed)
 
-    async def _running_host(self) -> Host:
-        """Give the host, started where none runs."""
-        task = self._host
+    async def _running_client(self) -> ClientProcess:
+        """Return the MCP client process, started where none runs."""
+        task = self._client
         if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().alive)):
-            task = self._host = asyncio.create_task(open_host(self._home))
+            task = self._client = asyncio.create_task(start_client_process(self._context))
         return await asyncio.shield(task)
 
 
 def make_servers(processes: Processes, config: agent_pb2.AgentConfig) -> Servers:
-    """Give the servers of a sandbox: at first those of its template."""
-    home = Home(processes, list(config.mcp_libraries), dict(config.environment), config.workspace)
-    return Servers(home, read_shipped(config.mcp_config))
+    """Create the servers of a sandbox, which has those of its template at first."""
+    context = ClientContext(processes, list(config.mcp_libraries), dict(config.environment), config.workspace)
+    return Servers(context, read_template_config(config.mcp_config))
 
 
 async def _call(server: Server, tool: str, arguments: bytes, call: Call) -> Outcome:
@@ -215,21 +215,21 @@ async def _settled(servers: list[Server]) -> None:
     await asyncio.gather(*(server.ready() for server in servers), return_exceptions=True)
 
 
-async def _told(call: Call, servers: list[Server]) -> Outcome:
-    told = [server.describe() for server in servers]
-    for server in told:
+async def _describe_all(call: Call, servers: list[Server]) -> Outcome:
+    described = [server.describe() for server in servers]
+    for server in described:
         summary = f"{len(server['tools'])} tools" if server["state"] == READY else server["error"]
         await call.text(f"{server['name']}: {server['state']}{', ' if summary else ''}{summary}\n", "stdout")
-    while len(structured := json.dumps({"servers": told}).encode()) > _MOST_TOLD:
-        longest = max(told, key=lambda server: len(server["tools"]))
+    while len(structured := json.dumps({"servers": described}).encode()) > _MAX_STRUCTURED:
+        longest = max(described, key=lambda server: len(server["tools"]))
         longest["tools"] = longest["tools"][: len(longest["tools"]) // 2]
         longest["problems"] = ["not all of its tools are named here: list_tools does", *longest["problems"][:10]]
     return Outcome(structured=structured)
 
 
 def _change(server: Server, removed: bool) -> bytes:
-    told = {"server": server.config.name, "tools": list(server.told.tools)[:_MOST_NAMED], "removed": removed}
-    return json.dumps(told).encode() + b"\n"
+    change = {"server": server.config.name, "tools": list(server.status.tools)[:_MAX_NAMES], "removed": removed}
+    return json.dumps(change).encode() + b"\n"
 
 
 def _describe(group: str, tool: Mapping[str, Any]) -> pb.Tool:

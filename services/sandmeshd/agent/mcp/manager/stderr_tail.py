@@ -1,4 +1,4 @@
-"""The last words of a process of user code: what it wrote to its standard error."""
+"""The last lines that a process of user code wrote to its standard error."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 _KEPT: Final = 16 << 10
 _TURN: Final = 64 << 10
 _REST_SECONDS: Final = 0.02
-"""Between two turns of reading: one that floods its standard error holds up itself, not the agent."""
+"""Between two reads: a process that floods its standard error blocks itself, not the agent."""
 _LINES: Final = 20
 _LONGEST: Final = 300
 
 
 def plain(text: str) -> str:
-    """Give a text without what no UTF-8 can hold."""
+    """Return a text without characters that UTF-8 cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-class LastWords:
-    """Reads a pipe for as long as somebody writes and keeps the end of what came."""
+class StderrTail:
+    """Reads a pipe until its end and keeps the last lines."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
@@ -32,13 +32,13 @@ class LastWords:
         self._watch()
 
     def close_writer(self) -> None:
-        """Let go of the end that the process has by now."""
+        """Close the writing end, which the process has inherited."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
 
     def close(self) -> None:
-        """Read what is there and let go."""
+        """Read what is there and close the pipe."""
         self.close_writer()
         if self._reader >= 0:
             self._take()
@@ -46,7 +46,7 @@ class LastWords:
             self._end()
 
     def lines(self) -> list[str]:
-        """Give the last lines."""
+        """Return the last lines."""
         text = self._kept.decode("utf-8", "replace")
         return [line[:_LONGEST] for line in text.splitlines() if line.strip()][-_LINES:]
 

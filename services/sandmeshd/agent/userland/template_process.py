@@ -1,14 +1,14 @@
-"""The nursery: forks the first processes of user code's namespaces, with the template's kernel ready in them.
+"""The template process: forks the first processes of user code's namespaces, with the template's kernel ready in them.
 
-It is the template's half of what stands by to start sandboxes (the agent's is sandmeshd.agent.boot.zygote): single-
-threaded, without secrets, outside of every sandbox. A request names a new sandbox by its namespaces; a fork of the
-nursery joins them and, when the agent says FURNISHED, makes the nested ones of user code below; its child becomes the
-sandbox's kernel zygote there.
+It is the template's half of what starts sandboxes quickly (the agent's is sandmeshd.agent.boot.zygote). It has one
+thread and no secrets, and is outside of every sandbox. A request names a new sandbox by its namespaces; a fork of this
+process joins them and, when the agent sends FURNISHED, creates the nested ones of user code below; its child becomes
+the sandbox's kernel zygote there.
 
 A request is one message whose descriptors are, in this order: the namespaces (`NAMESPACES`, from /proc/self/ns), the
-control socket to the agent, the log, and the socket to the driver. The driver is sent {"user": true} with a pidfd of
-the child and answers "go" when that is where it must be (in its control groups), with descriptors by which what it
-will fork moves itself to where limits hold; until then nothing of it runs on.
+control socket to the agent, the log, and the socket to the driver. The fork sends the driver {"user": true} with a
+pidfd of the child. The driver answers "go" when the child is in its control groups, with descriptors through which
+each further fork moves itself to where limits hold; until then nothing of it runs on.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import launch, syscalls
-from sandmeshd.agent.userland import walls as nesting
-from sandmeshd.agent.userland.zygote import Zygote, warming
+from sandmeshd.agent.userland import isolation, launch, syscalls
+from sandmeshd.agent.userland.zygote import Zygote, import_steps
 
 NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
-"""In the order in which they are joined: the right to join the others comes with the first."""
+"""In the order in which they are joined: joining the first grants the right to join the others."""
 
 FURNISHED = b"furnished"
-"""What the agent says when the sandbox's mounts are all there: those of user code are a copy."""
+"""What the agent sends when the sandbox's mounts are complete: those of user code are a copy."""
 
-_LARGEST_MESSAGE = 1 << 20
-_MOST_DOORS = 8
+_MAX_MESSAGE = 1 << 20
+_MAX_CGROUP_FDS = 8
 
 
 class Home:
-    """What importing the kernel left in the home directory: each sandbox has a fresh one."""
+    """The files that importing the kernel left in the home directory, for the fresh one of each sandbox."""
 
     def __init__(self, path: str) -> None:
         self._folders: list[str] = []
@@ -54,7 +53,7 @@ class Home:
                 self._files[path] = file.read()
 
     def furnish(self) -> None:
-        """Put it there again."""
+        """Write the files and folders again."""
         for path in self._folders:
             os.makedirs(path, mode=0o700, exist_ok=True)  # noqa: PTH103 - as above
         for path, data in self._files.items():
@@ -62,7 +61,7 @@ class Home:
                 file.write(data)
 
 
-class Nursery:
+class TemplateProcess:
     """The loop over requests."""
 
     def __init__(self, control: socket.socket, kernel: Any) -> None:
@@ -71,16 +70,16 @@ class Nursery:
         self._home = Home(os.environ["HOME"])
 
     def serve(self) -> NoReturn:
-        """Fork for each request until the agents' zygote goes."""
+        """Fork for each request until the agents' zygote exits."""
         gc.collect()
         gc.freeze()
-        # What is forked here is nobody's to wait for.
+        # Nobody waits for the forks.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.alarm(0)
         self._control.send(json.dumps({"up": True}).encode())
         while True:
-            data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, len(NAMESPACES) + 3)
+            data, fds, _, _ = socket.recv_fds(self._control, _MAX_MESSAGE, len(NAMESPACES) + 3)
             if not data:
                 os._exit(0)
             if syscalls.fork_bare() == 0:
@@ -96,32 +95,32 @@ class Nursery:
             for namespace in namespaces:
                 syscalls.join(namespace)
                 os.close(namespace)
-            if syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED and _divide(driver) == 0:
-                self._grow_up(agent, socket.socket(fileno=driver))
+            if syscalls.fork_bare() == 0 and agent.recv(16) == FURNISHED and _enter_nested_namespaces(driver) == 0:
+                self._become_zygote(agent, socket.socket(fileno=driver))
         except (OSError, ValueError) as error:
             agent.send(json.dumps({"error": f"user code's namespaces could not be made: {error}"}).encode())
         finally:
             os._exit(1)
 
-    def _grow_up(self, agent: socket.socket, driver: socket.socket) -> None:
+    def _become_zygote(self, agent: socket.socket, driver: socket.socket) -> None:
         os.setsid()
         self._home.furnish()
-        answer, doors, _, _ = socket.recv_fds(driver, 16, _MOST_DOORS)
+        answer, cgroup_fds, _, _ = socket.recv_fds(driver, 16, _MAX_CGROUP_FDS)
         if answer != b"go":
             return
         driver.close()
         # Seen from inside, the control groups begin where the driver put this process.
         syscalls.unshare(syscalls.CLONE_NEWCGROUP)
-        told = json.loads(agent.recv(_LARGEST_MESSAGE) or "null")
-        if told is None:
+        spec = json.loads(agent.recv(_MAX_MESSAGE) or "null")
+        if spec is None:
             return
-        nesting.hide(told["hidden"])
-        nesting.give_up_privileges(base64.b64decode(told["seccomp"]))
+        isolation.hide(spec["hidden"])
+        isolation.give_up_privileges(base64.b64decode(spec["seccomp"]))
         os.environ.clear()
-        os.environ.update(told["environment"])
+        os.environ.update(spec["environment"])
         time.tzset()
         syscalls.set_dumpable(False)
-        Zygote(agent, doors).serve(iter([lambda: self._kernel]))
+        Zygote(agent, cgroup_fds).serve(iter([lambda: self._kernel]))
 
 
 def _settle(log: int, kept: list[int]) -> None:
@@ -132,23 +131,23 @@ def _settle(log: int, kept: list[int]) -> None:
     syscalls.close_all_but([0, 1, 2, *kept])
 
 
-def _divide(driver: int) -> int:
-    """Make user code's namespaces; give 0 in their first process, of which the driver is told by the other."""
-    child = nesting.enter_nested_namespaces()
+def _enter_nested_namespaces(driver: int) -> int:
+    """Create user code's namespaces; return 0 in their first process, which the other reports to the driver."""
+    child = isolation.enter_nested_namespaces()
     if child:
         pidfd = os.pidfd_open(child)
-        with socket.socket(fileno=driver) as told:
-            socket.send_fds(told, [json.dumps({"user": True}).encode()], [pidfd])
+        with socket.socket(fileno=driver) as connection:
+            socket.send_fds(connection, [json.dumps({"user": True}).encode()], [pidfd])
     return child
 
 
 def run(fds: list[int], site: str) -> None:
-    """Be the nursery until the agents' zygote goes; `site` is where this package was found."""
+    """Run the template process until the agents' zygote exits; `site` is where this package was found."""
     (control_fd,) = fds
     syscalls.set_dumpable(False)
     os.set_inheritable(control_fd, False)
     control = socket.socket(fileno=control_fd)
     make: Any = None
-    for make in warming(site):  # noqa: B007 - the last one counts
+    for make in import_steps(site):  # noqa: B007 - the last one counts
         pass
-    Nursery(control, make()).serve()
+    TemplateProcess(control, make()).serve()

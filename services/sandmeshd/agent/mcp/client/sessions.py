@@ -1,4 +1,4 @@
-"""The host's loop: frames of the agent in, sessions and calls at work, frames out."""
+"""The sessions and calls of the MCP client process, and the agent's messages that drive them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from sandmeshd.agent.mcp.client.session import Session
 _PIPES: Final = 2
 
 
-class Handed:
-    """The pipes of servers, which come by session on a socket of their own, before they are asked for."""
+class PassedPipes:
+    """The pipes of servers, which arrive by session on a socket of their own before the session is opened."""
 
-    def __init__(self, handed: socket.socket) -> None:
-        self._socket = handed
+    def __init__(self, passed: socket.socket) -> None:
+        self._socket = passed
         self._pipes: dict[int, tuple[int, int]] = {}
-        handed.setblocking(False)
+        passed.setblocking(False)
 
     def take(self, session: int) -> tuple[int, int]:
-        """Give a server's standard input and output."""
+        """Return a server's standard input and output."""
         with suppress(BlockingIOError):
             while True:
                 data, fds, _, _ = socket.recv_fds(self._socket, 64, _PIPES)
@@ -34,49 +34,49 @@ class Handed:
         return self._pipes.pop(session)
 
 
-class Hub:
+class Sessions:
     """All sessions and calls."""
 
-    def __init__(self, writer: asyncio.StreamWriter, handed: Handed) -> None:
+    def __init__(self, writer: asyncio.StreamWriter, passed: PassedPipes) -> None:
         self._writer = writer
-        self._handed = handed
+        self._passed = passed
         self._sessions: dict[int, Session] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._taken: dict[int, asyncio.Event] = {}
+        self._acknowledgements: dict[int, asyncio.Event] = {}
 
     async def send(self, head: dict[str, Any], body: bytes = b"") -> None:
-        """Send a frame to the agent."""
+        """Send a message to the agent."""
         self._writer.write(protocol.pack(head, body))
         await self._writer.drain()
 
-    async def taken(self, call: int) -> None:
-        """Wait until the agent has found a place for the last block of a call."""
-        event = self._taken.setdefault(call, asyncio.Event())
+    async def acknowledged(self, call: int) -> None:
+        """Wait until the agent has acknowledged the last block of a call."""
+        event = self._acknowledgements.setdefault(call, asyncio.Event())
         await event.wait()
         event.clear()
 
     def take(self, head: dict[str, Any], body: bytes) -> None:
-        """Act on a frame of the agent's."""
+        """Handle a message of the agent."""
         op = head["op"]
         if op == "open":
             session = Session(self, head)
             self._sessions[session.number] = session
-            pipes = self._handed.take(session.number) if head["transport"] == "stdio" else None
+            pipes = self._passed.take(session.number) if head["transport"] == "stdio" else None
             self._begin(("session", session.number), session.run(pipes))
         elif op == "call":
             found = self._sessions.get(head["session"])
-            work = self._refuse(head["call"]) if found is None else found.call(head["call"], head["tool"], body)
-            self._begin(("call", head["call"]), work)
+            coroutine = self._refuse(head["call"]) if found is None else found.call(head["call"], head["tool"], body)
+            self._begin(("call", head["call"]), coroutine)
         elif op == "took":
-            self._taken.setdefault(head["call"], asyncio.Event()).set()
+            self._acknowledgements.setdefault(head["call"], asyncio.Event()).set()
         else:
             self._end((("session", head["session"])) if op == "close" else ("call", head["call"]))
 
     async def _refuse(self, call: int) -> None:
         await self.send({"call": call, "end": True, "is_error": True, "lost": True, "message": "its session is over"})
 
-    def _begin(self, key: tuple[str, int], work: Coroutine[Any, Any, None]) -> None:
-        task = self._tasks[key] = asyncio.create_task(work)
+    def _begin(self, key: tuple[str, int], coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks[key] = asyncio.create_task(coroutine)
         task.add_done_callback(lambda _: self._forget(key))
 
     def _end(self, key: tuple[str, int]) -> None:
@@ -86,20 +86,20 @@ class Hub:
     def _forget(self, key: tuple[str, int]) -> None:
         self._tasks.pop(key, None)
         if key[0] == "call":
-            self._taken.pop(key[1], None)
+            self._acknowledgements.pop(key[1], None)
         else:
             self._sessions.pop(key[1], None)
 
 
-async def _serve(channel: socket.socket, handed: socket.socket) -> None:
+async def _serve(channel: socket.socket, passed: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=channel)
-    hub = Hub(writer, Handed(handed))
-    await hub.send({"up": True})
+    sessions = Sessions(writer, PassedPipes(passed))
+    await sessions.send({"up": True})
     with suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
-            hub.take(*protocol.unpack(await frames.read(reader, frames.MAX_MESSAGE)))
+            sessions.take(*protocol.unpack(await frames.read(reader, frames.MAX_MESSAGE)))
 
 
-def serve(channel: socket.socket, handed: socket.socket) -> None:
-    """Serve until the agent goes."""
-    asyncio.run(_serve(channel, handed))
+def serve(channel: socket.socket, passed: socket.socket) -> None:
+    """Serve until the agent exits."""
+    asyncio.run(_serve(channel, passed))

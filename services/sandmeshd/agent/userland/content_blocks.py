@@ -1,4 +1,4 @@
-"""Content blocks of what user code shows: mime bundles and texts."""
+"""The content blocks of what user code displays: mime bundles and texts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OPAQUE: Final = "<IPython.core.display."
 
 
 def encode(block: Mapping[str, Any]) -> bytes:
-    """Give a block's JSON."""
+    """Return a block's JSON."""
     return _ENCODER.encode(block).encode()
 
 
 def texts(content: str, description: str, annotations: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-    """Give a text's blocks: one, or more that belong together where it is long."""
+    """Yield a text's blocks: one, or more that belong together where it is long."""
     content = content.encode("utf-8", "backslashreplace").decode()
     if annotations is None and len(content) <= kernel_protocol.MAX_TEXT:
         yield b'{"type":"text","text":%b,"annotations":null,"description":"%b"}' % (
@@ -42,7 +42,7 @@ def _text(content: str, description: str, annotations: Mapping[str, Any] | None)
 
 
 def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
-    """Give the blocks of one shown object: its image, or else its text with its other forms as annotations."""
+    """Yield the blocks of one displayed object: its image, or else its text with its other forms as annotations."""
     images = [encode(_image(kind, data[kind])) for kind in IMAGES if kind in data]
     if images:
         yield from (image if len(image) <= kernel_protocol.MAX_PAYLOAD else _too_large(image) for image in images[:1])
@@ -61,8 +61,8 @@ def _image(kind: str, data: str | bytes) -> dict[str, Any]:
 
 
 def _too_large(image: bytes) -> bytes:
-    told = f"[An image of {len(image)} bytes was left out: it is too large to show. Save it to a file instead.]\n"
-    return encode(_text(told, "stderr", None))
+    note = f"[An image of {len(image)} bytes was left out: it is too large to show. Save it to a file instead.]\n"
+    return encode(_text(note, "stderr", None))
 
 
 def _best(forms: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Steps that make the walls of a sandbox, outer and inner: they run in processes with one thread and no secret."""
+"""Steps of isolation, of a sandbox and of user code in it: they run in processes with one thread and no secrets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def enter_nested_namespaces() -> int:
 
 
 def keep_mounts_private() -> None:
-    """Let no change of a mount pass between this mount namespace and others."""
+    """Stop the propagation of mounts between this mount namespace and others."""
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
 
 
