@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send(200, b"")
 
     def answer_events(self) -> None:
-        """Send one event, and another when request."""
+        """Send one event, and another on demand."""
         MORE.clear()
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         while data != b"bye" and code != 8:
             self.send_frame(code, data)
             code, data = self.frame()
-        self.send_frame(8, struct.pack(">H", 4001) + b"as request")
+        self.send_frame(8, struct.pack(">H", 4001) + b"as agreed")
         self.close_connection = True
 
     def frame(self) -> tuple[int, bytes]:

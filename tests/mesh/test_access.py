@@ -37,7 +37,7 @@ OUTSIDERS = {
 ENDING = ("ReleaseSandbox", "ReleaseSession", "CancelCall", "SignalCall", "RevokeToken", "DeleteSnapshot")
 LISTING = ("ListSandboxes", "ListEvents", "ListSnapshots")
 SILENT_SECONDS = 1.0
-# What owners are messages in place of an answer, once they got that far.
+# What owners are told in place of an answer, once they got that far.
 REFUSED_LATER = {"ResizeCall": "no terminal", "PauseSandbox": "has no pause"}
 SHOWING = (
     "ListEvents",

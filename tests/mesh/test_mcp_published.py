@@ -96,7 +96,7 @@ async def test_a_server_by_uvx_that_is_killed_starts_again_and_leaves_nothing(bo
         while (await found(box, "time")).state != "IDLE":
             pass
     assert "signal 9" in (await found(box, "time")).error
-    # The program that uvx had started ends with it, though nobody answered that one.
+    # The program that uvx had started ends with it, though nobody told that one.
     await box.run_shell_command("while pgrep -f bin/mcp-server-tim[e]; do sleep 0.05; done", timeout=SECONDS)
     assert "+01:00" in (await box.call_tool("get_current_time", {"timezone": "Africa/Lagos"})).text
     after = await found(box, "time")

@@ -101,7 +101,7 @@ async def test_websockets_pass_both_ways(url: str, client: aiohttp.ClientSession
         assert await socket.receive_bytes() == b"\x00" * 300_000
         await socket.send_str("bye")
         message = await socket.receive()
-    assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 4001, "as echo")
+    assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 4001, "as agreed")
 
 
 async def test_a_url_that_is_revoked_or_was_never_made_is_not_found(

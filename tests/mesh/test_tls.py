@@ -109,7 +109,7 @@ def test_an_address_open_to_others_needs_tls_and_tokens_or_plain_words(address: 
     tls = {"tls_cert": tmp_path / "c", "tls_key": tmp_path / "k"}
     with pytest.raises(InvalidArgument, match=r"there is no TLS.*--tls-cert.*--allow-insecure"):
         check()
-    with pytest.raises(InvalidArgument, match="no token is asked for"):
+    with pytest.raises(InvalidArgument, match="no token is required"):
         check(require_token=False, **tls)
     check(**tls)
     check(allow_insecure=True)

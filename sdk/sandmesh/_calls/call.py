@@ -133,11 +133,19 @@ class Call:
         """Return the frame that carries data for its standard input."""
         return pb.CallFrame(call_id=self.call_id, input=item)
 
-    def input_taken(self, batch: pb.CallEventBatch) -> None:
-        """Forget the input that the sandbox has."""
+    def next_line(self, line: str) -> pb.Input:
+        """Return the next input, a line."""
+        self.last_input += 1
+        return pb.Input(sequence=self.last_input, data=f"{line}\n".encode())
+
+    def input_taken(self, batch: pb.CallEventBatch) -> bool:
+        """Forget the input that the sandbox has; return whether a batch reports any, or that the call is there."""
+        if batch.events and not batch.input_ack_sequence and not batch.input_taken_sequence:
+            return False
         self.last_input = max(self.last_input, batch.input_taken_sequence, batch.input_ack_sequence)
         while self.inputs and self.inputs[0].sequence <= batch.input_ack_sequence:
             self.inputs.popleft()
+        return True
 
     def cancel_frame(self) -> pb.CallFrame:
         """Return the frame that ends it."""
@@ -146,7 +154,7 @@ class Call:
     def unseen(self, events: Sequence[pb.CallEvent]) -> Sequence[pb.CallEvent]:
         """Return those of some events that did not come before: an attach may bring some twice."""
         last = self.last
-        if events[0].sequence <= last:
+        if events and events[0].sequence <= last:
             events = [event for event in events if event.sequence > last]
         if events:
             self.last = events[-1].sequence

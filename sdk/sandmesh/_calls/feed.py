@@ -23,6 +23,16 @@ TAIL_BYTES = 4096
 MOST_UNREAD = WINDOW // 2
 
 
+class _Output:
+    """Output that is not taken yet: events with their sequences and sizes."""
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[OutputEvent, int, int]] = deque()
+        self.unread = 0
+        """Their bytes in all."""
+        self.arrived = 0
+
+
 class Feed:
     """One call, started or attached to, whose output is read by one or by nobody."""
 
@@ -36,14 +46,16 @@ class Feed:
         """The last of what was written."""
         self.readers: WeakSet[object] = WeakSet()
         """Who reads: what waits for them is never let go."""
-        self.arrived = 0
-        """How many events of output have come."""
         self._mux = mux
-        self._events: deque[tuple[OutputEvent, int, int]] = deque()
-        self._unread = 0
+        self._output = _Output()
         self._reader = EventReader()
         self._waiters: set[asyncio.Future[None]] = set()
         self._call = mux.begin(order, self)
+
+    @property
+    def arrived(self) -> int:
+        """How many events of output have come."""
+        return self._output.arrived
 
     @property
     def call_id(self) -> str:
@@ -63,7 +75,7 @@ class Feed:
         self.confirmed = True
         for event in events:
             self._keep(self._reader.read(event), event.sequence, share)
-        if not self._events:
+        if not self._output.events:
             self._mux.acknowledge(call, call.last, size)
         self.tell()
 
@@ -73,9 +85,9 @@ class Feed:
         elif isinstance(event, Result):
             self.result = event
         elif isinstance(event, Output | Dropped):
-            self._events.append((event, sequence, size))
-            self._unread += size
-            self.arrived += 1
+            self._output.events.append((event, sequence, size))
+            self._output.unread += size
+            self._output.arrived += 1
             if isinstance(event, Output):
                 self.tail = (self.tail + event.data[-TAIL_BYTES:])[-TAIL_BYTES:]
 
@@ -98,11 +110,11 @@ class Feed:
         Raises:
             SandmeshError: The call cannot go on.
         """
-        await self.wait(lambda: self._events or self.ended)
+        await self.wait(lambda: self._output.events or self.ended)
         taken: list[OutputEvent] = []
         size, sequence = 0, 0
-        while self._events and len(taken) < most:
-            event, sequence, share = self._events.popleft()
+        while self._output.events and len(taken) < most:
+            event, sequence, share = self._output.events.popleft()
             taken.append(event)
             size += share
         if taken:
@@ -113,8 +125,8 @@ class Feed:
 
     def unread(self, after: int) -> list[OutputEvent]:
         """Return the output that is not taken yet, without taking it, from the event of a number on."""
-        skipped = max(0, after - (self.arrived - len(self._events)))
-        return [event for event, _, _ in list(self._events)[skipped:]]
+        skipped = max(0, after - (self._output.arrived - len(self._output.events)))
+        return [event for event, _, _ in list(self._output.events)[skipped:]]
 
     async def wait(self, done: Callable[[], object]) -> None:
         """Wait until something is so, asking again with all that comes."""
@@ -130,7 +142,7 @@ class Feed:
         """Wait, and let the oldest output go where nobody reads and so much waits that the process would be held up."""
 
         def room() -> object:
-            if self._unread > MOST_UNREAD and not self.readers:
+            if self._output.unread > MOST_UNREAD and not self.readers:
                 self._let_go()
             return done()
 
@@ -172,17 +184,17 @@ class Feed:
 
     def _let_go(self) -> None:
         gone, size, sequence = 0, 0, 0
-        while self._unread - size > MOST_UNREAD // 2:
-            event, sequence, share = self._events.popleft()
+        while self._output.unread - size > MOST_UNREAD // 2:
+            event, sequence, share = self._output.events.popleft()
             gone += len(event.data) if isinstance(event, Output) else event.bytes
             size += share
         self._free(sequence, size)
-        self._events.appendleft((Dropped(gone), sequence, 0))
+        self._output.events.appendleft((Dropped(gone), sequence, 0))
 
     def _free(self, sequence: int, size: int) -> None:
-        self._unread -= size
+        self._output.unread -= size
         if self.error is None:
-            last = self._call.last if self.result is not None and not self._events else sequence
+            last = self._call.last if self.result is not None and not self._output.events else sequence
             self._mux.acknowledge(self._call, last, size)
 
     def tell(self) -> None:

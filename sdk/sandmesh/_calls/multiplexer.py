@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -67,6 +67,67 @@ class Stream(Protocol):
 OpenStream = Callable[[], Awaitable[Stream]]
 
 
+class Outbox:
+    """Frames and acknowledgements that wait for a message to leave in; of large frames each message has one."""
+
+    def __init__(self) -> None:
+        self.frames: list[pb.CallFrame] = []
+        self.bulk: deque[pb.CallFrame] = deque()
+        self.acknowledged: dict[str, int] = {}
+        """The last event to acknowledge of each call."""
+        self.oldest = 0.0
+        """When the first of these was added, by the loop's clock."""
+        self.urgent = False
+        """Whether acknowledgements leave though no frame does."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not (self.frames or self.bulk or self.acknowledged)
+
+    def add_start(self, call: Call) -> None:
+        """Add the frames that start a call, or attach to it."""
+        if call.order.attach_to:
+            self.frames.extend(call.attach_frames())
+        elif len(call.order.arguments) <= SMALL:
+            self.frames.append(call.start_frame())
+        else:
+            self.bulk.extend((call.start_frame(), *call.chunk_frames()))
+
+    def discard(self, call: Call) -> bool:
+        """Discard a call's large frames; return whether its start was the first of them, so that it never began."""
+        unsent = [frame for frame in self.bulk if frame.call_id == call.call_id]
+        if unsent:
+            self.bulk = deque(frame for frame in self.bulk if frame.call_id != call.call_id)
+        return bool(unsent) and unsent[0].HasField("start")
+
+    def refill(self, calls: Iterable[Call]) -> None:
+        """Replace what was queued for the last stream by frames for the next, made from calls, which know what came."""
+        self.frames.clear()
+        self.bulk.clear()
+        for call in calls:
+            if call.last or call.abandoned:
+                self.frames.extend(call.attach_frames())
+            else:
+                # It may never have arrived. If it did, starting it again attaches to it: it runs once at most.
+                self.add_start(call)
+            self.bulk.extend(map(call.input_frame, call.inputs))
+
+    def next_request(self, *, closing: bool) -> pb.MultiplexRequest:
+        """Take the next message; one without frames where nothing has to leave now."""
+        frames, self.frames = self.frames[:MOST_FRAMES], self.frames[MOST_FRAMES:]
+        if self.acknowledged and (frames or self.urgent or closing):
+            self.urgent = False
+            acknowledged, self.acknowledged = self.acknowledged, {}
+            frames.extend(
+                pb.CallFrame(call_id=call_id, acknowledge=pb.Acknowledge(sequence=sequence))
+                for call_id, sequence in acknowledged.items()
+            )
+        if self.bulk:
+            frames.append(self.bulk.popleft())
+        return pb.MultiplexRequest(frames=frames)
+
+
 class CallMux:
     """Starts calls, gives their events to their receivers, and mends what a broken stream tears.
 
@@ -77,16 +138,10 @@ class CallMux:
     def __init__(self, address: str) -> None:
         self._address = address
         # Unique in any sandbox, whoever else calls there.
-        self._prefix = f"{secrets.token_hex(12)}-"
-        self._numbers = itertools.count(1)
+        self._call_ids = map(f"{secrets.token_hex(12)}-{{:x}}".format, itertools.count(1))
         self.loop = asyncio.get_running_loop()
         self._calls: dict[str, Call] = {}
-        self._frames: list[pb.CallFrame] = []
-        self._bulk: deque[pb.CallFrame] = deque()
-        self._acknowledged: dict[str, int] = {}
-        self._oldest = 0.0
-        """When the first of these came, by the loop's clock."""
-        self._freeing = False
+        self._outbox = Outbox()
         self._work = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._broken_since: float | None = None
@@ -99,12 +154,12 @@ class CallMux:
 
     def begin(self, order: Order, receiver: Receiver) -> Call:
         """Start a call, or follow one that is there; its frames leave with the next message."""
-        call = Call(order.attach_to or f"{self._prefix}{next(self._numbers):x}", order, receiver)
+        call = Call(order.attach_to or next(self._call_ids), order, receiver)
         before = self._calls.get(call.call_id)
         if before is not None:
             before.receiver.on_error(WrongState(_ANOTHER, {"state": "REPLACED", "call_id": call.call_id}))
         self._calls[call.call_id] = call
-        self._queue_start(call)
+        self._outbox.add_start(call)
         self._wake()
         return call
 
@@ -113,13 +168,8 @@ class CallMux:
         call.inputs.append(item)
         if self._calls.get(call.call_id) is call:
             # Behind whatever starts the call.
-            self._bulk.append(call.input_frame(item))
+            self._outbox.bulk.append(call.input_frame(item))
             self._wake()
-
-    def send_line(self, call: Call, line: str) -> None:
-        """Send a line for a call's standard input."""
-        call.last_input += 1
-        self.send_input(call, pb.Input(sequence=call.last_input, data=f"{line}\n".encode()))
 
     def detach(self, call: Call) -> None:
         """Detach from a call, which goes on."""
@@ -127,18 +177,20 @@ class CallMux:
             call.receiver = Nobody()
             del self._calls[call.call_id]
             frame = pb.CallFrame(call_id=call.call_id, detach=pb.Detach())
-            (self._bulk or self._frames).append(frame)
+            (self._outbox.bulk or self._outbox.frames).append(frame)
             self._wake()
 
     def acknowledge(self, call: Call, sequence: int, size: int) -> None:
         """Free a call's events up to one, `size` bytes more than before."""
-        if not self._acknowledged:
-            self._oldest = self.loop.time()
-        self._acknowledged[call.call_id] = sequence
+        outbox = self._outbox
+        if not outbox.acknowledged:
+            outbox.oldest = self.loop.time()
+        outbox.acknowledged[call.call_id] = sequence
         call.unacknowledged += size
         if call.unacknowledged >= WINDOW // 2:
             call.unacknowledged = 0
-            self._free()
+            outbox.urgent = True
+            self._wake()
         elif self._timer is None:
             self._timer = self.loop.call_later(ACKNOWLEDGE_SECONDS, self._waited)
 
@@ -147,13 +199,10 @@ class CallMux:
         if call.abandoned or self._calls.get(call.call_id) is not call:
             return
         call.abandoned, call.receiver = True, Nobody()
-        unsent = [frame for frame in self._bulk if frame.call_id == call.call_id]
-        if unsent:
-            self._bulk = deque(frame for frame in self._bulk if frame.call_id != call.call_id)
-        if unsent and unsent[0].HasField("start"):
+        if self._outbox.discard(call):
             del self._calls[call.call_id]
             return
-        self._frames.append(call.cancel_frame())
+        self._outbox.frames.append(call.cancel_frame())
         self._wake()
 
     def is_busy(self) -> bool:
@@ -190,16 +239,13 @@ class CallMux:
     def _waited(self) -> None:
         self._timer = None
         # What left with frames did not stop it: to start one for each call costs more than to look here in vain.
-        if self._acknowledged:
-            left = self._oldest + ACKNOWLEDGE_SECONDS - self.loop.time()
+        if self._outbox.acknowledged:
+            left = self._outbox.oldest + ACKNOWLEDGE_SECONDS - self.loop.time()
             if left > 0:
                 self._timer = self.loop.call_later(left, self._waited)
             else:
-                self._free()
-
-    def _free(self) -> None:
-        self._freeing = True
-        self._wake()
+                self._outbox.urgent = True
+                self._wake()
 
     def _wake(self) -> None:
         if self._open is not None and self._running is None:
@@ -221,7 +267,7 @@ class CallMux:
     def _flush(self, stream: CallSocket) -> None:
         """Write what is queued without waking the writer, as far as there is room."""
         while stream.has_room:
-            request = self._next_request()
+            request = self._outbox.next_request(closing=self._open is None)
             if not request.frames:
                 return
             stream.write_now(request)
@@ -268,47 +314,23 @@ class CallMux:
             self._work.clear()
 
     async def _follow(self, stream: Stream) -> None:
-        self._rejoin()
+        self._outbox.refill(self._calls.values())
         writing = asyncio.create_task(self._write(stream))
         try:
             if isinstance(stream, CallSocket):
-                stream.subscribe(self._heard)
+                stream.subscribe(self._deliver)
             while isinstance(response := await stream.read(), pb.MultiplexResponse):
-                self._heard(response)
+                self._deliver(response)
         finally:
             self._direct = None
             writing.cancel()
             stream.cancel()
             await asyncio.wait([writing])
 
-    def _heard(self, response: pb.MultiplexResponse) -> None:
-        self._broken_since = None
-        self._deliver(response.batch)
-
-    def _rejoin(self) -> None:
-        # What was queued for the last stream is made anew from the calls, which know what came.
-        self._frames.clear()
-        self._bulk.clear()
-        for call in self._calls.values():
-            if call.last or call.abandoned:
-                self._frames.extend(call.attach_frames())
-            else:
-                # It may never have arrived. If it did, starting it again attaches to it: it runs once at most.
-                self._queue_start(call)
-            self._bulk.extend(map(call.input_frame, call.inputs))
-
-    def _queue_start(self, call: Call) -> None:
-        if call.order.attach_to:
-            self._frames.extend(call.attach_frames())
-        elif len(call.order.arguments) <= SMALL:
-            self._frames.append(call.start_frame())
-        else:
-            self._bulk.extend((call.start_frame(), *call.chunk_frames()))
-
     async def _write(self, stream: Stream) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # reading finds out why and tells
-            while self._open is not None or self._frames or self._bulk or self._acknowledged:
-                request = self._next_request()
+            while self._open is not None or not self._outbox.is_empty:
+                request = self._outbox.next_request(closing=self._open is None)
                 if request.frames:
                     await stream.write(request)
                 else:
@@ -318,23 +340,9 @@ class CallMux:
                     self._direct = None
             await stream.done_writing()
 
-    def _next_request(self) -> pb.MultiplexRequest:
-        frames, self._frames = self._frames[:MOST_FRAMES], self._frames[MOST_FRAMES:]
-        if self._acknowledged and (frames or self._freeing or self._open is None):
-            frames.extend(self._acknowledgements())
-        if self._bulk:
-            frames.append(self._bulk.popleft())
-        return pb.MultiplexRequest(frames=frames)
-
-    def _acknowledgements(self) -> list[pb.CallFrame]:
-        self._freeing = False
-        acknowledged, self._acknowledged = self._acknowledged, {}
-        return [
-            pb.CallFrame(call_id=call_id, acknowledge=pb.Acknowledge(sequence=sequence))
-            for call_id, sequence in acknowledged.items()
-        ]
-
-    def _deliver(self, batch: pb.CallEventBatch) -> None:
+    def _deliver(self, response: pb.MultiplexResponse) -> None:
+        self._broken_since = None
+        batch = response.batch
         call = self._calls.get(batch.call_id)
         if call is None:
             return
@@ -342,13 +350,8 @@ class CallMux:
             del self._calls[batch.call_id]
             call.receiver.on_error(from_detail(batch.error))
             return
-        if batch.input_ack_sequence or batch.input_taken_sequence or not batch.events:
-            call.input_taken(batch)
+        if call.input_taken(batch):
             call.receiver.on_input_taken(call)
-        if batch.events:
-            self._take(call, batch)
-
-    def _take(self, call: Call, batch: pb.CallEventBatch) -> None:
         events = call.unseen(batch.events)
         if not events:
             return

@@ -191,7 +191,7 @@ class EventStream(AsyncIterator[CallEvent]):
         """
         if self._mux is None or self._call is None or not self._order.takes_input:
             raise WrongState("no call that takes input runs here", {"state": "NO_INPUT"})
-        self._mux.send_line(self._call, line)
+        self._mux.send_input(self._call, self._call.next_line(line))
 
     async def aclose(self) -> None:
         """Cancel the call if it still runs, and end the iteration."""

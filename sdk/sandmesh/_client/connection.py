@@ -53,8 +53,6 @@ class Connection:
         self._answered = False
         self._closed = False
         self._usable = asyncio.Event()
-        self._carrier: Transport | None = None
-        """The transport that the stream of all calls was last opened over."""
         self._retiring: set[asyncio.Task[None]] = set()
         self.mux = CallMux(", ".join(target.address for target in targets))
         self.resume()
@@ -119,7 +117,6 @@ class Connection:
         await self._transport.close_socket()
         await self.mux.suspend()
         await asyncio.gather(self._transport.close_channel(), *self._retiring)
-        self._carrier = None
         del self._transport
 
     def resume(self) -> None:
@@ -145,10 +142,10 @@ class Connection:
             self._replace()
 
     async def _open_stream(self) -> Stream:
-        if self._carrier is not None:
-            self._move_on(self._carrier)
-        self._carrier = self._transport
-        return await self._carrier.open_stream(self.mux.is_busy, self._renew)
+        if self._transport.carried_calls:
+            self._move_on(self._transport)
+        self._transport.carried_calls = True
+        return await self._transport.open_stream(self.mux.is_busy, self._renew)
 
     def _renew(self) -> None:
         """Replace a channel that is silent, by one to the next gateway if there is one."""

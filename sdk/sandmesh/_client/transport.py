@@ -28,6 +28,8 @@ class Transport:
     """Sends RPCs to one gateway; it connects at the first one and again whenever it broke."""
 
     def __init__(self, target: Target, metadata: Metadata) -> None:
+        self.carried_calls = False
+        """Whether the stream of all calls was opened over it once: another one is due to a failure."""
         self._path = target.path
         self._metadata = metadata
         self._channel = make_channel(target)

@@ -168,7 +168,7 @@ class _InputCollector(Collector):
             if not self.done.done():
                 self.done.set_exception(error)
             return
-        self._mux.send_line(call, line)
+        self._mux.send_input(call, call.next_line(line))
 
 
 async def _handled(handler: InputHandler, request: InputRequested) -> str:

@@ -38,7 +38,7 @@ from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.runtime.addresses import check_private
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import keep_freed_memory
-from sandmeshd.runtime.http import Wanted
+from sandmeshd.runtime.http import HttpAddresses
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.http.server import open_http
 from sandmeshd.runtime.locks import held
@@ -162,7 +162,7 @@ async def _with_metrics(
     async with AsyncExitStack() as stack:
         if address is not None:
             pages = [metrics_page(measured, to_all=True)]
-            bound = await stack.enter_async_context(open_http(Wanted((address,)), pages, None))
+            bound = await stack.enter_async_context(open_http(HttpAddresses((address,)), pages, None))
             typer.echo("metrics at " + " ".join(bound))
         with full_disk_explained(settings.state_directory):
             await serve(measured)

@@ -1,7 +1,7 @@
-"""The only public door of a mesh: it carries calls to agents and forwards what is public."""
+"""The only public entry point of a mesh: it carries calls to agents and forwards what is public."""
 
 from sandmeshd.gateway.app import check_settings, open_gateway
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.http import HttpDoor
+from sandmeshd.runtime.http import HttpListener
 
-__all__ = ["GatewaySettings", "HttpDoor", "check_settings", "open_gateway"]
+__all__ = ["GatewaySettings", "HttpListener", "check_settings", "open_gateway"]

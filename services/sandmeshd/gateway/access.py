@@ -32,17 +32,17 @@ def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
 def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[str]) -> Around:
     """Serve each RPC for the principal whose token it shows, as long as that token is in force.
 
-    On a unix socket, which only the mesh's own user can open, and where no token is asked for, it may be left out;
+    On a unix socket, which only the mesh's own user can open, and where no token is required, it may be left out;
     the principal is an administrator then.
     """
-    door = _Door(settings, tokens)
+    authenticator = _Authenticator(settings, tokens)
 
     @asynccontextmanager
     async def check(method: str, context: Context) -> AsyncGenerator[None]:
         if method.startswith(OPEN_METHODS):
             yield
             return
-        grant = await door.grant(context)
+        grant = await authenticator.grant(context)
         if grant.principal.scope == "user" and method in closed:
             message = f"{method} is for administrators: use a token of the scope admin"
             raise PermissionDenied(message, {"method": method})
@@ -56,7 +56,7 @@ def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[s
     return check
 
 
-class _Door:
+class _Authenticator:
     def __init__(self, settings: GatewaySettings, tokens: KnownTokens) -> None:
         self._required = token_required(settings)
         self._static = settings.bearer_token.get_secret_value().encode() if settings.bearer_token else b""

@@ -28,7 +28,7 @@ def check_addresses(settings: GatewaySettings) -> None:
         missing = "there is no TLS, so tokens and data could be read on the way"
         fix = "give --tls-cert and --tls-key (`sandmesh certificate` makes a pair for trials)"
     elif not token_required(settings):
-        missing, fix = "no token is asked for", "leave out --no-require-token"
+        missing, fix = "no token is required", "leave out --no-require-token"
     else:
         return
     message = (

@@ -27,7 +27,7 @@ from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.gateway.unary_socket import unary_sockets
-from sandmeshd.runtime.http import Certificate, HttpDoor, Wanted, open_door
+from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.metrics import GatewayMetrics, Observed
 from sandmeshd.runtime.rpc.observation import observed
@@ -37,10 +37,10 @@ from sandmeshd.runtime.rpc.tls import ServerTls
 
 @dataclass(frozen=True)
 class Gateway:
-    """A gateway that serves: its addresses as gRPC clients dial them, its door for HTTP, and what is in use."""
+    """A gateway that serves: its addresses as gRPC clients dial them, its listener for HTTP, and what is in use."""
 
     addresses: tuple[str, ...]
-    http: HttpDoor
+    http: HttpListener
     activity: Activity
 
 
@@ -97,15 +97,15 @@ async def open_gateway(
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
-        door = await stack.enter_async_context(open_door(_wanted(settings), _certificate(settings)))
-        door.add(metrics_page(measured))
-        services.append(await stack.enter_async_context(open_ports(settings, routes, door, activity.holding)))
+        listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
+        listener.add(metrics_page(measured))
+        services.append(await stack.enter_async_context(open_ports(settings, routes, listener, activity.holding)))
         tls, shared = _tls(settings), settings.share_ports
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
-        yield Gateway(listening.addresses, door, activity)
+        yield Gateway(listening.addresses, listener, activity)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
@@ -113,8 +113,8 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def _wanted(settings: GatewaySettings) -> Wanted:
-    return Wanted(settings.http_listen, settings.share_ports, settings.http_ports)
+def _addresses(settings: GatewaySettings) -> HttpAddresses:
+    return HttpAddresses(settings.http_listen, settings.share_ports, settings.http_ports)
 
 
 def _certificate(settings: GatewaySettings) -> Certificate | None:

@@ -71,8 +71,8 @@ class Calls:
         if first is None:
             raise InvalidArgument("the stream ended before its first frame: send start or attach")
         follower = Follower(acknowledges=False)
-        relay = Relay(self._own_routes(), follower, first.frame.call_id, self._settings.deadline_grace_seconds)
-        relay.open(first.frame)
+        relay = Relay(self._own_routes(), follower, first.frame.call_id)
+        relay.open(first.frame, self._settings.deadline_grace_seconds)
         reading = asyncio.create_task(_forward_all(stream, relay))
         try:
             await follower.write_all(context)
@@ -122,8 +122,8 @@ class Calls:
 
     async def _follow(self, first: pb.CallFrame, context: Context) -> None:
         follower = Follower(acknowledges=True)
-        relay = Relay(self._own_routes(), follower, first.call_id, self._settings.deadline_grace_seconds)
-        relay.open(first)
+        relay = Relay(self._own_routes(), follower, first.call_id)
+        relay.open(first, self._settings.deadline_grace_seconds)
         try:
             await follower.write_all(context)
         finally:
@@ -242,10 +242,10 @@ class Client:
     def _open(self, frame: pb.CallFrame, before: Relay | None) -> None:
         if before is not None:
             before.detach()
-        relay = Relay(self._routes, self, frame.call_id, self._grace)
+        relay = Relay(self._routes, self, frame.call_id)
         self._relays[frame.call_id] = relay
         try:
-            relay.open(frame)
+            relay.open(frame, self._grace)
         except SandmeshError as error:
             relay.refuse(error)
 

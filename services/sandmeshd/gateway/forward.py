@@ -14,7 +14,7 @@ from sandmesh.errors import MethodNotFound
 from sandmeshd.runtime.rpc.server import Registration
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Heed = Callable[[bytes], None]
+Observer = Callable[[bytes], None]
 Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
 
 
@@ -25,23 +25,25 @@ def is_public(method: MethodDescriptor) -> bool:
 
 
 def forwarded(
-    service: ServiceDescriptor, channel: grpc.aio.Channel, heeded: Mapping[str, Heed] = MappingProxyType({})
+    service: ServiceDescriptor, channel: grpc.aio.Channel, observers: Mapping[str, Observer] = MappingProxyType({})
 ) -> Registration:
     """Offer a service's public methods over the channel to the service that owns them; requests are one message.
 
-    `heeded` names methods whose answers somebody here wants to see on their way.
+    `observers` receive the responses of methods, by name.
     """
-    methods = {method.name: _handler(service, method, channel, heeded.get(method.name)) for method in service.methods}
+    methods = {
+        method.name: _handler(service, method, channel, observers.get(method.name)) for method in service.methods
+    }
     handler = grpc.method_handlers_generic_handler(service.full_name, methods)
     return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 def _handler(
-    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, heed: Heed | None
+    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, observer: Observer | None
 ) -> grpc.RpcMethodHandler[Any, Any]:
     if method.server_streaming and is_public(method):
         return grpc.unary_stream_rpc_method_handler(_streaming(f"/{service.full_name}/{method.name}", channel))
-    return grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel, heed))
+    return grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel, observer))
 
 
 def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
@@ -55,7 +57,7 @@ def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context
 
 
 def _behaviour(
-    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, heed: Heed | None
+    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, observer: Observer | None
 ) -> Behaviour:
     path = f"/{service.full_name}/{method.name}"
     if not is_public(method):
@@ -65,8 +67,8 @@ def _behaviour(
     async def forward(request: bytes, context: Context) -> bytes:
         remaining = context.time_remaining()
         response = await upstream(request, timeout=remaining)
-        if heed is not None:
-            heed(response)
+        if observer is not None:
+            observer(response)
         return response
 
     return forward

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -33,6 +34,14 @@ class Subscriber(Protocol):
         ...
 
 
+@dataclass
+class _Backlog:
+    """Frames that wait for a link, and the task that opens it."""
+
+    frames: list[pb.CallFrame] = field(default_factory=list[pb.CallFrame])
+    connecting: asyncio.Task[None] | None = None
+
+
 class Relay:
     """Carries one call between a caller and the agent that runs it.
 
@@ -40,24 +49,22 @@ class Relay:
     after the last event that came; when that cannot be, it ends with SandboxLost.
     """
 
-    def __init__(self, routes: OwnedRoutes, subscriber: Subscriber, call_id: str, grace: float) -> None:
+    def __init__(self, routes: OwnedRoutes, subscriber: Subscriber, call_id: str) -> None:
         self.call_id = call_id
         self.sandbox_id = ""
         self.over = False
         self._routes = routes
         self._subscriber = subscriber
-        self._grace = grace
         self._token = 0
         self._last = 0
         self._channel = 0
         self._link: AgentLink | None = None
-        self._backlog: list[pb.CallFrame] = []
-        self._opening: asyncio.Task[None] | None = None
+        self._backlog = _Backlog()
         self._timer: asyncio.TimerHandle | None = None
         self._meter = CallMeter(routes.metrics)
 
-    def open(self, frame: pb.CallFrame) -> None:
-        """Begin with a `start` or `attach` frame.
+    def open(self, frame: pb.CallFrame, grace: float) -> None:
+        """Begin with a `start` or `attach` frame; a call may take `grace` seconds beyond its own timeout.
 
         Raises:
             InvalidArgument: It is another frame, or names no sandbox.
@@ -76,13 +83,13 @@ class Relay:
         tool = frame.start.tool if kind == "start" else ""
         log.debug("a call is followed", sandbox_id=self.sandbox_id, call_id=self.call_id, begins_by=kind, tool=tool)
         if kind == "start":
-            self._set_deadline(frame.start)
+            self._set_deadline(frame.start, grace)
         else:
             self._last = frame.attach.after_sequence
         link = self._routes.known(self.sandbox_id)
         if link is None:
-            self._backlog.append(frame)
-            self._opening = asyncio.create_task(self._connect())
+            self._backlog.frames.append(frame)
+            self._backlog.connecting = asyncio.create_task(self._connect())
         else:
             self._use(link)
             self._forward(frame)
@@ -94,7 +101,7 @@ class Relay:
         if frame.HasField("input"):
             self._meter.gave(len(frame.input.data))
         if self._link is None:
-            self._backlog.append(frame)
+            self._backlog.frames.append(frame)
         else:
             self._forward(frame)
 
@@ -122,8 +129,8 @@ class Relay:
 
     async def drain(self) -> None:
         """Wait until the agent took most of what was sent."""
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
+        if self._backlog.connecting is not None:
+            await asyncio.wait([self._backlog.connecting])
         if self._link is not None:
             await self._link.drain()
 
@@ -147,8 +154,8 @@ class Relay:
         self._link = None
         attach = pb.Attach(sandbox_id=self.sandbox_id, call_id=self.call_id, after_sequence=self._last)
         attach.fencing_token = self._token
-        self._backlog.insert(0, pb.CallFrame(call_id=self.call_id, attach=attach))
-        self._opening = asyncio.create_task(self._connect(again=True))
+        self._backlog.frames.insert(0, pb.CallFrame(call_id=self.call_id, attach=attach))
+        self._backlog.connecting = asyncio.create_task(self._connect(again=True))
 
     async def _connect(self, *, again: bool = False) -> None:
         try:
@@ -161,8 +168,8 @@ class Relay:
         if self.over:
             return
         self._use(link)
-        backlog, self._backlog = self._backlog, []
-        for frame in backlog:
+        waiting, self._backlog.frames = self._backlog.frames, []
+        for frame in waiting:
             self._forward(frame)
 
     def _use(self, link: AgentLink) -> None:
@@ -200,9 +207,9 @@ class Relay:
             fenced = agent_pb2.Fenced(frame=frame, fencing_token=self._token)
             self._link.send(agent_pb2.ToAgent(channel=self._channel, call=fenced))
 
-    def _set_deadline(self, start: pb.CallStart) -> None:
+    def _set_deadline(self, start: pb.CallStart, grace: float) -> None:
         if start.HasField("timeout"):
-            seconds = start.timeout.ToNanoseconds() / 1e9 + self._grace
+            seconds = start.timeout.ToNanoseconds() / 1e9 + grace
             self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
     def _expire(self) -> None:
@@ -228,5 +235,6 @@ class Relay:
             self._timer.cancel()
         if self._link is not None:
             self._link.release(self._channel)
-        if self._opening is not None and self._opening is not asyncio.current_task():
-            self._opening.cancel()
+        connecting = self._backlog.connecting
+        if connecting is not None and connecting is not asyncio.current_task():
+            connecting.cancel()

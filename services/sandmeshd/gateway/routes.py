@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -105,7 +106,7 @@ class Routes:
         """Open links to what a session was given, from its serialized ConnectSessionResponse: calls come next."""
         if self._watching is None:
             # It goes on behind all sessions, and for none of their callers.
-            self._watching = Context().run(asyncio.create_task, self._watch_pools())
+            self._watching = Context().run(asyncio.create_task, _watch_pools(self._sandboxes, self._expect_taken))
         for sandbox in session_pb2.ConnectSessionResponse.FromString(response).session.sandboxes.values():
             if sandbox.sandbox_id in self._links:
                 self._assign(sandbox)
@@ -115,16 +116,6 @@ class Routes:
     def _opened_for(self, sandbox: sandbox_pb2.Sandbox, _: asyncio.Task[AgentLink]) -> None:
         if sandbox.sandbox_id in self._ahead:
             self._assign(sandbox)
-
-    async def _watch_pools(self) -> None:
-        while True:
-            try:
-                with translated():
-                    async for waiting in self._sandboxes.WatchPools(sandbox_pb2.WatchPoolsRequest()):
-                        self._expect_taken(waiting)
-            except SandmeshError as error:
-                log.debug("pools are not watched just now", error=error.message)
-            await asyncio.sleep(_WATCH_AGAIN_SECONDS)
 
     def _expect_taken(self, waiting: sandbox_pb2.WatchPoolsResponse) -> None:
         """Open a link ahead, to an agent on this machine: what lies between others may forget one that is quiet."""
@@ -137,26 +128,10 @@ class Routes:
         if task is None:
             task = asyncio.create_task(self._open_ahead(waiting) if waiting else self._open(sandbox_id))
             self._opening[sandbox_id] = task
-            task.add_done_callback(partial(self._opened, sandbox_id))
+            task.add_done_callback(partial(_forget, self._opening, sandbox_id))
         return task
 
-    async def link_again(self, sandbox_id: str) -> AgentLink:
-        """Return a link to a sandbox whose link broke; it waits a moment for the node to report why.
-
-        Raises:
-            SandboxLost: It is gone, or cannot be reached for some seconds; the message and facts say how it ended.
-        """
-        detail = "its agent is gone"
-        for pause in _ASK_AGAIN_SECONDS:
-            with suppress(SandmeshError):
-                link = await self.link(sandbox_id)
-                if link.open:
-                    return link
-            detail = await self._silence_of(sandbox_id) or detail
-            await asyncio.sleep(pause)
-        raise SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
-
-    async def _silence_of(self, sandbox_id: str) -> str:
+    async def find_silence(self, sandbox_id: str) -> str:
         """Return which driver is silent, empty for none; a sandbox that its node knows to be lost is raised as that."""
         try:
             found = await self._resolve(sandbox_id)
@@ -201,17 +176,32 @@ class Routes:
         with acting_for(SERVICE), translated():
             return await self._sandboxes.ResolveSandbox(request, timeout=self._timeout)
 
-    def _opened(self, sandbox_id: str, task: asyncio.Task[AgentLink]) -> None:
-        self._opening.pop(sandbox_id, None)
-        if not task.cancelled():
-            task.exception()  # whoever waits has it; without a waiter it is no one's
-
     def _closed(self, link: AgentLink) -> None:
         if self._links.get(link.sandbox_id) is link:
             del self._links[link.sandbox_id]
             self._sessions.pop(link.sandbox_id, None)
             self._ahead.discard(link.sandbox_id)
             self._count()
+
+
+def _forget(opening: dict[str, asyncio.Task[AgentLink]], sandbox_id: str, task: asyncio.Task[AgentLink]) -> None:
+    opening.pop(sandbox_id, None)
+    if not task.cancelled():
+        task.exception()  # whoever waits has it; without a waiter it is no one's
+
+
+async def _watch_pools(
+    sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub, on_pooled: Callable[[sandbox_pb2.WatchPoolsResponse], None]
+) -> None:
+    """Report each sandbox that waits in a pool, until cancelled."""
+    while True:
+        try:
+            with translated():
+                async for pooled in sandboxes.WatchPools(sandbox_pb2.WatchPoolsRequest()):
+                    on_pooled(pooled)
+        except SandmeshError as error:
+            log.debug("pools are not watched just now", error=error.message)
+        await asyncio.sleep(_WATCH_AGAIN_SECONDS)
 
 
 class OwnedRoutes:
@@ -237,13 +227,22 @@ class OwnedRoutes:
         return await self._owned(await self._routes.link(sandbox_id))
 
     async def link_again(self, sandbox_id: str) -> AgentLink:
-        """Return a link to a sandbox whose link broke.
+        """Return a link to a sandbox whose link broke; it waits a moment for the node to report why.
 
         Raises:
             SandboxNotFound: There is no such sandbox, or it is another's.
-            SandboxLost: It is gone; the message and facts say how it ended.
+            SandboxLost: It is gone, or cannot be reached for some seconds; the message and facts say how it ended.
         """
-        return await self._owned(await self._routes.link_again(sandbox_id))
+        detail = "its agent is gone"
+        for pause in _ASK_AGAIN_SECONDS:
+            link = None
+            with suppress(SandmeshError):
+                link = await self._routes.link(sandbox_id)
+            if link is not None and link.open:
+                return await self._owned(link)
+            detail = await self._routes.find_silence(sandbox_id) or detail
+            await asyncio.sleep(pause)
+        raise SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
 
     async def _owned(self, link: AgentLink) -> AgentLink:
         sandbox_id = link.sandbox_id

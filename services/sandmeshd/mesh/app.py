@@ -20,7 +20,7 @@ from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.servicer import DriverServicer
-from sandmeshd.gateway import GatewaySettings, HttpDoor, check_settings, open_gateway
+from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
 from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.shutdown import Ending
@@ -47,10 +47,10 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Mesh:
-    """A mesh that runs: its addresses as clients dial them, the unix socket first, its door for HTTP, and its end."""
+    """A mesh that runs: its addresses as clients dial them, the unix socket first, its HTTP listener, and its end."""
 
     addresses: tuple[str, ...]
-    http: HttpDoor
+    http: HttpListener
     ending: Ending
 
 

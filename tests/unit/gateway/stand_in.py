@@ -102,7 +102,7 @@ class Allocator:
             yield sandbox_pb2.WatchPoolsResponse(sandbox_id=waiting, endpoint=f"unix://{self.path}", agent_token=TOKEN)
 
     async def until_resolved(self, times: int) -> None:
-        """Wait until it was resolutions so many times."""
+        """Wait until it was asked to resolve so many times."""
         async with self.resolutions:
             await self.resolutions.wait_for(lambda: self.resolved >= times)
 

@@ -66,7 +66,7 @@ class World:
                 peer.send_events(frame.channel, begun.call_id, result(1, str(begun.fencing_token)))
 
     async def connect(self, *sandboxes: str) -> None:
-        """Connect a session that is connect_session sandboxes."""
+        """Connect a session that is given sandboxes."""
         spec = sandbox_pb2.SandboxSpec(template="base")
         slots = [session_pb2.SlotSpec(slot=name, spec=spec) for name in sandboxes]
         request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=slots)

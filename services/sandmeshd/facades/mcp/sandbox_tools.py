@@ -65,7 +65,7 @@ async def manage(sandboxes: SessionSandboxes, name: str, arguments: dict[str, An
 
     Raises:
         InvalidArgument: The arguments do not fit.
-        SandmeshError: What was arguments for cannot be done.
+        SandmeshError: What a tool was called for cannot be done.
     """
     try:
         parsed = NAMES[name].model_validate(arguments)

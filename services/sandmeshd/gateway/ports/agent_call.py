@@ -73,8 +73,8 @@ async def ask(routes: OwnedRoutes, seconds: float, frame: pb.CallFrame) -> dict[
     """
     frame.start.timeout.FromNanoseconds(int(seconds * 1e9))
     answer = _Answer()
-    relay = Relay(routes, answer, frame.call_id, seconds)
-    relay.open(frame)
+    relay = Relay(routes, answer, frame.call_id)
+    relay.open(frame, seconds)
     try:
         result = await answer.result
     finally:

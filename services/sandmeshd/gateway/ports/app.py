@@ -16,7 +16,7 @@ from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.http import HttpDoor
+from sandmeshd.runtime.http import HttpListener
 from sandmeshd.runtime.rpc.server import Registration
 
 if TYPE_CHECKING:
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_ports(
-    settings: GatewaySettings, routes: Routes, door: HttpDoor, holding: Holding
+    settings: GatewaySettings, routes: Routes, listener: HttpListener, holding: Holding
 ) -> AsyncGenerator[Registration]:
-    """Carry what comes at the door to ports of sandboxes until the block ends, and give the service that makes URLs.
+    """Proxy HTTP to ports of sandboxes until the block ends. Yields the service that makes URLs.
 
     `holding` counts a sandbox as in use while a connection into it is open.
     """
     signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
-    servicer = PortServicer(settings, routes, signer, door)
+    servicer = PortServicer(settings, routes, signer, listener)
     name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
     async with AsyncExitStack() as stack:
 
         def add(application: web.Application) -> None:
-            # aiohttp is imported when the door opens.
+            # aiohttp is imported when the listener opens.
             proxying = import_module("sandmeshd.gateway.ports.proxy")
             proxy = proxying.open_proxy(signer, routes, settings, holding)
             proxy.add(application)
             stack.push_async_callback(proxy.close)
 
-        door.add(add)
+        listener.add(add)
         yield Registration(name, lambda server: port_pb2_grpc.add_PortServiceServicer_to_server(servicer, server))

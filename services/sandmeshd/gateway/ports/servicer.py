@@ -15,7 +15,7 @@ from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.http import HttpDoor
+from sandmeshd.runtime.http import HttpListener
 
 DEFAULT_SECONDS = 3600.0
 LONGEST_SECONDS = 30 * 86400.0
@@ -26,11 +26,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PortServicer(port_pb2_grpc.PortServiceServicer):
     """Makes, lists and revokes URLs."""
 
-    def __init__(self, settings: GatewaySettings, routes: Routes, signer: Signer, door: HttpDoor) -> None:
+    def __init__(self, settings: GatewaySettings, routes: Routes, signer: Signer, listener: HttpListener) -> None:
         self._settings = settings
         self._routes = routes
         self._signer = signer
-        self._door = door
+        self._listener = listener
 
     async def ExposePort(self, request: pb.ExposePortRequest, context: Context) -> pb.ExposePortResponse:
         """Make a URL."""
@@ -76,7 +76,7 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         return exposed
 
     async def _url(self, token: str) -> str:
-        addresses = await self._door.open()
+        addresses = await self._listener.open()
         if not addresses:
             message = "this gateway serves no HTTP: set http_listen (SANDMESH_HTTP_LISTEN)"
             raise CapabilityMissing(message, {"needs": "http_listen"})

@@ -24,6 +24,28 @@ Holding: TypeAlias = Callable[[str], AbstractContextManager[None]]
 _LARGEST_INPUT: Final = 256 << 10
 
 
+class _SentInput:
+    """Input on its way to the port: how much of it was not acknowledged, and whether the writer is paused for that."""
+
+    def __init__(self) -> None:
+        self.unacknowledged = 0
+        self.paused = False
+        self._last = 0
+        self._sizes: dict[int, int] = {}
+
+    def add(self, size: int) -> int:
+        """Count a piece; return its sequence."""
+        self._last += 1
+        self._sizes[self._last] = size
+        self.unacknowledged += size
+        return self._last
+
+    def acknowledge(self, sequence: int) -> None:
+        """Forget the pieces up to one."""
+        for number in [one for one in self._sizes if one <= sequence]:
+            self.unacknowledged -= self._sizes.pop(number)
+
+
 class Tunnel(asyncio.Transport):
     """The gateway's end of a connection; the protocol above it is aiohttp's."""
 
@@ -38,10 +60,7 @@ class Tunnel(asyncio.Transport):
         self._broken: ConnectionResetError | None = None
         self._paused = False
         self._held: list[tuple[bytes, int, bool]] = []
-        self._sequence = 0
-        self._under_way: dict[int, int] = {}
-        self._unacknowledged = 0
-        self._writing_paused = False
+        self._sent = _SentInput()
 
     def open(self, routes: OwnedRoutes, target: Target, grace: float) -> None:
         """Start the call; `connected` tells whether the port answers."""
@@ -52,8 +71,8 @@ class Tunnel(asyncio.Transport):
             takes_input=True,
             window_bytes=WINDOW,
         )
-        self._relay = Relay(routes, self, frame.call_id, grace)
-        self._relay.open(frame)
+        self._relay = Relay(routes, self, frame.call_id)
+        self._relay.open(frame, grace)
 
     @property
     def broken(self) -> ConnectionResetError | None:
@@ -110,10 +129,9 @@ class Tunnel(asyncio.Transport):
             self.connected.exception()
 
     def _free(self, sequence: int) -> None:
-        for number in [one for one in self._under_way if one <= sequence]:
-            self._unacknowledged -= self._under_way.pop(number)
-        if self._writing_paused and self._unacknowledged <= WINDOW // 2:
-            self._writing_paused = False
+        self._sent.acknowledge(sequence)
+        if self._sent.paused and self._sent.unacknowledged <= WINDOW // 2:
+            self._sent.paused = False
             self._protocol.resume_writing()
 
     def _end(self, error: Exception | None) -> None:
@@ -133,13 +151,10 @@ class Tunnel(asyncio.Transport):
         view = memoryview(data)
         for at in range(0, len(view), _LARGEST_INPUT):
             piece = bytes(view[at : at + _LARGEST_INPUT])
-            self._sequence += 1
-            self._under_way[self._sequence] = len(piece)
-            self._unacknowledged += len(piece)
-            item = pb.Input(sequence=self._sequence, data=piece)
+            item = pb.Input(sequence=self._sent.add(len(piece)), data=piece)
             self._relay.push(pb.CallFrame(call_id=self._relay.call_id, input=item))
-        if not self._writing_paused and self._unacknowledged > WINDOW:
-            self._writing_paused = True
+        if not self._sent.paused and self._sent.unacknowledged > WINDOW:
+            self._sent.paused = True
             self._protocol.pause_writing()
 
     def is_closing(self) -> bool:
@@ -167,7 +182,7 @@ class Tunnel(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Return the number of bytes that the port has not taken."""
-        return self._unacknowledged
+        return self._sent.unacknowledged
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """There is no socket to tell of."""

@@ -28,19 +28,19 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class HttpAddresses:
     """Where to listen: addresses, whether other processes do too, and of which ports one is taken instead of port 0."""
 
-    addresses: tuple[str, ...]
+    listen: tuple[str, ...]
     shared: bool = False
     ports: tuple[int, int] | None = None
 
 
-class HttpDoor:
-    """An HTTP listener that opens when it is told to: a first sandbox need not wait for the import of aiohttp."""
+class HttpListener:
+    """An HTTP listener that opens on demand: a first sandbox need not wait for the import of aiohttp."""
 
-    def __init__(self, wanted: Wanted, certificate: Certificate | None, stack: AsyncExitStack) -> None:
-        self._wanted = wanted
+    def __init__(self, addresses: HttpAddresses, certificate: Certificate | None, stack: AsyncExitStack) -> None:
+        self._addresses = addresses
         self._certificate = certificate
         self._stack = stack
         self._pages: list[Pages] = []
@@ -57,25 +57,27 @@ class HttpDoor:
         self._pages.append(pages)
 
     async def open(self) -> tuple[str, ...]:
-        """Listen, if it does not yet, and give its addresses as URLs; none where none are configured.
+        """Listen, if it does not yet, and return its addresses as URLs; none where none are configured.
 
         Raises:
             MeshUnavailable: An address cannot be listened at.
         """
         async with self._lock:
-            if self._wanted.addresses and not self._bound:
+            if self._addresses.listen and not self._bound:
                 # A thread imports, so that the loop goes on.
                 serving = await asyncio.to_thread(import_module, "sandmeshd.runtime.http.server")
-                listening = serving.open_http(self._wanted, self._pages, self._certificate)
+                listening = serving.open_http(self._addresses, self._pages, self._certificate)
                 self._bound = await self._stack.enter_async_context(listening)
         return self._bound
 
 
 @asynccontextmanager
-async def open_door(wanted: Wanted, certificate: Certificate | None = None) -> AsyncGenerator[HttpDoor]:
+async def open_listener(
+    addresses: HttpAddresses, certificate: Certificate | None = None
+) -> AsyncGenerator[HttpListener]:
     """Return a listener that `open` opens; the end of the block closes it.
 
     Addresses that others than this machine's processes could reach serve HTTPS where there is a certificate.
     """
     async with AsyncExitStack() as stack:
-        yield HttpDoor(wanted, certificate, stack)
+        yield HttpListener(addresses, certificate, stack)

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from sandmesh.errors import MeshUnavailable
 from sandmeshd.runtime.addresses import is_open
-from sandmeshd.runtime.http.listener import Certificate, Pages, Wanted
+from sandmeshd.runtime.http.listener import Certificate, HttpAddresses, Pages
 
 # Requests under way at the end get so long.
 GRACE_SECONDS = 0.5
@@ -25,7 +25,7 @@ SERVER: Final[dict[str, Any]] = {
 
 @asynccontextmanager
 async def open_http(
-    wanted: Wanted, pages: Sequence[Pages], certificate: Certificate | None
+    addresses: HttpAddresses, pages: Sequence[Pages], certificate: Certificate | None
 ) -> AsyncGenerator[tuple[str, ...]]:
     """Serve `/healthz` and the pages at addresses (host:port; port 0 takes a free one) until the block ends.
 
@@ -41,19 +41,21 @@ async def open_http(
     runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=GRACE_SECONDS, **SERVER)
     await runner.setup()
     try:
-        schemes = [await _listen(runner, wanted, address, certificate) for address in wanted.addresses]
+        schemes = [await _listen(runner, addresses, address, certificate) for address in addresses.listen]
         bound = (_written(address) for address in runner.addresses)
         yield tuple(f"{scheme}://{address}" for scheme, address in zip(schemes, bound, strict=True))
     finally:
         await runner.cleanup()
 
 
-async def _listen(runner: web.AppRunner, wanted: Wanted, address: str, certificate: Certificate | None) -> str:
+async def _listen(
+    runner: web.AppRunner, addresses: HttpAddresses, address: str, certificate: Certificate | None
+) -> str:
     """Listen at an address and give its scheme."""
     host, _, port = address.rpartition(":")
     tls = _context(certificate) if certificate is not None and is_open(address) else None
-    first, last = wanted.ports if wanted.ports is not None and port == "0" else (port, port)
-    shared = wanted.shared or None
+    first, last = addresses.ports if addresses.ports is not None and port == "0" else (port, port)
+    shared = addresses.shared or None
     failure: Exception | None = None
     for one in range(int(first), int(last) + 1) if f"{first}{last}".isdigit() else ():
         try:

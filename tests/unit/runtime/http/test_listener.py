@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.runtime.http import Wanted, open_door
+from sandmeshd.runtime.http import HttpAddresses, open_listener
 
 
 async def get(address: str, path: str) -> tuple[int, str]:
@@ -16,10 +16,10 @@ async def get(address: str, path: str) -> tuple[int, str]:
 
 
 async def test_the_listener_says_that_it_lives() -> None:
-    async with open_door(Wanted(("127.0.0.1:0",))) as door:
-        (address,) = await door.open()
+    async with open_listener(HttpAddresses(("127.0.0.1:0",))) as listener:
+        (address,) = await listener.open()
         assert await get(address, "/healthz") == (200, "ok\n")
-        assert await door.open() == (address,)
+        assert await listener.open() == (address,)
 
 
 async def test_pages_of_others_are_served() -> None:
@@ -29,20 +29,20 @@ async def test_pages_of_others_are_served() -> None:
     def add(application: web.Application) -> None:
         application.router.add_get("/hello", hello)
 
-    async with open_door(Wanted(("127.0.0.1:0",))) as door:
-        door.add(add)
-        (address,) = await door.open()
+    async with open_listener(HttpAddresses(("127.0.0.1:0",))) as listener:
+        listener.add(add)
+        (address,) = await listener.open()
         assert await get(address, "/hello") == (200, "hello")
 
 
 async def test_a_door_without_addresses_stays_closed() -> None:
-    async with open_door(Wanted(())) as door:
-        assert await door.open() == ()
+    async with open_listener(HttpAddresses(())) as listener:
+        assert await listener.open() == ()
 
 
 async def test_an_address_in_use_is_refused_by_name() -> None:
-    async with open_door(Wanted(("127.0.0.1:0",))) as first:
+    async with open_listener(HttpAddresses(("127.0.0.1:0",))) as first:
         (address,) = await first.open()
-        async with open_door(Wanted((address.removeprefix("http://"),))) as second:
+        async with open_listener(HttpAddresses((address.removeprefix("http://"),))) as second:
             with pytest.raises(MeshUnavailable, match="in use"):
                 await second.open()
