@@ -9,7 +9,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.bubblewrap import requirements as bubblewrap
 from sandmeshd.drivers.engine import requirements as docker
 from sandmeshd.drivers.engine.links import Link
-from sandmeshd.drivers.engine.runtimes import DOCKER, FLAGS, KINDS
+from sandmeshd.drivers.engine.runtimes import DOCKER, FLAGS, PROFILES
 
 HEAD = """# What each driver can enforce
 
@@ -34,7 +34,7 @@ ENGINE: Mapping[str, object] = {**{flag: 1 for flags in FLAGS.values() for flag 
 DRIVERS: Mapping[str, pb.Capabilities] = {
     "bubblewrap, control groups": bubblewrap.capabilities(dict.fromkeys(("memory", "cpu", "pids"), "control groups")),
     "bubblewrap without them": bubblewrap.capabilities({}),
-    **{name: docker.capabilities(kind, kind.enforceable(ENGINE), Link()) for name, kind in KINDS.items()},
+    **{name: docker.capabilities(kind, kind.enforceable(ENGINE), Link()) for name, kind in PROFILES.items()},
     "docker, agents on networks": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("network")),
     "docker, agents at ports": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("port")),
 }

@@ -14,7 +14,7 @@ from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.drivers.conformance import Boundary, Subject
-from sandmeshd.drivers.engine.posture import MESH, container_name
+from sandmeshd.drivers.engine.container_config import MESH, container_name
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.rpc.registrations import driver_service
@@ -40,7 +40,7 @@ Open = Callable[[], AbstractAsyncContextManager[Driver]]
 
 def direct(settings: DockerSettings) -> Open:
     """Open the driver itself."""
-    return lambda: open_plugin(settings.kind.name, settings)
+    return lambda: open_plugin(settings.profile.name, settings)
 
 
 def remote(settings: DockerSettings) -> Open:

@@ -16,8 +16,8 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.sandbox_end import watched
 from sandmeshd.drivers.engine.app import open_driver
-from sandmeshd.drivers.engine.posture import MESH, container_name
-from sandmeshd.drivers.engine.runtimes import KindName
+from sandmeshd.drivers.engine.container_config import MESH, container_name
+from sandmeshd.drivers.engine.runtimes import DriverName
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.runtime.paths import MeshPaths
@@ -113,12 +113,12 @@ async def test_the_volume_of_a_container_that_an_operator_removed_goes_too(paths
         await _delete(driver, "sb_removed")
 
 
-SETTINGS: dict[KindName, type[DockerSettings]] = {"docker": DockerSettings, "gvisor": GvisorSettings}
+SETTINGS: dict[DriverName, type[DockerSettings]] = {"docker": DockerSettings, "gvisor": GvisorSettings}
 
 
 @pytest.mark.parametrize("kind", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
 async def test_the_page_of_capabilities_is_what_an_engine_answers(
-    paths: MeshPaths, engine: str, kind: KindName
+    paths: MeshPaths, engine: str, kind: DriverName
 ) -> None:
     async with direct(SETTINGS[kind](paths=paths, url=engine))() as driver:
         reported = (await driver.get_info(pb.GetInfoRequest())).capabilities

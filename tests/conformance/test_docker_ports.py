@@ -23,8 +23,8 @@ from sandmeshd.agentlink.link import request
 from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.inside import run as run_inside
 from sandmeshd.drivers.engine.app import open_driver
-from sandmeshd.drivers.engine.links import Way
-from sandmeshd.drivers.engine.posture import MESH, container_name
+from sandmeshd.drivers.engine.container_config import MESH, container_name
+from sandmeshd.drivers.engine.links import LinkMode
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
@@ -149,7 +149,7 @@ async def test_an_agent_at_a_port_answers_nobody_without_its_token_and_nobody_el
 
 async def test_a_clash_leaves_nothing_and_says_which_port(paths: MeshPaths, away: RemoteEngine) -> None:
     async with asyncio.timeout(120), open_driver(_settings(paths, away)) as driver:
-        with away.occupied(FIRST), pytest.raises(SandboxStartFailed, match="somebody else's") as caught:
+        with away.occupied(FIRST), pytest.raises(SandboxStartFailed, match="in use by another program") as caught:
             await driver.create_sandbox(_wanted(paths))
         assert caught.value.facts["taken_port"] == str(FIRST)
         listed = await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=paths.mesh_id))
@@ -192,7 +192,7 @@ async def test_an_address_that_the_engines_machine_does_not_have_is_refused(
 
 @pytest.mark.parametrize("way", ["network", "port"])
 async def test_a_driver_is_blind_to_what_another_machines_made_and_adopts_its_own(
-    paths: MeshPaths, engine: str, away: RemoteEngine, way: Way
+    paths: MeshPaths, engine: str, away: RemoteEngine, way: LinkMode
 ) -> None:
     local = DockerSettings(paths=paths, url=engine, agent_link="network")
     settings = _settings(paths, away) if way == "port" else local

@@ -12,7 +12,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
-from sandmeshd.drivers.engine.posture import container_config, container_name
+from sandmeshd.drivers.engine.container_config import container_config, container_name
 from sandmeshd.drivers.gvisor.app import open_driver
 from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.drivers.node.records import Folders, Record

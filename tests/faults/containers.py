@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sandmeshd.drivers.bubblewrap import sweep_state
+from sandmeshd.drivers.engine.container_config import MESH, NODE
 from sandmeshd.drivers.engine.engine import open_engine
-from sandmeshd.drivers.engine.posture import MESH, NODE
-from sandmeshd.drivers.engine.runtimes import KindName
+from sandmeshd.drivers.engine.runtimes import DriverName
 from sandmeshd.runtime.paths import MeshPaths
 from tests.engine import Daemon, ask
 from tests.faults.runtimes import Marked, folders_left
@@ -29,7 +29,7 @@ class Docker(Marked):
 
     faults: Sequence[str] = ("container killed", "container removed", "engine")
 
-    def __init__(self, daemon: Daemon, kind: KindName = "docker") -> None:
+    def __init__(self, daemon: Daemon, kind: DriverName = "docker") -> None:
         self.name: str = kind
         self._daemon = daemon
         self._before = self._there()
@@ -40,8 +40,8 @@ class Docker(Marked):
 
     def processes(self, number: int) -> list[int]:
         ids = [one["Id"] for one in self._containers("?all=1") if one["Labels"].get(NODE) == f"node-{number}"]
-        of_node = [pid for pid in self.inside() if any(name in _groups_of(pid) for name in ids)]
-        return super().processes(number) + of_node
+        on_node = [pid for pid in self.inside() if any(name in _groups_of(pid) for name in ids)]
+        return super().processes(number) + on_node
 
     def inside(self) -> list[int]:
         if self.name == "docker":

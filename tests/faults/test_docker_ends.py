@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sandmesh import BaseSandboxAsync, ProcessAsync, errors
-from sandmeshd.drivers.engine.posture import container_name
-from sandmeshd.drivers.engine.runtimes import KindName
+from sandmeshd.drivers.engine.container_config import container_name
+from sandmeshd.drivers.engine.runtimes import DriverName
 from tests.engine import Daemon, ask
 from tests.faults.containers import Docker
 from tests.faults.leftovers import wait_until_ended
@@ -128,7 +128,7 @@ FAULTS = (
 
 @pytest.mark.parametrize("kind", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
 async def test_whatever_ends_is_told_and_the_next_sandbox_is_made(
-    tmp_path: Path, served: tuple[str, Daemon | None], kind: KindName
+    tmp_path: Path, served: tuple[str, Daemon | None], kind: DriverName
 ) -> None:
     _, daemon = served
     if daemon is None:

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 import pytest
 
-from sandmeshd.drivers.engine.runtimes import KindName
+from sandmeshd.drivers.engine.runtimes import DriverName
 from tests.engine import Daemon, in_full
 from tests.faults.campaign import GRACE_SECONDS, LEAST_PART, Plan, run_round
 from tests.faults.containers import Docker
@@ -49,7 +49,7 @@ def pace() -> Pace:
 async def test_kills_at_random_leave_nothing_on_the_engine(
     tmp_path: Path,
     served: tuple[str, Daemon | None],
-    kind: KindName,
+    kind: DriverName,
     store: Literal["external", "embedded"],
     course: Sequence[str],
 ) -> None:

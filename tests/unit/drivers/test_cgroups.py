@@ -16,7 +16,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InternalError
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import AGENT, USER, Group, Groups, Wanted, remove_groups
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import AGENT, USER, Group, GroupLimits, Groups, remove_groups
 from sandmeshd.drivers.bubblewrap.cgroups.files import Mount, number
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne, quota_and_period
 from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
@@ -134,7 +134,7 @@ async def test_the_groups_of_a_killed_driver_are_swept_by_the_next(
 ) -> None:
     folder = Folder("orphan", paths.sandboxes / "orphan", paths.agents / "x")
     folder.root.mkdir()
-    group = groups.make(folder, Wanted(memory_bytes=64 << 20))
+    group = groups.make(folder, GroupLimits(memory_bytes=64 << 20))
     assert group is not None
     sleeping = sleep(group.entered())
     folder.groups.unlink()
@@ -154,7 +154,7 @@ async def test_groups_of_living_sandboxes_are_not_swept(driver: Driver, paths: M
 async def test_groups_are_removed_wherever_their_folder_says_they_are(paths: MeshPaths, groups: Groups) -> None:
     folder = Folders(paths).folder("moved")
     folder.root.mkdir()
-    group = groups.make(folder, Wanted(pids=10))
+    group = groups.make(folder, GroupLimits(pids=10))
     assert group is not None
     other = Groups(MeshPaths("other", paths.state_root, paths.runtime_root), (VersionTwo(), VersionOne()))
     assert other.found(folder) is None
@@ -165,7 +165,7 @@ async def test_groups_are_removed_wherever_their_folder_says_they_are(paths: Mes
 async def test_a_process_that_joins_is_below_the_agents_limit(paths: MeshPaths, groups: Groups) -> None:
     folder = Folders(paths).folder("joined")
     folder.root.mkdir()
-    group = groups.make(folder, Wanted(memory_bytes=64 << 20))
+    group = groups.make(folder, GroupLimits(memory_bytes=64 << 20))
     assert group is not None
     sleeping = sleep([])
     group.join(sleeping.pid)
@@ -180,14 +180,14 @@ def test_what_the_machine_refuses_is_a_missing_capability(paths: MeshPaths, grou
     folder = Folders(paths).folder("large")
     folder.root.mkdir()
     with pytest.raises(CapabilityMissing, match="pids"):
-        groups.make(folder, Wanted(pids=1 << 30))
+        groups.make(folder, GroupLimits(pids=1 << 30))
     asyncio.run(remove_groups(folder))
 
 
 @pytest.mark.parametrize("hierarchy", [VersionOne(), VersionTwo()], ids=["v1", "v2"])
 def test_each_limit_is_written_to_a_file_of_its_controller(hierarchy: VersionOne | VersionTwo) -> None:
-    assert list(hierarchy.settings(Wanted())) == []
-    written = list(hierarchy.settings(Wanted(1 << 26, 250, 9)))
+    assert list(hierarchy.settings(GroupLimits())) == []
+    written = list(hierarchy.settings(GroupLimits(1 << 26, 250, 9)))
     assert {controller for controller, _, _ in written} == {"memory", "cpu", "pids"}
     assert all(file.startswith(f"{controller}.") for controller, file, _ in written)
     assert ("pids", "pids.max", "9") in written

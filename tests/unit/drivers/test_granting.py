@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sandmesh.errors import InvalidArgument
-from sandmeshd.drivers.bubblewrap.host_files import show_granted
+from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 
 
 def test_what_is_there_is_shown_read_only() -> None:
-    assert show_granted({"/usr/share": "/mnt/b", "/usr/lib": "/mnt/a"}, os.geteuid()) == [
+    assert bind_host_files({"/usr/share": "/mnt/b", "/usr/lib": "/mnt/a"}, os.geteuid()) == [
         *("--ro-bind", str(Path("/usr/lib").resolve()), "/mnt/a"),
         *("--ro-bind", str(Path("/usr/share").resolve()), "/mnt/b"),
     ]
@@ -34,12 +34,12 @@ def test_what_is_there_is_shown_read_only() -> None:
 )
 def test_what_is_not_there_or_not_allowed_is_refused_by_name(host: str, inside: str, said: str) -> None:
     with pytest.raises(InvalidArgument, match=said):
-        show_granted({host: inside}, os.geteuid())
+        bind_host_files({host: inside}, os.geteuid())
 
 
 def test_what_sandboxes_cannot_reach_is_refused(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     (closed / "data").mkdir(parents=True)
     closed.chmod(0o700)
-    with pytest.raises(InvalidArgument, match="may not pass"):
-        show_granted({str(closed / "data"): "/mnt/a"}, 65432)
+    with pytest.raises(InvalidArgument, match="cannot pass"):
+        bind_host_files({str(closed / "data"): "/mnt/a"}, 65432)

@@ -15,7 +15,7 @@ from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.registry import find_driver, known_drivers
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
-from sandmeshd.drivers.bubblewrap.identity import BECOME
+from sandmeshd.drivers.bubblewrap.identity import SET_UID
 from sandmeshd.drivers.bubblewrap.probe import unavailable
 from sandmeshd.drivers.node.interpreter import VERSION, choose_interpreter
 from sandmeshd.drivers.node.readability import can_read, open_to_all
@@ -59,7 +59,7 @@ def test_machines_without_user_namespaces_are_told_what_to_switch_on(folder: Pat
     become: list[str] = []
     if os.geteuid() == 0:
         os.chown(home, 65433, 65433)
-        become = [sys.executable, "-I", "-S", "-c", BECOME, "65433"]
+        become = [sys.executable, "-I", "-S", "-c", SET_UID, "65433"]
     program = [sys.executable, "-B", "-c", WITHOUT_NAMESPACES, str(home / "s"), str(home / "r")]
     done = subprocess.run([*become, *program], capture_output=True, text=True, check=False)
     assert "user.max_user_namespaces" in done.stdout, done.stderr
@@ -150,7 +150,7 @@ def test_bwraps_words_are_in_the_error() -> None:
 @pytest.mark.needs("root")
 def test_without_setpriv_python_gives_up_root_just_as_well() -> None:
     tell = "import json, os; print(json.dumps([os.getresuid(), os.getresgid(), os.getgroups()]))"
-    command = [sys.executable, "-I", "-S", "-c", BECOME, "65432", sys.executable, "-c", tell]
+    command = [sys.executable, "-I", "-S", "-c", SET_UID, "65432", sys.executable, "-c", tell]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [[65432] * 3, [65432] * 3, []]
 

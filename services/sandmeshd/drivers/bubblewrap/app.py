@@ -14,17 +14,17 @@ from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne
 from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
-from sandmeshd.drivers.bubblewrap.exec_start import Starter
+from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
-from sandmeshd.drivers.bubblewrap.fork_start import ForkStarter
-from sandmeshd.drivers.bubblewrap.host_files import show_granted
+from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
 from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
-from sandmeshd.drivers.bubblewrap.log_trim import keep_logs_short
+from sandmeshd.drivers.bubblewrap.log_trim import trim_logs
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.start_modes import Ways
-from sandmeshd.drivers.bubblewrap.supplies import Supplies
-from sandmeshd.drivers.bubblewrap.system import show_system
+from sandmeshd.drivers.bubblewrap.start_modes import StartModes
+from sandmeshd.drivers.bubblewrap.system import bind_system
+from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
+from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter
 from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Resolver
@@ -53,18 +53,19 @@ async def open_driver(
     view = await open_view(settings)
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
-    supplies = Supplies(load_templates() if templates is None else templates, EnvironmentBuilder(settings, view), agent)
+    builder = EnvironmentBuilder(settings, view)
+    builds = TemplateBuilds(load_templates() if templates is None else templates, builder, agent)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
-    forking = ForkStarter(settings, Zygotes(settings, view, filters.agent), groups)
-    ways = Ways(settings.way, Starter(settings, view, filters.agent, groups), forking)
-    driver = BubblewrapDriver(settings, supplies, ways, Probe(view, filters.agent), filters.user)
+    zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups)
+    modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups), zygote_starter)
+    driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user)
     await driver.adopt()
-    shortening = asyncio.create_task(keep_logs_short(Folders(settings.paths)))
+    trimming = asyncio.create_task(trim_logs(Folders(settings.paths)))
     try:
         async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
             yield guarded
     finally:
-        shortening.cancel()
+        trimming.cancel()
         await driver.close()
 
 
@@ -76,7 +77,7 @@ async def open_view(settings: BubblewrapSettings) -> View:
     """
     interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
     bwrap = await find_bwrap(settings)
-    system = (*await show_system(settings.paths.cache), *show_granted(settings.readonly_mounts, settings.host_uid))
+    system = (*await bind_system(settings.paths.cache), *bind_host_files(settings.readonly_mounts, settings.host_uid))
     command = (*sandbox_identity(settings), str(bwrap))
     return View(command, system, interpreter, settings.scratch_bytes)
 

@@ -17,14 +17,14 @@ FOLDERS = ("/etc", "/home", "/opt", "/run")
 SOCKETS = "/run/agent"
 FOLDERS_OF_ALL = "/run/others/sandboxes"
 SOCKETS_OF_ALL = "/run/others/agents"
-"""Where a zygote sees the directories of all sandboxes of its mesh; what it forks hides them."""
+"""The directories of all sandboxes of a mesh, as a zygote sees them; in its sandboxes they are hidden."""
 
 IN_MEMORY = (("/tmp", "1777"), ("/dev/shm", "1777"), (HOME, "0700"))  # noqa: S108 - inside
 
 
 @dataclass(frozen=True)
 class View:
-    """What all sandboxes of a driver are made from; `bwrap` runs it, as the sandboxes' uid."""
+    """The part of the view that all sandboxes of a driver share; `bwrap` starts them, as the sandboxes' uid."""
 
     bwrap: tuple[str, ...]
     system: tuple[str, ...]
@@ -32,7 +32,7 @@ class View:
     scratch_bytes: int
 
     def root(self, scratch_bytes: int = 0) -> list[str]:
-        """Give the start of a command line: namespaces, the system, and file systems in memory, smaller where said."""
+        """Return the start of a command line: namespaces, the system, and file systems in memory."""
         size = ("--size", str(min(scratch_bytes or self.scratch_bytes, self.scratch_bytes)))
         folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
         memory = [part for path, mode in IN_MEMORY for part in (*size, "--perms", mode, "--tmpfs", path)]
@@ -42,7 +42,7 @@ class View:
 
 @dataclass(frozen=True)
 class Mounts:
-    """What one sandbox sees beside the system."""
+    """The mounts of one sandbox besides the system's."""
 
     environment: Path
     home_files: tuple[str, ...]
@@ -51,18 +51,18 @@ class Mounts:
     workspace: Path
     sockets: Path
     disk_bytes: int = 0
-    """The size of a workspace in memory; 0: it is on the disk."""
+    """The size of a workspace in memory; 0 if it is on the disk."""
     scratch_bytes: int = 0
-    """The most that each other file system in memory holds, where memory is limited; 0: what the view says."""
+    """The size of each other file system in memory, if memory is limited; 0 means the view's."""
     workspace_fd: int | None = None
-    """The directory of the host that is the workspace, open; None: the sandbox's own is."""
+    """The open directory of the host that is the workspace; None if it is the sandbox's own."""
 
     def arguments(self) -> list[str]:
-        """Give bwrap's arguments for them."""
+        """Return bwrap's arguments for all mounts."""
         return [*self.shared(), *self._workspace(), "--bind", str(self.sockets), SOCKETS]
 
     def shared(self) -> list[str]:
-        """Give bwrap's arguments for what other sandboxes have too."""
+        """Return bwrap's arguments for the mounts that sandboxes of a zygote share."""
         home = self.environment / "home"
         seeds = [part for name in self.home_files for part in ("--ro-bind", str(home / name), f"{HOME}/{name}")]
         own = ("--ro-bind", str(self.agent), AGENT, "--ro-bind", str(self.mcp), MCP)
@@ -78,7 +78,7 @@ class Mounts:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """What a sandbox's bwrap inherits; the agent gets `lock`, `config`, `ready` and `memory` of it."""
+    """The descriptors that a sandbox's bwrap inherits; the agent gets `lock`, `config`, `ready` and `memory`."""
 
     lock: int
     status: int
@@ -86,36 +86,36 @@ class Descriptors:
     config: int
     ready: int
     memory: int | None = None
-    """Counts processes ended for want of memory, where memory has a limit."""
+    """The count of out-of-memory kills, if memory is limited."""
     workspace: int | None = None
     """The directory of the host that is the workspace, which bwrap closes."""
-    doors: tuple[int, ...] = ()
-    """Let what the zygote forks move itself to where limits hold."""
+    cgroup_fds: tuple[int, ...] = ()
+    """Writable process files by which what the zygote forks moves itself into the limits."""
 
     def all(self) -> tuple[int, ...]:
-        """Give them as the descriptors to pass on."""
-        some = [fd for fd in (self.memory, self.workspace) if fd is not None]
-        return (self.lock, self.status, self.seccomp, self.config, self.ready, *some, *self.doors)
+        """Return all descriptors that are present."""
+        optional = [fd for fd in (self.memory, self.workspace) if fd is not None]
+        return (self.lock, self.status, self.seccomp, self.config, self.ready, *optional, *self.cgroup_fds)
 
 
-def sandbox_arguments(view: View, mounts: Mounts, passed: Descriptors, ends_with_parent: bool) -> list[str]:
-    """Give the command line that starts a sandbox's agent as its PID 1."""
+def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool) -> list[str]:
+    """Return the command line that starts a sandbox's agent as its PID 1."""
     return [
         *view.root(mounts.scratch_bytes),
         *mounts.arguments(),
         *(["--die-with-parent"] if ends_with_parent else []),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
-        *("--json-status-fd", str(passed.status), "--seccomp", str(passed.seccomp), "--as-pid-1", "--"),
+        *("--json-status-fd", str(descriptors.status), "--seccomp", str(descriptors.seccomp), "--as-pid-1", "--"),
         *(str(view.interpreter.executable), "-I", "-S", AGENT),
-        *("--config-fd", str(passed.config), "--ready-fd", str(passed.ready)),
-        *([] if passed.memory is None else ["--memory-fd", str(passed.memory)]),
-        *(["--cgroup-fds", ",".join(map(str, passed.doors))] if passed.doors else []),
+        *("--config-fd", str(descriptors.config), "--ready-fd", str(descriptors.ready)),
+        *([] if descriptors.memory is None else ["--memory-fd", str(descriptors.memory)]),
+        *(["--cgroup-fds", ",".join(map(str, descriptors.cgroup_fds))] if descriptors.cgroup_fds else []),
     ]
 
 
-def zygote_arguments(view: View, mounts: Mounts, passed: tuple[int, int], ends_with_parent: bool) -> list[str]:
-    """Give the command line that starts a zygote; passed are its control socket and the agents' seccomp program."""
-    control, seccomp = passed
+def zygote_arguments(view: View, mounts: Mounts, descriptors: tuple[int, int], ends_with_parent: bool) -> list[str]:
+    """Return the command line that starts a zygote; `descriptors` are its control socket and the seccomp program."""
+    control, seccomp = descriptors
     folders, sockets = mounts.workspace.parents[1], mounts.sockets.parent
     return [
         *view.root(),
@@ -129,7 +129,7 @@ def zygote_arguments(view: View, mounts: Mounts, passed: tuple[int, int], ends_w
 
 
 def warm_up_arguments(view: View, environment: Path, home: Path, statement: str) -> list[str]:
-    """Give the command line that runs a statement with an environment's Python, confined, its home on the host."""
+    """Return the command line that runs a statement with an environment's Python, confined, its home on the host."""
     return [
         *view.root(),
         *("--ro-bind", str(environment), ENVIRONMENT, "--bind", str(home), HOME),
@@ -139,6 +139,6 @@ def warm_up_arguments(view: View, environment: Path, home: Path, statement: str)
 
 
 def probe_arguments(view: View, seccomp: int) -> list[str]:
-    """Give a command line that shows whether sandboxes can be made: the same namespaces, and a program that ends."""
+    """Return the command line of a sandbox with the same namespaces whose program does nothing."""
     ends = ["--remount-ro", "/", "--seccomp", str(seccomp), "--"]
     return [*view.root(), *ends, str(view.interpreter.executable), "-I", "-S", "-c", "pass"]

@@ -1,4 +1,4 @@
-"""Builds a template's Python environment: once for all meshes of a user, keyed by what it is made of."""
+"""The build of a template's Python environment: once for all meshes of a user, keyed by its inputs."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ from sandmeshd.drivers.node.readability import open_to_all
 from sandmeshd.templates import PythonEnvironment
 
 BUILDER = "1"
-"""Changes when the builder makes something else of the same list."""
+"""Changes whenever the builder's result for the same inputs does."""
 
 PIP = (
     *("--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--only-binary", ":all:", "--no-compile"),
     *("--no-warn-script-location", "--root-user-action", "ignore"),
 )
-FETCHED = ("Collecting ", "Processing ")
-"""How pip's lines start that name a package, the second where an index is a directory."""
+FETCH_LINES = ("Collecting ", "Processing ")
+"""Prefixes of pip's lines that name a package, the second for an index that is a directory."""
 
-# How far a build is when each part ends; measured on two cores with a cold cache.
+# The progress at which each part ends, measured on two cores with a cold cache.
 VENV, COLLECTED, INSTALLED, COMPILED = 0.03, 0.45, 0.65, 0.95
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far something is: for a person, and from 0 to 1, negative where it cannot be told."""
+    """A step for a person, and a fraction from 0 to 1, negative if unknown."""
 
     message: str
     fraction: float
 
 
 class EnvironmentBuilder:
-    """Builds environments for the sandboxes of one driver."""
+    """Builds the environments of one driver's templates."""
 
     def __init__(self, settings: BubblewrapSettings, view: View) -> None:
         self._settings = settings
         self._view = view
 
     def path(self, python: PythonEnvironment) -> Path:
-        """Give where an environment is or will be."""
-        made_of = [BUILDER, list(python.requirements), python.warm_up, VERSION, platform.machine()]
-        made_of.append(str(self._view.interpreter.executable))
-        key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:20]
+        """Return the path of an environment, built or not."""
+        inputs = [BUILDER, list(python.requirements), python.warm_up, VERSION, platform.machine()]
+        inputs.append(str(self._view.interpreter.executable))
+        key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:20]
         return self._settings.paths.cache / "environments" / key
 
     async def build(self, python: PythonEnvironment) -> AsyncGenerator[Progress]:
-        """Build an environment unless it is there, saying how far it is.
+        """Build an environment unless it exists, yielding the progress.
 
         Raises:
             TemplateBuildFailed: A step failed; `facts["detail"]` has its last lines.
@@ -100,11 +100,11 @@ class EnvironmentBuilder:
         if os.geteuid() == 0:
             os.chown(home, self._settings.host_uid, self._settings.host_gid)
         await _run(warm_up_arguments(self._view, fresh, home, statement))
-        await asyncio.to_thread(_take_over, home)
+        await asyncio.to_thread(_take_ownership, home)
 
 
 async def _run(arguments: list[str]) -> None:
-    # What runs in a sandbox gets none of this environment: bwrap clears it.
+    # Sandboxes inherit no variables of this process: bwrap clears them.
     async with running(arguments, cwd=Path("/")) as command:
         if not await command.succeeded():
             raise _failed(command)
@@ -113,14 +113,14 @@ async def _run(arguments: list[str]) -> None:
 async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator[Progress]:
     if importlib.util.find_spec("pip") is None:
         fix = f"install pip for {sys.executable} ({sys.executable} -m ensurepip, or: uv pip install pip)"
-        raise RuntimeUnavailable(f"environments are built with pip, which is not there: {fix}", {"fix": fix})
-    wanted = fresh / "requirements.txt"
-    wanted.write_text("\n".join(requirements) + "\n")
+        raise RuntimeUnavailable(f"environments are built with pip, which is not installed: {fix}", {"fix": fix})
+    listing = fresh / "requirements.txt"
+    listing.write_text("\n".join(requirements) + "\n")
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", *PIP]
     collected = 0
-    async with running([*pip, "-r", str(wanted)]) as command:
+    async with running([*pip, "-r", str(listing)]) as command:
         async for line in command.lines():
-            collected += line.startswith(FETCHED)
+            collected += line.startswith(FETCH_LINES)
             step = _step(line, collected / len(requirements))
             if step is not None:
                 yield step
@@ -130,7 +130,7 @@ async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator
 
 def _step(line: str, share: float) -> Progress | None:
     words = line.split()
-    if line.startswith(FETCHED):
+    if line.startswith(FETCH_LINES):
         name = words[1].rpartition("/")[2].partition("=")[0].partition("-")[0]
         return Progress(f"fetching {name}", min(VENV + share * (COLLECTED - VENV), COLLECTED))
     if line.startswith("Installing collected packages"):
@@ -145,15 +145,15 @@ def _failed(command: Command) -> TemplateBuildFailed:
 
 
 def _compile_arguments(fresh: Path) -> list[str]:
-    # It is mounted read-only: what is not compiled now would be compiled in every sandbox again;
-    # the packages' own tests, a third of it, nobody imports.
+    # It is mounted read-only: what is not compiled now would be compiled in every sandbox again.
+    # The packages' own tests, a third of it, are never imported.
     library = fresh / "lib"
     options = ["-q", "-j", "0", "-x", r"[/\\]tests[/\\]", "-s", str(fresh), "-p", ENVIRONMENT]
     return [str(fresh / "bin" / "python"), "-I", "-m", "compileall", *options, str(library)]
 
 
 def _relocate(fresh: Path) -> None:
-    """Make scripts name the environment as sandboxes see it."""
+    """Replace the build's path in scripts by the path inside sandboxes."""
     old, new = str(fresh).encode(), ENVIRONMENT.encode()
     for path in (*(fresh / "bin").iterdir(), fresh / "pyvenv.cfg"):
         if path.is_file() and not path.is_symlink():
@@ -162,7 +162,7 @@ def _relocate(fresh: Path) -> None:
                 path.write_bytes(data.replace(old, new))
 
 
-def _take_over(home: Path) -> None:
+def _take_ownership(home: Path) -> None:
     for root, folders, names in os.walk(home):
         for name in (".", *folders, *names):
             os.chown(Path(root, name), os.geteuid(), os.getegid(), follow_symlinks=False)
@@ -170,7 +170,7 @@ def _take_over(home: Path) -> None:
 
 
 def home_files(environment: Path) -> tuple[str, ...]:
-    """Give the files that the warm-up left in its home, as paths below it."""
+    """Return the files that the warm-up left in its home, relative to it."""
     home = environment / "home"
-    found = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
-    return tuple(sorted(str(path.relative_to(home)) for path in found))
+    files = [path for path in home.rglob("*") if path.is_file() and not path.is_symlink()]
+    return tuple(sorted(str(path.relative_to(home)) for path in files))

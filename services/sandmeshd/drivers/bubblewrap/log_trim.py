@@ -1,4 +1,4 @@
-"""Keeps the logs of sandboxes short: of one that grew too long the older half goes."""
+"""The trimming of sandboxes' logs: one that is too long loses its older half."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from sandmeshd.drivers.node.records import Folders
 
 log = structlog.get_logger()
 
-LARGEST = 1 << 20
-LOOK_SECONDS = 5.0
+MAX_BYTES = 1 << 20
+INTERVAL_SECONDS = 5.0
 
 
-async def keep_logs_short(folders: Folders) -> None:
-    """Look at every log now and then, until cancelled."""
+async def trim_logs(folders: Folders) -> None:
+    """Trim all logs periodically, until cancelled."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
-        await asyncio.to_thread(_shorten_all, folders)
+        await asyncio.sleep(INTERVAL_SECONDS)
+        await asyncio.to_thread(_trim_all, folders)
 
 
-def _shorten_all(folders: Folders) -> None:
+def _trim_all(folders: Folders) -> None:
     for folder in folders.all():
         with suppress(FileNotFoundError):
-            if shorten(folder.log, LARGEST):
-                log.info("a log was shortened", sandbox_id=folder.sandbox_id)
+            if trim(folder.log, MAX_BYTES):
+                log.info("a log was trimmed", sandbox_id=folder.sandbox_id)
 
 
-def shorten(path: Path, largest: int) -> bool:
-    """Leave the last half of what a file may hold, from a line's begin on, where it holds more; say whether it did.
+def trim(path: Path, largest: int) -> bool:
+    """Trim a file of more than `largest` bytes to half of that, from the start of a line on; return whether it did.
 
-    Whoever writes to it has it open for appending, and so goes on after what is left.
+    Writers have it open for appending, and so continue after the rest.
     """
     if path.stat().st_size <= largest:
         return False

@@ -1,4 +1,4 @@
-"""Finds out whether sandboxes can be made on this machine, by making one that does nothing."""
+"""The check that this machine can run sandboxes: one that does nothing is started."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ SWITCHES = {
         "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap that has `userns,`",
     ),
 }
-"""What forbids unprivileged user namespaces: the file, its value, and what allows them, as root."""
+"""Settings that forbid unprivileged user namespaces: the file, its value, and the command that allows them."""
 
 GENERAL = "allow unprivileged user namespaces to this user; inside a container choose another driver"
 
 
 class Probe:
-    """Tries once; what worked is taken to go on working."""
+    """Runs the check until it first succeeds."""
 
     def __init__(self, view: View, agent_filter: bytes) -> None:
         self._view = view
         self._filter = agent_filter
-        self._once = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._version = ""
 
     async def version(self) -> str:
-        """Give bwrap's version, for a person.
+        """Return bwrap's version, for a person.
 
         Raises:
-            RuntimeUnavailable: No sandbox can be made; `facts["fix"]` says what to switch on.
+            RuntimeUnavailable: No sandbox can be started; `facts["fix"]` says what to change.
         """
-        async with self._once:
+        async with self._lock:
             if not self._version:
                 await self._try()
-                self._version = await self._ask()
+                self._version = await self._read_version()
         return self._version
 
     async def _try(self) -> None:
@@ -51,17 +51,17 @@ class Probe:
                 if not await command.succeeded():
                     raise unavailable(command.detail)
 
-    async def _ask(self) -> str:
+    async def _read_version(self) -> str:
         async with running([*self._view.bwrap, "--version"], cwd=Path("/"), env={}) as command:
             await command.succeeded()
             return command.detail.strip()
 
 
 def unavailable(detail: str) -> RuntimeUnavailable:
-    """Say why bwrap failed with some last words, and what to do."""
+    """Return the error of a failed bwrap, with the fix."""
     fixes = [fix for path, (value, fix) in SWITCHES.items() if _value(path) == value]
     fix = "; ".join(fixes) or GENERAL
-    return RuntimeUnavailable(f"bwrap cannot make a sandbox ({detail}): {fix}", {"fix": fix, "detail": detail})
+    return RuntimeUnavailable(f"bwrap cannot start a sandbox ({detail}): {fix}", {"fix": fix, "detail": detail})
 
 
 def _value(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Which way a sandbox is started."""
+"""The modes of starting a sandbox, and the choice between them."""
 
 from __future__ import annotations
 
@@ -10,80 +10,81 @@ import structlog
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import remove_groups
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, Starter
-from sandmeshd.drivers.bubblewrap.fork_start import ForkStarter, needs_exec
+from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter, Plan
 from sandmeshd.drivers.bubblewrap.settings import WayName
-from sandmeshd.drivers.bubblewrap.zygotes import CannotFork, ZygoteGone
+from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter, needs_exec
+from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
 from sandmeshd.drivers.node.deletion import discard
 
-AGAIN_SECONDS = 60.0
-"""How long no fork is tried after one could not be made."""
+RETRY_SECONDS = 60.0
+"""The seconds after a failed zygote start in which none is attempted."""
 
 log = structlog.get_logger()
 
 
-class Ways:
-    """Starts each sandbox the way that is wanted and works."""
+class StartModes:
+    """Starts each sandbox in the configured mode, or in the one that works."""
 
-    def __init__(self, wanted: WayName, execing: Starter, forking: ForkStarter) -> None:
-        self._wanted = wanted
-        self.groups = execing.groups
-        """The control groups that sandboxes can be put into."""
-        self._exec = execing
-        self._fork = forking
-        self._refused = ""
-        self._again = 0.0
+    def __init__(self, mode: WayName, exec_starter: ExecStarter, zygote_starter: ZygoteStarter) -> None:
+        self._mode = mode
+        self.groups = exec_starter.groups
+        """The control groups that this machine offers."""
+        self._exec = exec_starter
+        self._zygote = zygote_starter
+        self._failure = ""
+        self._retry_time = 0.0
 
     def describe(self) -> str:
-        """Say for a person which way sandboxes start, and why not another."""
-        if self._wanted == "exec" or not self._refused:
-            return "exec" if self._wanted == "exec" else "fork"
-        return f"exec, because fork does not work: {self._refused}"
+        """Describe for a person in which mode sandboxes start, and why not in another."""
+        if self._mode == "exec" or not self._failure:
+            return "exec" if self._mode == "exec" else "fork"
+        return f"exec, because fork does not work: {self._failure}"
 
     async def start(self, plan: Plan) -> int | None:
-        """Start a sandbox and return when its agent listens: see Way."""
-        needed = needs_exec(plan)
-        if self._wanted == "exec" or needed or not self._may_fork():
+        """Start a sandbox and return when its agent listens: see `StartMode`."""
+        if self._mode == "exec" or needs_exec(plan) or not self._may_spawn():
             return await self._exec.start(plan)
         try:
-            held = await self._forked(plan)
-        except CannotFork as error:
-            self._refuse(plan, error)
+            lifetime = await self._spawn(plan)
+        except SpawnFailed as error:
+            self._fall_back(plan, error)
         else:
-            self._refused = ""
-            return held
+            self._failure = ""
+            return lifetime
         await _clear(plan)
         return await self._exec.start(plan)
 
-    def _may_fork(self) -> bool:
-        return not self._refused or asyncio.get_running_loop().time() >= self._again
+    def _may_spawn(self) -> bool:
+        return not self._failure or asyncio.get_running_loop().time() >= self._retry_time
 
-    async def _forked(self, plan: Plan) -> int | None:
+    async def _spawn(self, plan: Plan) -> int | None:
         try:
-            return await self._fork.start(plan)
+            return await self._zygote.start(plan)
         except ZygoteGone:
             await _clear(plan)
-            return await self._fork.start(plan)
+            return await self._zygote.start(plan)
 
-    def _refuse(self, plan: Plan, error: CannotFork) -> None:
-        if self._wanted == "fork":
-            message = f"{plan.folder.sandbox_id} could not be forked: {error}"
+    def _fall_back(self, plan: Plan, error: SpawnFailed) -> None:
+        if self._mode == "fork":
+            message = f"{plan.folder.sandbox_id} could not be spawned by a zygote: {error}"
             raise SandboxStartFailed(message, {"detail": str(error)}) from None
-        log.warning("a sandbox could not be forked; it gets a bwrap of its own", reason=str(error))
-        self._refused = str(error)
-        self._again = asyncio.get_running_loop().time() + AGAIN_SECONDS
+        log.warning(
+            "a sandbox could not be spawned by a zygote; it is started by a bwrap of its own", reason=str(error)
+        )
+        self._failure = str(error)
+        self._retry_time = asyncio.get_running_loop().time() + RETRY_SECONDS
 
-    async def stand_by(self, mounts: Mounts, variables: Mapping[str, str]) -> None:
-        """Have ready what forks such sandboxes, where they are forked."""
-        if self._wanted != "exec":
+    async def prewarm(self, mounts: Mounts, variables: Mapping[str, str]) -> None:
+        """Start the zygote of such sandboxes ahead, unless the mode is exec."""
+        if self._mode != "exec":
             try:
-                await self._fork.stand_by(mounts, variables)
-            except CannotFork as error:
-                log.warning("no zygote stands by; the next create tries again", reason=str(error))
+                await self._zygote.prewarm(mounts, variables)
+            except SpawnFailed as error:
+                log.warning("no zygote could be started ahead; the next create retries", reason=str(error))
 
     async def close(self) -> None:
-        """Let go of what stands by; sandboxes live on."""
-        await self._fork.close()
+        """Release the zygotes; sandboxes live on."""
+        await self._zygote.close()
 
 
 async def _clear(plan: Plan) -> None:

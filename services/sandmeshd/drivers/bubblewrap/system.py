@@ -1,4 +1,4 @@
-"""What a sandbox sees of the host: its programs, and a few files of /etc, all read-only."""
+"""The host's programs and a few files of /etc, which sandboxes see read-only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sandmeshd.drivers.node.agent_config import HOME, USER, USER_ID
 from sandmeshd.drivers.node.builds import building
 from sandmeshd.drivers.node.readability import open_to_all
 
-MADE = {
+GENERATED = {
     "passwd": f"root:x:0:0:root:/:/usr/sbin/nologin\n{USER}:x:{USER_ID}:{USER_ID}::{HOME}:/bin/sh\n"
     "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
     "group": f"root:x:0:\n{USER}:x:{USER_ID}:\nnogroup:x:65534:\n",
@@ -19,43 +19,43 @@ MADE = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "resolv.conf": "",
 }
-"""Files of /etc that are the same in every sandbox and tell nothing of the host."""
+"""Files of /etc that are the same in every sandbox and reveal nothing of the host."""
 
-SHOWN = (
+HOST_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki", "fonts"),
     *("localtime", "mime.types", "magic", "protocols", "services", "os-release"),
 )
-"""Files of the host's /etc that programs below /usr need, where they are there."""
+"""Files of the host's /etc that programs below /usr need, if they exist."""
 
-MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
-async def show_system(cache: Path) -> tuple[str, ...]:
-    """Give bwrap's arguments for the system's part of a sandbox's root."""
-    made = await _made(cache / "system")
+async def bind_system(cache: Path) -> tuple[str, ...]:
+    """Return bwrap's arguments for the system's part of a sandbox's root."""
+    generated = await _generate(cache / "system")
     arguments = ["--ro-bind", "/usr", "/usr"]
-    for name in MERGED:
-        arguments += _merged(Path("/", name))
-    for name in MADE:
-        arguments += ["--ro-bind", str(made / name), f"/etc/{name}"]
-    for name in SHOWN:
-        arguments += _shown(Path("/etc", name))
+    for name in TOP_LEVEL:
+        arguments += _bind_top_level(Path("/", name))
+    for name in GENERATED:
+        arguments += ["--ro-bind", str(generated / name), f"/etc/{name}"]
+    for name in HOST_FILES:
+        arguments += _bind_if_present(Path("/etc", name))
     return tuple(arguments)
 
 
-def _merged(path: Path) -> list[str]:
+def _bind_top_level(path: Path) -> list[str]:
     if path.is_symlink():
         return ["--symlink", str(path.readlink()), str(path)]
     return ["--ro-bind", str(path), str(path)] if path.is_dir() else []
 
 
-def _shown(path: Path) -> list[str]:
-    # A link is resolved here: what it names may not be there inside.
+def _bind_if_present(path: Path) -> list[str]:
+    # A link is resolved here: its target may not exist inside.
     return ["--ro-bind", str(path.resolve()), str(path)] if path.exists() else []
 
 
-async def _made(folder: Path) -> Path:
-    target = folder / hashlib.sha256(repr(MADE).encode()).hexdigest()[:16]
+async def _generate(folder: Path) -> Path:
+    target = folder / hashlib.sha256(repr(GENERATED).encode()).hexdigest()[:16]
     async with building(target) as fresh:
         if fresh is not None:
             await asyncio.to_thread(_write, fresh)
@@ -63,6 +63,6 @@ async def _made(folder: Path) -> Path:
 
 
 def _write(fresh: Path) -> None:
-    for name, text in MADE.items():
+    for name, text in GENERATED.items():
         (fresh / name).write_text(text)
     open_to_all(fresh)

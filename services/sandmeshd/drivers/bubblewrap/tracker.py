@@ -1,4 +1,4 @@
-"""Follows the sandboxes of a driver: notices their end, and tells who watches."""
+"""The running sandboxes of a driver, whose end is reported to watchers."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ log = structlog.get_logger()
 
 
 class Tracker(Watched):
-    """The sandboxes that live, as this driver knows them."""
+    """Follows running sandboxes until they end."""
 
     def __init__(self) -> None:
         super().__init__()
         self._following: dict[str, asyncio.Task[None]] = {}
 
     def follows(self, folder: Folder) -> bool:
-        """Say whether a sandbox is followed."""
+        """Return whether a sandbox is followed."""
         return folder.sandbox_id in self._following
 
-    def follow(self, folder: Folder, processes: Sandboxed, held: int | None = None) -> None:
-        """Follow a sandbox until it ends, then let go of its processes and of `held`, a descriptor."""
-        task = asyncio.create_task(self._follow(folder, processes, held))
+    def follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None = None) -> None:
+        """Follow a sandbox until it ends, then close its processes' pidfds and `lifetime`, a descriptor."""
+        task = asyncio.create_task(self._follow(folder, processes, lifetime))
         self._following[folder.sandbox_id] = task
 
-    async def _follow(self, folder: Folder, processes: Sandboxed, held: int | None) -> None:
+    async def _follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None) -> None:
         try:
             await processes.ended()
             log.info("a sandbox ended", sandbox_id=folder.sandbox_id, detail=folder.end_detail())
         finally:
             processes.close()
-            if held is not None:
-                os.close(held)
+            if lifetime is not None:
+                os.close(lifetime)
             self._following.pop(folder.sandbox_id, None)
         self.changed(folder.sandbox_id)
 
@@ -48,7 +48,7 @@ class Tracker(Watched):
             await asyncio.wait([task])
 
     async def close(self) -> None:
-        """Follow nothing any more; the sandboxes themselves are left alone."""
+        """Stop following; the sandboxes live on."""
         tasks = list(self._following.values())
         for task in tasks:
             task.cancel()

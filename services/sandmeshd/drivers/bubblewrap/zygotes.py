@@ -1,4 +1,4 @@
-"""The zygotes of a driver: each stands by with one kind of sandbox's code imported, and forks such sandboxes."""
+"""The zygotes of a driver: each has the code of sandboxes with the same mounts imported, and spawns them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     View,
     zygote_arguments,
 )
-from sandmeshd.drivers.bubblewrap.exec_start import memory_file, parsed
+from sandmeshd.drivers.bubblewrap.exec_start import memory_file, parse
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
 from sandmeshd.drivers.node.processes import reap
@@ -35,17 +35,17 @@ SEND_BYTES = 1 << 20
 log = structlog.get_logger()
 
 
-class CannotFork(Exception):
-    """A sandbox could not be forked; the text says why."""
+class SpawnFailed(Exception):
+    """A zygote could not spawn a sandbox; the text says why."""
 
 
-class ZygoteGone(CannotFork):
-    """The zygote died meanwhile; another one may do it."""
+class ZygoteGone(SpawnFailed):
+    """The zygote has died; another one may succeed."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What sandboxes of one zygote have in common."""
+class ZygoteKey:
+    """What the sandboxes of one zygote have in common."""
 
     environment: Path
     home_files: tuple[str, ...]
@@ -54,13 +54,15 @@ class Kind:
     variables: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(mounts: Mounts, variables: Mapping[str, str]) -> Kind:
-        """Give the kind of sandboxes with such mounts, and the variables that their template gives user code."""
-        return Kind(mounts.environment, mounts.home_files, mounts.agent, mounts.mcp, tuple(sorted(variables.items())))
+    def of(mounts: Mounts, variables: Mapping[str, str]) -> ZygoteKey:
+        """Return the key of sandboxes with these mounts and shared variables."""
+        return ZygoteKey(
+            mounts.environment, mounts.home_files, mounts.agent, mounts.mcp, tuple(sorted(variables.items()))
+        )
 
 
 class Zygote:
-    """A zygote that runs, ready when it is given to others."""
+    """A running zygote."""
 
     def __init__(self, control: socket.socket, pidfd: int) -> None:
         self._control = control
@@ -69,121 +71,121 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it takes requests."""
+        """Whether it accepts requests."""
         return self._end is not None and not self._end.done()
 
-    def ask(self, request: dict[str, object], fds: list[int]) -> None:
-        """Ask for a sandbox; the descriptors are copied.
+    def request(self, request: dict[str, object], fds: list[int]) -> None:
+        """Request a sandbox; the descriptors are duplicated.
 
         Raises:
-            ZygoteGone: It takes no requests.
+            ZygoteGone: It does not accept requests.
         """
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], fds)
         except OSError as error:
-            raise ZygoteGone(f"the zygote takes no requests: {error}") from None
+            raise ZygoteGone(f"the zygote does not accept requests: {error}") from None
 
-    async def ready(self, told: dict[str, object], output: int) -> None:
-        """Tell it what it is, and return when it takes requests.
+    async def configure(self, config: dict[str, object], output: int) -> None:
+        """Send its configuration, and return when it accepts requests.
 
         Raises:
-            CannotFork: It ended instead.
+            SpawnFailed: It ended instead.
         """
         with suppress(OSError):
-            self._control.send(json.dumps(told).encode())
+            self._control.send(json.dumps(config).encode())
         await readable(self._control.fileno())
         with suppress(OSError):
-            if parsed(self._control.recv(TAIL_BYTES)).get("up") is True:
+            if parse(self._control.recv(TAIL_BYTES)).get("up") is True:
                 self._end = asyncio.create_task(self._ended())
                 return
-        words = os.pread(output, TAIL_BYTES, max(0, os.fstat(output).st_size - TAIL_BYTES))
-        raise CannotFork(f"no zygote could be started: {words.decode('utf-8', 'replace').strip()}")
+        tail = os.pread(output, TAIL_BYTES, max(0, os.fstat(output).st_size - TAIL_BYTES))
+        raise SpawnFailed(f"no zygote could be started: {tail.decode('utf-8', 'replace').strip()}")
 
     async def _ended(self) -> None:
-        # It says nothing after it is up: what can be read is its end.
+        # It sends nothing after it is up: the socket is readable only at its end.
         await readable(self._control.fileno())
-        log.warning("a zygote takes no more requests; the next create starts another")
+        log.warning("a zygote accepts no more requests; the next create starts another")
 
     async def close(self) -> None:
-        """Let it go: it ends when the last sandbox that it forked did. Cut short, this holds nothing open either."""
+        """Release it: it ends with the last sandbox that it spawned. Cancelled, this leaves nothing open either."""
         try:
             if self._end is not None:
                 self._end.cancel()
                 await asyncio.wait([self._end])
             with suppress(TimeoutError, OSError):
-                await self._last_words()
+                await self._shut_down()
         finally:
-            # In a task that was cancelled, the end of the time comes as another cancellation on some Pythons.
+            # In a cancelled task, the timeout raises another CancelledError on some versions of Python.
             self._control.close()
             reap(self._pidfd)
             os.close(self._pidfd)
 
-    async def _last_words(self) -> None:
+    async def _shut_down(self) -> None:
         self._control.shutdown(socket.SHUT_WR)
         async with asyncio.timeout(END_SECONDS):
             await readable(self._control.fileno())
-            if not parsed(self._control.recv(TAIL_BYTES)).get("living"):
+            if not parse(self._control.recv(TAIL_BYTES)).get("living"):
                 await readable(self._pidfd)
 
 
 class Zygotes:
-    """Starts zygotes, one a kind, and finds them again."""
+    """The zygotes of a driver, one a key, each started when it is first needed."""
 
     def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes) -> None:
         self._settings = settings
         self._view = view
         self._filter = agent_filter
-        self._starting: dict[Kind, asyncio.Task[Zygote]] = {}
+        self._starting: dict[ZygoteKey, asyncio.Task[Zygote]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def of(self, mounts: Mounts, variables: Mapping[str, str]) -> Zygote:
-        """Give the zygote for such sandboxes, started now where there is none.
+        """Return the zygote of such sandboxes, started now unless it runs.
 
         Raises:
-            CannotFork: None can be started, or all were let go.
+            SpawnFailed: It cannot be started, or the driver closes.
         """
         if self._closed:
-            raise CannotFork("the driver has let its zygotes go")
-        kind = Kind.of(mounts, variables)
-        task = self._starting.get(kind)
+            raise SpawnFailed("the driver has closed its zygotes")
+        key = ZygoteKey.of(mounts, variables)
+        task = self._starting.get(key)
         if task is None or (task.done() and not _lives(task)):
-            self._forget(kind)
-            task = self._starting[kind] = asyncio.create_task(self._start(mounts, kind))
-            self._retire_stale(kind)
+            self._forget(key)
+            task = self._starting[key] = asyncio.create_task(self._start(mounts, key))
+            self._retire_stale(key)
         return await asyncio.shield(task)
 
-    def _retire_stale(self, newest: Kind) -> None:
-        """Let zygotes go whose agent is not the one of today."""
-        for kind in [kind for kind in self._starting if kind.agent != newest.agent]:
-            self._forget(kind)
+    def _retire_stale(self, newest: ZygoteKey) -> None:
+        """Release zygotes whose agent is not the current one."""
+        for key in [key for key in self._starting if key.agent != newest.agent]:
+            self._forget(key)
 
-    def _forget(self, kind: Kind) -> None:
-        task = self._starting.pop(kind, None)
+    def _forget(self, key: ZygoteKey) -> None:
+        task = self._starting.pop(key, None)
         if task is not None:
             closing = asyncio.create_task(_close(task))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    async def _start(self, mounts: Mounts, kind: Kind) -> Zygote:
+    async def _start(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
         output = os.memfd_create("zygote", os.MFD_CLOEXEC)
         try:
             zygote = self._launch(mounts, output)
-            await self._until_ready(zygote, self._told(mounts, kind), output)
+            await self._configure(zygote, self._config(mounts, key), output)
         except OSError as error:
-            raise CannotFork(f"no zygote could be started: {error}") from None
+            raise SpawnFailed(f"no zygote could be started: {error}") from None
         finally:
             os.close(output)
         log.info("a zygote is ready", environment=str(mounts.environment))
         return zygote
 
-    async def _until_ready(self, zygote: Zygote, told: dict[str, object], output: int) -> None:
+    async def _configure(self, zygote: Zygote, config: dict[str, object], output: int) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                await zygote.ready(told, output)
+                await zygote.configure(config, output)
         except TimeoutError:
             await zygote.close()
-            raise CannotFork(f"no zygote was ready within {self._settings.start_timeout:g} s") from None
+            raise SpawnFailed(f"no zygote was ready within {self._settings.start_timeout:g} s") from None
         except BaseException:
             await zygote.close()
             raise
@@ -194,35 +196,35 @@ class Zygotes:
             stack.enter_context(ours)
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             ours.setblocking(False)
-            passed = theirs.fileno(), seccomp
+            descriptors = theirs.fileno(), seccomp
             process = subprocess.Popen(
-                zygote_arguments(self._view, mounts, passed, self._settings.ends_with_driver),
+                zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=passed,
+                pass_fds=descriptors,
                 cwd="/",
                 env={},
                 start_new_session=True,
                 umask=0o022,
             )
-            # It may outlive this process, and nobody waits for it by this object.
+            # It may outlive this process; it is reaped by its pidfd, not by this object.
             process.returncode = 0
             zygote = Zygote(ours, os.pidfd_open(process.pid))
             stack.pop_all()
         return zygote
 
-    def _told(self, mounts: Mounts, kind: Kind) -> dict[str, object]:
+    def _config(self, mounts: Mounts, key: ZygoteKey) -> dict[str, object]:
         seeds = [(f"{ENVIRONMENT}/home/{name}", f"{HOME}/{name}") for name in mounts.home_files]
         hidden = [FOLDERS_OF_ALL, SOCKETS_OF_ALL]
         view = {"memory": IN_MEMORY, "size": self._settings.scratch_bytes, "seeds": seeds, "hidden": hidden}
-        return {"view": view, "python": f"{ENVIRONMENT}/bin/python", "environment": dict(kind.variables)}
+        return {"view": view, "python": f"{ENVIRONMENT}/bin/python", "environment": dict(key.variables)}
 
     async def close(self) -> None:
-        """Let all go, and start no other."""
+        """Release all, and start no other."""
         self._closed = True
-        for kind in list(self._starting):
-            self._forget(kind)
+        for key in list(self._starting):
+            self._forget(key)
         if self._closing:
             await asyncio.wait(self._closing)
 

@@ -11,15 +11,15 @@ from typing import Any
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Resolver
-from sandmeshd.drivers.engine.driver import DockerDriver
+from sandmeshd.drivers.engine.connection import check_url, tls_context
+from sandmeshd.drivers.engine.container_config import MESH, OWNER, SANDBOX, STATE, container_name
+from sandmeshd.drivers.engine.driver import EngineDriver
 from sandmeshd.drivers.engine.engine import Engine, open_engine
-from sandmeshd.drivers.engine.failed_starts import remove_whole
 from sandmeshd.drivers.engine.images.build import ImageBuilder
 from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.link_choice import choose_link
 from sandmeshd.drivers.engine.links import Link
-from sandmeshd.drivers.engine.posture import MESH, OWNER, SANDBOX, STATE, container_name
-from sandmeshd.drivers.engine.reach import check_url, tls_context
+from sandmeshd.drivers.engine.orphans import remove_with_orphans
 from sandmeshd.drivers.engine.runtimes import GVISOR
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.seccomp import build_filters
@@ -44,13 +44,13 @@ async def open_driver(
             `facts["fix"]` says what to do.
     """
     check_url(settings)
-    await asyncio.to_thread(lambda: settings.shown)
+    await asyncio.to_thread(lambda: settings.host_mounts)
     filters = await asyncio.to_thread(build_filters)
     async with open_engine(settings.url, tls_context(settings)) as engine:
         settings = settings.model_copy(update={"link": await choose_link(engine, settings)})
         book = load_templates() if templates is None else templates
         images = Images(settings, engine, book, ImageBuilder(settings))
-        driver = DockerDriver(settings, engine, images, filters.user)
+        driver = EngineDriver(settings, engine, images, filters.user)
         await _sweep(engine, settings.paths, settings.link)
         await driver.adopt()
         try:
@@ -70,12 +70,12 @@ async def _sweep(engine: Engine, paths: MeshPaths, link: Link) -> None:
         ours = labels.get(OWNER, "") == link.owner
         if ours and private and not await asyncio.to_thread(state.is_dir):
             await _end(engine, container)
-            if link.way == "network":
+            if link.mode == "network":
                 await engine.remove_network(container_name(labels[MESH], labels[SANDBOX]))
 
 
 async def _end(engine: Engine, container: Mapping[str, Any]) -> None:
     if container["State"] == UNSTARTED:
-        await remove_whole(engine, container["Id"], GVISOR.helpers)
+        await remove_with_orphans(engine, container["Id"], GVISOR.helpers)
     else:
         await engine.remove(container["Id"], frozen=container["State"] == FROZEN)

@@ -1,4 +1,4 @@
-"""What a container's state, as the engine tells it, means."""
+"""The state of a sandbox, from its record and the state that the engine reports of its container."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.node.records import Folder, Record, read_record
 
 State = tuple[pb.RuntimeState.ValueType, str]
-"""A state, and how what ended did."""
+"""A state, and for ENDED the detail of the end."""
 
-_LIVING = {"running": pb.RUNTIME_STATE_RUNNING, "paused": pb.RUNTIME_STATE_PAUSED}
+_ALIVE = {"running": pb.RUNTIME_STATE_RUNNING, "paused": pb.RUNTIME_STATE_PAUSED}
 
 
 def state_of(state: Mapping[str, Any]) -> State:
-    """Read what the engine says of a container."""
+    """Return the state of a container that the engine describes."""
     status = str(state.get("Status"))
-    if status in _LIVING:
-        return _LIVING[status], ""
+    if status in _ALIVE:
+        return _ALIVE[status], ""
     if status == "created":
         return pb.RUNTIME_STATE_STARTING, ""
     return pb.RUNTIME_STATE_ENDED, _end_detail(state)
@@ -30,13 +30,13 @@ def _end_detail(state: Mapping[str, Any]) -> str:
     return f"{how}, out of memory" if state.get("OOMKilled") else how
 
 
-def seen(folder: Folder, mesh_id: str, state: State | None) -> pb.RuntimeSandbox | None:
-    """Give a sandbox as it is now, None where nothing of it is left; `state` is its container's, where there is one."""
+def observe(folder: Folder, mesh_id: str, state: State | None) -> pb.RuntimeSandbox | None:
+    """Return a sandbox as it is now, None if nothing of it is left; `state` is its container's, if there is one."""
     record = read_record(folder)
     if record is None:
         if state is None and not folder.root.is_dir():
             return None
-        # Its creator was killed before it wrote what it was making, or the folder is lost: nobody can use it.
+        # Its creator was killed before it wrote the record, or the folder is lost: nobody can use it.
         record = Record(pb.RuntimeSandbox(sandbox_id=folder.sandbox_id, mesh_id=mesh_id), 0)
         state = pb.RUNTIME_STATE_ENDED, "nothing is known of it"
     sandbox = record.sandbox

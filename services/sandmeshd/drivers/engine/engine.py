@@ -1,4 +1,4 @@
-"""The engine's API: aiodocker, with the engine's refusals as the mesh's errors."""
+"""The engine's API: aiodocker, with the engine's errors translated into the mesh's."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ CLOSE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Files:
-    """What a container is sent before it starts: a tar archive, and the directory for it."""
+    """A tar archive that is extracted into a directory of a container before it starts."""
 
     path: str
     tar: bytes = field(repr=False)
 
 
 @contextmanager
-def told(url: str) -> Generator[None]:
-    """Raise what the engine refuses as the mesh's errors; DockerError passes where something is not there or clashes.
+def engine_errors(url: str) -> Generator[None]:
+    """Translate the engine's errors into the mesh's; DockerError passes for what does not exist or conflicts.
 
     Raises:
         RuntimeUnavailable: It does not answer, or its disk is full; `facts["fix"]` says what to do.
-        InvalidArgument: It does not accept what was asked for.
-        InternalError: It failed; the message has its words.
+        InvalidArgument: It rejects the request.
+        InternalError: It failed; the message has its reason.
     """
     try:
         yield
     except TimeoutError:
         fix = "look at the engine's log; restart it"
-        raise RuntimeUnavailable(f"the engine at {url} does not answer in time: {fix}", {"fix": fix}) from None
+        raise RuntimeUnavailable(f"the engine at {url} timed out: {fix}", {"fix": fix}) from None
     except (ClientError, OSError) as error:
-        # It went away as it answered.
-        raise _meant(DockerError(NO_ENGINE, str(error)), url) from None
+        # It disconnected while it answered.
+        raise _translate(DockerError(NO_ENGINE, str(error)), url) from None
     except DockerError as error:
         if error.status in (NOT_FOUND, CONFLICT):
             raise
-        raise _meant(error, url) from None
+        raise _translate(error, url) from None
 
 
-def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument | InternalError:
+def _translate(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument | InternalError:
     if error.status == NO_ENGINE:
         path = url.removeprefix("unix://")
         closed = os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK)  # noqa: PTH110 - may be forbidden
@@ -82,7 +82,7 @@ def _meant(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument
 
 @asynccontextmanager
 async def open_engine(url: str, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Engine]:
-    """Give an engine's API; whether it answers is seen at the first question."""
+    """Yield an engine's API; whether the engine answers shows at the first request."""
     async with _open_connector(tls) as connector:
         docker = Docker(url=url if tls is None else url.replace("tcp://", "https://"), connector=connector)
         try:
@@ -93,36 +93,36 @@ async def open_engine(url: str, tls: ssl.SSLContext | None = None) -> AsyncGener
 
 @asynccontextmanager
 async def _open_connector(tls: ssl.SSLContext | None) -> AsyncGenerator[TCPConnector | None]:
-    """Give what connects over TLS; its sockets are closed when the block ends.
+    """Yield a connector for TLS, whose sockets are closed when the block ends.
 
-    A connection that its connector let go is still open until the engine has answered its goodbye.
+    A connection that a connector has released stays open until the engine has answered the close.
     """
     if tls is None:
         yield None
         return
-    made = list[socket.socket]()
+    sockets = list[socket.socket]()
 
     def make(address: Any) -> socket.socket:
-        made[:] = [one for one in made if one.fileno() >= 0]
-        made.append(socket.socket(*address[:3]))
-        return made[-1]
+        sockets[:] = [one for one in sockets if one.fileno() >= 0]
+        sockets.append(socket.socket(*address[:3]))
+        return sockets[-1]
 
     connector = TCPConnector(ssl=tls, socket_factory=make)
     try:
         yield connector
     finally:
         await connector.close()
-        for one in made:
+        for one in sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while any(one.fileno() >= 0 for one in made):  # noqa: ASYNC110 - nothing tells
+                while any(one.fileno() >= 0 for one in sockets):  # noqa: ASYNC110 - there is no event
                     await asyncio.sleep(0.001)
 
 
 class Engine:
-    """What the driver asks an engine for."""
+    """The requests to an engine that the driver makes."""
 
     def __init__(self, docker: Docker, url: str) -> None:
         # Half of its signatures are untyped.
@@ -130,17 +130,17 @@ class Engine:
         self.url = url
 
     async def info(self) -> Mapping[str, Any]:
-        """Give what the engine is and can do."""
-        with told(self.url):
-            found: dict[str, Any] = await self.docker.system.info()
-            return found
+        """Return the engine's description of itself."""
+        with engine_errors(self.url):
+            info: dict[str, Any] = await self.docker.system.info()
+            return info
 
     async def image(self, name: str) -> Mapping[str, Any] | None:
-        """Give an image, None where it is not there, or where none can have that name."""
-        return await self._there(self.docker.images.inspect(name), (NOT_FOUND, BAD_NAME))
+        """Return an image, None if it does not exist or the name is invalid."""
+        return await self._find(self.docker.images.inspect(name), (NOT_FOUND, BAD_NAME))
 
     async def pull(self, name: str) -> AsyncGenerator[str]:
-        """Pull an image, saying how far it is.
+        """Pull an image, yielding its progress.
 
         Raises:
             RuntimeUnavailable: The engine does not answer.
@@ -151,41 +151,41 @@ class Engine:
                 yield str(line.get("status", ""))
         except DockerError as error:
             if error.status == NO_ENGINE:
-                raise _meant(error, self.url) from None
+                raise _translate(error, self.url) from None
             raise
 
-    async def look(self, name: str) -> Mapping[str, Any] | None:
-        """Give a container as it is now, None where it is not there."""
-        return await self._there(self._container(name).show())
+    async def inspect(self, name: str) -> Mapping[str, Any] | None:
+        """Return a container as it is now, None if it does not exist."""
+        return await self._find(self._container(name).show())
 
-    async def _there(
-        self, question: Coroutine[Any, Any, dict[str, Any]], absent: tuple[int, ...] = (NOT_FOUND,)
+    async def _find(
+        self, request: Coroutine[Any, Any, dict[str, Any]], absent: tuple[int, ...] = (NOT_FOUND,)
     ) -> Mapping[str, Any] | None:
-        with told(self.url):
+        with engine_errors(self.url):
             try:
-                return await question
+                return await request
             except DockerError as error:
                 if error.status in absent:
                     return None
                 raise
 
     async def list(self, *labels: str) -> list[Mapping[str, Any]]:
-        """Give the containers with all of some labels, ended ones too: id, labels and state."""
-        with told(self.url):
-            found = await self.docker.containers.list(all=True, filters={"label": list(labels)})
-        return [{name: container[name] for name in ("Id", "Labels", "State")} for container in found]
+        """List the containers with all of some labels, ended ones too: id, labels and state."""
+        with engine_errors(self.url):
+            containers = await self.docker.containers.list(all=True, filters={"label": list(labels)})
+        return [{name: container[name] for name in ("Id", "Labels", "State")} for container in containers]
 
     async def unused_volumes(self, *labels: str) -> Set[str]:
-        """Give the names of the volumes with all of some labels that no container has."""
-        wanted = {"label": list(labels), "dangling": ["true"]}
-        with told(self.url):
-            # An engine gives null where it has none.
-            found: Sequence[dict[str, Any]] | None = (await self.docker.volumes.list(filters=wanted))["Volumes"]
-        return {str(volume["Name"]) for volume in found or ()}
+        """Return the names of the volumes with all of some labels that no container has."""
+        filters = {"label": list(labels), "dangling": ["true"]}
+        with engine_errors(self.url):
+            # An engine returns null if it has none.
+            volumes: Sequence[dict[str, Any]] | None = (await self.docker.volumes.list(filters=filters))["Volumes"]
+        return {str(volume["Name"]) for volume in volumes or ()}
 
     async def remove_volume(self, name: str) -> None:
-        """Remove a volume. One that is not there is fine, and one that a container has by now stays."""
-        with told(self.url):
+        """Remove a volume, if it exists and no container has it."""
+        with engine_errors(self.url):
             try:
                 await _volume(self.docker, name).delete()
             except DockerError as error:
@@ -193,19 +193,19 @@ class Engine:
                     raise
 
     async def unused_networks(self, *labels: str) -> Mapping[str, Mapping[str, str]]:
-        """Give the labels of the networks with all of some labels that no container is on, by name."""
-        with told(self.url):
-            found = await self.docker.networks.list(filters={"label": list(labels), "dangling": ["true"]})
-        return {str(network["Name"]): network["Labels"] for network in found}
+        """Return the labels, by name, of the networks with all of some labels that no container is on."""
+        with engine_errors(self.url):
+            networks = await self.docker.networks.list(filters={"label": list(labels), "dangling": ["true"]})
+        return {str(network["Name"]): network["Labels"] for network in networks}
 
     async def make_network(self, config: dict[str, Any]) -> str:
-        """Make a network; give its id."""
-        with told(self.url):
-            return str((await whole(self.docker.networks.create(config))).id)
+        """Create a network and return its id."""
+        with engine_errors(self.url):
+            return str((await uninterrupted(self.docker.networks.create(config))).id)
 
     async def remove_network(self, name: str) -> None:
-        """Remove a network. One that is not there is fine."""
-        with told(self.url):
+        """Remove a network, if it exists."""
+        with engine_errors(self.url):
             try:
                 await _network(self.docker, name).delete()
             except DockerError as error:
@@ -213,32 +213,32 @@ class Engine:
                     raise
 
     async def start(self, name: str, config: dict[str, Any], files: Sequence[Files] = ()) -> None:
-        """Make a container and start it, with files that are sent before.
+        """Create a container, extract `files` in it, and start it.
 
         Raises:
-            DockerError: The image is not there, or the name is taken.
-            SandboxStartFailed: It was made, and did not start.
+            DockerError: The image does not exist, or the name is taken.
+            SandboxStartFailed: It was created, but did not start.
         """
-        with told(self.url):
-            container = await whole(self.docker.containers.create(config, name=name))
+        with engine_errors(self.url):
+            container = await uninterrupted(self.docker.containers.create(config, name=name))
         try:
-            with told(self.url):
-                for sent in files:
-                    await whole(container.put_archive(sent.path, sent.tar))
-                await whole(container.start())
+            with engine_errors(self.url):
+                for archive in files:
+                    await uninterrupted(container.put_archive(archive.path, archive.tar))
+                await uninterrupted(container.start())
         except (InvalidArgument, InternalError) as error:
-            # What was asked for was accepted before; engines blame whoever asks when a process ends as it starts.
+            # The request was accepted before; engines report a process that ends at once as a bad request.
             raise SandboxStartFailed(f"{name} could not be started: {error.message}") from None
 
     async def remove(self, name: str, *, frozen: bool = False) -> None:
-        """Remove a container with its volumes; return when it is gone. One that is not there is fine.
+        """Remove a container with its volumes, if it exists; return when it is gone.
 
-        With `frozen` it may be frozen in a way in which it does not end, as gVisor's do: it is let run first.
+        With `frozen` it is resumed first: a frozen container of gVisor's cannot be ended.
         """
         if frozen:
             with suppress(DockerError):
                 await self.resume(name)
-        with told(self.url):
+        with engine_errors(self.url):
             while True:
                 try:
                     await self._container(name).delete(force=True, v=True)
@@ -247,12 +247,12 @@ class Engine:
                         return
                     if error.status != CONFLICT:
                         raise
-                    # Somebody else removes it: the engine has no other way to wait for that.
+                    # Another client is removing it: the engine offers no other way to wait for that.
                     await asyncio.sleep(0.02)
 
     async def log(self, name: str) -> bytes:
-        """Give what a container wrote, nothing where it is not there or is being removed."""
-        with told(self.url):
+        """Return what a container wrote, nothing if it does not exist or is being removed."""
+        with engine_errors(self.url):
             try:
                 lines = await self._container(name).log(stdout=True, stderr=True)
             except DockerError as error:
@@ -262,19 +262,19 @@ class Engine:
         return "".join(lines).encode("utf-8", "replace")
 
     async def pause(self, name: str) -> None:
-        """Freeze a container; one that is frozen is fine."""
-        await self._switch(self._container(name).pause())
+        """Freeze a container, if it is not frozen."""
+        await self._ignore_no_change(self._container(name).pause())
 
     async def resume(self, name: str) -> None:
-        """Let a frozen container run; one that runs is fine."""
-        await self._switch(self._container(name).unpause())
+        """Resume a container, if it is frozen."""
+        await self._ignore_no_change(self._container(name).unpause())
 
-    async def _switch(self, work: Coroutine[Any, Any, None]) -> None:
-        with told(self.url):
+    async def _ignore_no_change(self, request: Coroutine[Any, Any, None]) -> None:
+        with engine_errors(self.url):
             try:
-                await work
+                await request
             except DockerError as error:
-                # It says so of one that is already what it is to be.
+                # The engine reports a container that is in that state already as an error.
                 if error.status != CONFLICT and "paused" not in error.message:
                     raise
 
@@ -290,8 +290,8 @@ def _volume(docker: Any, name: str) -> Any:
     return cast("Any", DockerVolume)(docker, name)
 
 
-async def whole(work: Coroutine[Any, Any, T]) -> T:
-    """Run a request to its end, also when its caller goes away: the engine goes on with what was asked for."""
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Run a request to its end even if its caller is cancelled, as the engine completes it anyway."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Finds out in which way the agents on an engine are reached, where the settings leave that open."""
+"""The choice of how the agents on an engine are reached, if the settings leave it open."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import socket
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.auth.service_identity import kept_secret
+from sandmeshd.drivers.engine.connection import sees_files, unseen
+from sandmeshd.drivers.engine.container_config import node_labels
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.engine.links import Link, Way, refuse_files
-from sandmeshd.drivers.engine.posture import of_node
-from sandmeshd.drivers.engine.reach import sees_files, unseen
+from sandmeshd.drivers.engine.links import Link, LinkMode, refuse_files
 from sandmeshd.drivers.engine.settings import DockerSettings
 
 OWNER_FILE = "driver-id"
@@ -19,44 +19,44 @@ PROBE = "sandmesh-probe-"
 
 
 async def choose_link(engine: Engine, settings: DockerSettings) -> Link:
-    """Give the way to the agents that the settings state, or else the first that there is.
+    """Return the link to the agents that the settings require, or else the first that works.
 
     Raises:
-        RuntimeUnavailable: There is none: the engine sees other files, and nothing says where ports may be published.
-        InvalidArgument: A setting that it needs is not there, or one has no effect that way.
+        RuntimeUnavailable: None works: the engine sees other files, and no address to publish ports on is set.
+        InvalidArgument: A setting that it requires is missing, or one has no effect with it.
     """
-    way = await _way(engine, settings)
-    if way == "socket":
+    mode = await _mode(engine, settings)
+    if mode == "socket":
         return Link()
-    if settings.kind.runtime:
-        # It knows no routing rules, and its sandboxes are given no network of the engine's.
+    if settings.profile.runtime:
+        # It has no routing rules, and its sandboxes have no network of the engine's.
         fix = "unset SANDMESH_DOCKER_AGENT_LINK, and run the driver where the engine sees its files"
-        message = f"the {settings.kind.name} driver reaches agents by sockets alone: {fix}"
+        message = f"the {settings.profile.name} driver reaches agents by sockets alone: {fix}"
         raise RuntimeUnavailable(message, {"fix": fix})
     first, last = settings.agent_ports
-    # Of all drivers with this state: an engine may serve many machines.
+    # Shared by all drivers with this state: an engine may serve many machines.
     owner = await asyncio.to_thread(kept_secret, settings.paths.state_root / OWNER_FILE)
-    link = Link(way, owner, settings.publish_address, first, last)
+    link = Link(mode, owner, settings.publish_address, first, last)
     refuse_files(link, settings.readonly_mounts)
     return link
 
 
-async def _way(engine: Engine, settings: DockerSettings) -> Way:
-    stated = settings.agent_link
-    if stated == "port" and not settings.publish_address:
+async def _mode(engine: Engine, settings: DockerSettings) -> LinkMode:
+    choice = settings.agent_link
+    if choice == "port" and not settings.publish_address:
         fix = "set SANDMESH_DOCKER_PUBLISH_ADDRESS to an address of the engine's machine that only this mesh reaches"
         raise InvalidArgument(f"agents at ports need an address to publish them on: {fix}", {"fix": fix})
-    match stated:
+    match choice:
         case "network" | "port":
-            return stated
+            return choice
         case _:
-            return await _found(engine, settings)
+            return await _detect(engine, settings)
 
 
-async def _found(engine: Engine, settings: DockerSettings) -> Way:
+async def _detect(engine: Engine, settings: DockerSettings) -> LinkMode:
     if await sees_files(engine, settings):
         return "socket"
-    if settings.kind.runtime:
+    if settings.profile.runtime:
         raise unseen(settings, "")
     if settings.agent_link == "auto" and await _is_here(engine, settings):
         return "network"
@@ -66,15 +66,15 @@ async def _found(engine: Engine, settings: DockerSettings) -> Way:
 
 
 async def _is_here(engine: Engine, settings: DockerSettings) -> bool:
-    """Say whether an engine's networks are this machine's: one that it makes is there, under a name nobody else has."""
-    labels = dict(label.split("=", 1) for label in of_node(settings))
-    # What a driver that was killed here has left.
-    for left in await engine.unused_networks(*of_node(settings)):
-        if left.startswith(PROBE):
-            await engine.remove_network(left)
+    """Return whether an engine's networks are this machine's: an interface appears here for a new one."""
+    labels = dict(label.split("=", 1) for label in node_labels(settings))
+    # Probes that a killed driver left.
+    for stale in await engine.unused_networks(*node_labels(settings)):
+        if stale.startswith(PROBE):
+            await engine.remove_network(stale)
     name = f"{PROBE}{secrets.token_hex(8)}"
-    made = await engine.make_network({"Name": name, "Internal": True, "Labels": labels})
+    network = await engine.make_network({"Name": name, "Internal": True, "Labels": labels})
     try:
-        return f"br-{made[:12]}" in [interface for _, interface in socket.if_nameindex()]
+        return f"br-{network[:12]}" in [interface for _, interface in socket.if_nameindex()]
     finally:
-        await engine.remove_network(made)
+        await engine.remove_network(network)

@@ -1,4 +1,4 @@
-"""What differs between the drivers of one engine: containers of its own runtime, and of gVisor's."""
+"""What differs between the drivers of one engine: containers of its default runtime, and of gVisor's."""
 
 from __future__ import annotations
 
@@ -6,63 +6,63 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-KindName = Literal["docker", "gvisor"]
+DriverName = Literal["docker", "gvisor"]
 
 FLAGS: Mapping[str, Sequence[str]] = {
     "memory": ("MemoryLimit",),
     "cpu": ("CpuCfsQuota", "CpuCfsPeriod"),
     "pids": ("PidsLimit",),
 }
-"""What an engine says of itself, by the limit that needs it."""
+"""The engine's flags that each limit requires."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A driver over an engine's containers."""
+class RuntimeProfile:
+    """The container runtime of one driver, and what follows from it."""
 
-    name: KindName
+    name: DriverName
     """The driver's name."""
     isolation: str
-    """The strongest boundary between sandbox and machine, as capabilities have it."""
+    """The strongest boundary between sandbox and machine, as in the capabilities."""
     system_calls: str
-    """What stands before the machine's system calls."""
+    """What filters the machine's system calls."""
     runtime: str = ""
-    """The engine's runtime of its containers; empty: the engine's default."""
+    """The name of the runtime at the engine; if empty, its default."""
     by_engine: Sequence[str] = ()
-    """The limits that hold by the engine's control groups, where it has them."""
-    by_itself: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The limits that hold whatever the engine has, and how."""
+    """The limits that the engine enforces by control groups, if it has them."""
+    built_in: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The limits that hold on every engine, and what enforces them."""
     helpers: Sequence[str] = ()
-    """What the processes around a container are called, which a start that failed may leave."""
+    """The names of processes around a container that a failed start may leave."""
     tasks: int = 1
-    """How many threads of the machine a process inside takes, at most."""
+    """The most threads of the machine that one process inside takes."""
     own_tasks: int = 6
-    """How many agent and zygote take, and what runs them."""
+    """The threads of agent, zygote and the runtime itself."""
 
     def enforceable(self, info: Mapping[str, Any]) -> dict[str, str]:
-        """Give the limits that an engine can enforce, and how."""
+        """Return the limits that an engine can enforce, and what enforces each."""
         groups = f"docker, cgroup v{info.get('CgroupVersion', '1')}"
-        able = {name: groups for name in self.by_engine if all(info.get(flag) for flag in FLAGS[name])}
-        return {**self.by_itself, **able}
+        by_groups = {name: groups for name in self.by_engine if all(info.get(flag) for flag in FLAGS[name])}
+        return {**self.built_in, **by_groups}
 
 
-DOCKER = Kind(
+DOCKER = RuntimeProfile(
     name="docker",
     isolation="namespaces",
     system_calls="docker's seccomp, and sandmesh's on top",
     by_engine=("memory", "cpu", "pids"),
-    by_itself={"file": "rlimit", "disk": "tmpfs"},
+    built_in={"file": "rlimit", "disk": "tmpfs"},
 )
-GVISOR = Kind(
+GVISOR = RuntimeProfile(
     name="gvisor",
     isolation="user-space kernel",
     system_calls="gVisor's kernel, and sandmesh's seccomp inside",
     runtime="runsc",
-    # More memory than a control group has ends gVisor's kernel, and so the sandbox: that is no limit of a command.
+    # Beyond a control group's memory limit gVisor's kernel is killed, and the sandbox with it: not a command's limit.
     by_engine=("cpu",),
-    by_itself={"file": "rlimit", "disk": "tmpfs", "pids": "rlimit"},
+    built_in={"file": "rlimit", "disk": "tmpfs", "pids": "rlimit"},
     helpers=("runsc-sandbox", "runsc-gofer", "containerd-shim-runc-v2"),
     tasks=12,
     own_tasks=512,
 )
-KINDS: Mapping[KindName, Kind] = {"docker": DOCKER, "gvisor": GVISOR}
+PROFILES: Mapping[DriverName, RuntimeProfile] = {"docker": DOCKER, "gvisor": GVISOR}

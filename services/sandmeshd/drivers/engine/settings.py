@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.engine.links import PORTS, Link, LinkChoice, check_address, check_ports
-from sandmeshd.drivers.engine.runtimes import DOCKER, Kind
+from sandmeshd.drivers.engine.runtimes import DOCKER, RuntimeProfile
 from sandmeshd.drivers.node.agent_config import USER_ID
 from sandmeshd.drivers.node.host_directories import Rules
 from sandmeshd.drivers.node.host_files import granted
@@ -20,7 +20,7 @@ DEFAULT_URL = "unix:///var/run/docker.sock"
 class DockerSettings(DriverSettings):
     """Settings of the docker driver of one mesh on one node, and of drivers on its engine with another runtime."""
 
-    kind: ClassVar[Kind] = DOCKER
+    profile: ClassVar[RuntimeProfile] = DOCKER
     """What is the driver's own."""
 
     url: str = Field(default=DEFAULT_URL, validation_alias="SANDMESH_DOCKER_URL")
@@ -66,7 +66,7 @@ class DockerSettings(DriverSettings):
         return Path(self.url.removeprefix("unix://")).resolve() if self.url.startswith("unix://") else None
 
     @property
-    def shown(self) -> list[tuple[Path, str]]:
+    def host_mounts(self) -> list[tuple[Path, str]]:
         """What sandboxes see of the host besides, with the places inside.
 
         Raises:

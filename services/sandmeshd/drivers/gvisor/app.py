@@ -26,8 +26,8 @@ async def open_driver(
     """
     # The client of the engine is an extra, and the settings are read where it is not installed too.
     from sandmeshd.drivers.engine import app  # noqa: PLC0415
+    from sandmeshd.drivers.engine.connection import check_url, tls_context  # noqa: PLC0415
     from sandmeshd.drivers.engine.engine import open_engine  # noqa: PLC0415
-    from sandmeshd.drivers.engine.reach import check_url, tls_context  # noqa: PLC0415
 
     check_url(settings)
     async with open_engine(settings.url, tls_context(settings)) as engine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from base64 import b64encode
 from collections.abc import Mapping
 
 from google.protobuf.duration_pb2 import Duration
@@ -10,10 +11,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.egress import EgressSettings, describe, effective_grant, egress_port, egress_variables
 from sandmeshd.templates import OwnTool, Template
 
 FINISHED_CALL_SECONDS = 600
+CONFIG_BYTES = 1 << 20
 PROCESSES = 512
 """The processes and threads of a sandbox that does not state how many."""
 
@@ -79,6 +82,18 @@ def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -
         call_timeout=None if seconds is None else Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds)),
         own_tools=[own_tool(tool) for tool in template.tools],
     )
+
+
+def encode_config(config: agent_pb2.AgentConfig) -> bytes:
+    """Return the line that configures an agent.
+
+    Raises:
+        InvalidArgument: It is larger than 1 MiB.
+    """
+    line = b64encode(config.SerializeToString()) + b"\n"
+    if len(line) > CONFIG_BYTES:
+        raise InvalidArgument("the environment variables are larger than 1 MiB", {"field": "spec.environment"})
+    return line
 
 
 def own_tool(tool: OwnTool) -> agent_pb2.OwnTool:

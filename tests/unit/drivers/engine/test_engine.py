@@ -1,4 +1,4 @@
-"""What the driver makes of an engine's refusals, as a server on a socket answers with them."""
+"""The errors and events of an engine, simulated by a server on a socket."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ import pytest
 from aiohttp import web
 
 from sandmesh.errors import InternalError, SandboxStartFailed
+from sandmeshd.drivers.engine.connection import sees_files
+from sandmeshd.drivers.engine.container_config import SANDBOX
 from sandmeshd.drivers.engine.engine import Engine, open_engine
-from sandmeshd.drivers.engine.events import Follower
-from sandmeshd.drivers.engine.posture import SANDBOX
-from sandmeshd.drivers.engine.reach import sees_files
+from sandmeshd.drivers.engine.events import EventSubscriber
+from sandmeshd.drivers.engine.garbage import GarbageCollector
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
 async def _refusing(folder: Path, status: int) -> AsyncGenerator[Engine]:
-    async def answer(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.Response:
         if request.path == "/version":
             return web.json_response({"ApiVersion": "1.41"})
         return web.json_response({"message": "refused"}, status=status)
 
-    async with _answering(folder, answer) as engine:
+    async with _serving(folder, handle) as engine:
         yield engine
 
 
 @asynccontextmanager
-async def _answering(folder: Path, answer: Answer) -> AsyncGenerator[Engine]:
+async def _serving(folder: Path, handler: Handler) -> AsyncGenerator[Engine]:
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
+    app.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
@@ -67,93 +68,90 @@ async def test_what_the_engine_fails_at_is_told_in_its_words(tmp_path: Path) -> 
 
 
 async def test_what_was_accepted_and_does_not_start_is_no_wrong_request_of_the_caller(tmp_path: Path) -> None:
-    async def answer(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.Response:
         if request.path.endswith("/start"):
             return web.json_response({"message": "a hook failed"}, status=400)
         return web.json_response({"ApiVersion": "1.41", "Id": "made"})
 
-    async with _answering(tmp_path, answer) as engine:
+    async with _serving(tmp_path, handle) as engine:
         with pytest.raises(SandboxStartFailed, match="a hook failed"):
             await engine.start("sandmesh-unit-sb_1", {})
 
 
-NOT_SEEN = 'invalid mount config for type "bind": bind source path does not exist: /run/x'
+NO_SOURCE = 'invalid mount config for type "bind": bind source path does not exist: /run/x'
 
 
-@pytest.mark.parametrize(("status", "said", "shared"), [(404, "No such image: x", True), (400, NOT_SEEN, False)])
+@pytest.mark.parametrize(("status", "message", "shared"), [(404, "No such image: x", True), (400, NO_SOURCE, False)])
 async def test_an_engine_on_tcp_is_used_where_it_sees_what_was_just_made_here(
-    tmp_path: Path, status: int, said: str, shared: bool
+    tmp_path: Path, status: int, message: str, shared: bool
 ) -> None:
-    async def answer(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.Response:
         if request.path == "/version":
             return web.json_response({"ApiVersion": "1.41"})
         (mount,) = (await request.json())["HostConfig"]["Mounts"]
-        asked.append(Path(mount["Source"]))
-        return web.json_response({"message": said}, status=status)
+        sources.append(Path(mount["Source"]))
+        return web.json_response({"message": message}, status=status)
 
-    asked: list[Path] = []
+    sources: list[Path] = []
     settings = DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), url="tcp://engine.example:2376")
     settings.paths.runtime.mkdir()
-    async with _answering(tmp_path, answer) as engine:
+    async with _serving(tmp_path, handle) as engine:
         assert await sees_files(engine, settings) is shared
-    assert [path.parent for path in asked] == [settings.paths.runtime]
+    assert [path.parent for path in sources] == [settings.paths.runtime]
     assert list(settings.paths.runtime.iterdir()) == []
-
-
-def _follower(engine: Engine, folder: Path) -> Follower:
-    return Follower(engine, ["a=b"], Folders(MeshPaths("unit", folder, folder)), networks=False)
 
 
 async def test_events_that_broke_off_are_asked_for_again_and_of_a_start_its_starter_is_told(
     tmp_path: Path,
 ) -> None:
-    asked: list[str] = []
+    since: list[str] = []
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
         if not request.path.endswith("/events"):
             return web.json_response({"ApiVersion": "1.41"} if request.path == "/version" else [])
-        asked.append(request.query["since"])
-        told = web.StreamResponse()
-        await told.prepare(request)
-        if len(asked) == 1:
-            await told.write(b'{"Action": "di')
+        since.append(request.query["since"])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if len(since) == 1:
+            await response.write(b'{"Action": "di')
             assert request.transport is not None
             request.transport.abort()
         else:
             for name in ("sb_starting", "sb_running"):
                 event = {"Action": "die", "Actor": {"ID": name, "Attributes": {SANDBOX: name}}}
-                await told.write(json.dumps(event).encode() + b"\n")
-        return told
+                await response.write(json.dumps(event).encode() + b"\n")
+        return response
 
-    async with _answering(tmp_path, answer) as engine:
-        follower = _follower(engine, tmp_path)
-        following = asyncio.create_task(follower.follow())
-        with follower.watching() as changes, follower.end_of("sb_starting") as ended:
+    async with _serving(tmp_path, handle) as engine:
+        subscriber = EventSubscriber(engine, ["a=b"])
+        following = asyncio.create_task(subscriber.follow(Folders(MeshPaths("unit", tmp_path, tmp_path))))
+        with subscriber.watching() as changes, subscriber.end_of("sb_starting") as ended:
             async with asyncio.timeout(30), aclosing(changes.follow()) as ids:
                 assert await anext(ids) == "sb_running"
             assert ended.is_set()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
-    assert asked[0] < asked[1]
+    assert since[0] < since[1]
 
 
 async def test_a_volume_goes_that_had_no_container_at_two_looks(tmp_path: Path) -> None:
-    looks = [["one", "two"], ["two"], []]
+    unused = [["one", "two"], ["two"], []]
     removed = asyncio.Queue[str]()
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def handle(request: web.Request) -> web.StreamResponse:
         if request.method == "DELETE":
             removed.put_nowait(request.path.rpartition("/")[2])
             return web.Response(status=204)
         if request.path.endswith("/volumes"):
-            return web.json_response({"Volumes": [{"Name": name} for name in looks.pop(0)] or None})
+            return web.json_response({"Volumes": [{"Name": name} for name in unused.pop(0)] or None})
         return web.json_response({"ApiVersion": "1.41"})
 
-    async with _answering(tmp_path, answer) as engine:
-        tidying = asyncio.create_task(_follower(engine, tmp_path).tidy())
+    async with _serving(tmp_path, handle) as engine:
+        collector = GarbageCollector(engine, ["a=b"], EventSubscriber(engine, ["a=b"]), networks=False)
+        collecting = asyncio.create_task(collector.collect())
         async with asyncio.timeout(30):
             assert await removed.get() == "two"
-        tidying.cancel()
-        await asyncio.gather(tidying, return_exceptions=True)
+        collecting.cancel()
+        await asyncio.gather(collecting, return_exceptions=True)
     assert removed.empty()
-    assert looks == [[]]
+    assert unused == [[]]

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing
+from sandmeshd.drivers.engine.container_config import OWNER, container_config
 from sandmeshd.drivers.engine.links import Link
-from sandmeshd.drivers.engine.network import OUR_DIRECTORY, files_for, network_config, over_network
-from sandmeshd.drivers.engine.posture import OWNER, container_config
+from sandmeshd.drivers.engine.network import OUR_DIRECTORY, files_for, network_config, with_network
 from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -31,7 +31,7 @@ def _body(tmp_path: Path, link: Link) -> dict[str, Any]:
     settings = DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), link=link)
     spec = sandbox_pb2.SandboxSpec(template="base")
     body = container_config(settings, Folders(settings.paths).folder("sb_1"), spec, "image", trusts=True)
-    return over_network(body, link, "sandmesh-unit-sb_1", 20001 if link.way == "port" else 0)
+    return with_network(body, link, "sandmesh-unit-sb_1", 20001 if link.mode == "port" else 0)
 
 
 @pytest.mark.parametrize("link", [AT_PORTS, ON_NETWORKS], ids=["port", "network"])
@@ -70,7 +70,7 @@ def test_what_an_agent_is_told_is_its_own_to_read() -> None:
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "224.0.0.1", "engine.example"])  # noqa: S104 - refused
 def test_ports_are_published_on_one_address_and_never_on_all(address: str) -> None:
-    with pytest.raises(ValidationError, match="give one"):
+    with pytest.raises(ValidationError, match="set one"):
         DockerSettings(paths=PATHS, publish_address=address)
 
 

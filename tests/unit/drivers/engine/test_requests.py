@@ -16,10 +16,10 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailable, WorkspaceDirRefused
 from sandmeshd.drivers.engine.app import open_driver
+from sandmeshd.drivers.engine.connection import tls_context
+from sandmeshd.drivers.engine.container_config import AGENT_BYTES, container_config
 from sandmeshd.drivers.engine.container_state import state_of
 from sandmeshd.drivers.engine.links import Link
-from sandmeshd.drivers.engine.posture import OWN_BYTES, container_config
-from sandmeshd.drivers.engine.reach import tls_context
 from sandmeshd.drivers.engine.requirements import check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -104,7 +104,7 @@ async def test_a_mount_of_what_is_not_there_is_refused_before_the_engine_is_aske
 
 def test_limits_are_the_engines_and_swap_adds_nothing(settings: DockerSettings) -> None:
     host = _config(settings, memory_bytes=64 * MEBIBYTE, cpu_millis=500, pids=40)["HostConfig"]
-    assert host["Memory"] == host["MemorySwap"] == 64 * MEBIBYTE + OWN_BYTES
+    assert host["Memory"] == host["MemorySwap"] == 64 * MEBIBYTE + AGENT_BYTES
     assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 46)
 
 

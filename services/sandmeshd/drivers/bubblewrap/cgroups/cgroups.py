@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GroupLimits:
     """The limits of user code; 0 is none. `spare_bytes` is what the agent may use beyond its own."""
 
     memory_bytes: int = 0
@@ -88,7 +88,7 @@ class Hierarchy(Protocol):
         """Let the groups in a folder have limits of these controllers."""
         ...
 
-    def settings(self, wanted: Wanted) -> Iterator[tuple[str, str, str]]:
+    def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
         """Give what enforces limits: controller, file, text."""
         ...
 
@@ -118,7 +118,7 @@ class Group:
         for path in self._distinct():
             _write(path / inner / "cgroup.procs", str(pid))
 
-    def open_doors(self) -> list[int]:
+    def open_cgroup_fds(self) -> list[int]:
         """Give descriptors by which a process that writes "0" to each moves itself to where the limits hold."""
         flags = os.O_WRONLY | os.O_CLOEXEC
         return [os.open(path / USER / "cgroup.procs", flags) for path in self._distinct()]
@@ -160,18 +160,18 @@ class Groups:
         """Say whether a limit can be set and a process can move below it as one of a sandbox does, by doing both."""
         own = f"{self._prefix}.probe-{os.getpid()}"
         group = Group({name: base / own}, hierarchy)
-        doors: list[int] = []
+        cgroup_fds: list[int] = []
         try:
-            _make(group, Wanted(**{_FIELDS[name]: _TRIED[name]}))
-            doors = group.open_doors()
+            _make(group, GroupLimits(**{_FIELDS[name]: _TRIED[name]}))
+            cgroup_fds = group.open_cgroup_fds()
             command = [*group.entered(), *self._identity, "/bin/sh", "-c", MOVE]
-            seen = subprocess.run(command, capture_output=True, check=True, stdin=doors[0])
+            seen = subprocess.run(command, capture_output=True, check=True, stdin=cgroup_fds[0])
             return f"{own}/{USER}".encode() in seen.stdout
         except (OSError, subprocess.SubprocessError, InternalError):
             return False
         finally:
-            for door in doors:
-                os.close(door)
+            for fd in cgroup_fds:
+                os.close(fd)
             for path in group.folders.values():
                 _remove(path)
 
@@ -181,20 +181,20 @@ class Groups:
         version = self._hierarchy.version if self._hierarchy else ""
         return dict.fromkeys(self._bases, version)
 
-    def make(self, folder: Folder, wanted: Wanted) -> Group | None:
-        """Make a sandbox's groups; None where nothing that is wanted needs one.
+    def make(self, folder: Folder, limits: GroupLimits) -> Group | None:
+        """Make a sandbox's groups; None if no limit requires one.
 
         Raises:
             CapabilityMissing: The machine's own groups do not allow a limit; `facts["needs"]` names it.
         """
-        chosen = {name: self._bases[name] for name in wanted.controllers() if name in self._bases}
+        chosen = {name: self._bases[name] for name in limits.controllers() if name in self._bases}
         if self._hierarchy is None or not chosen:
             return None
         name = self._prefix + folder.sandbox_id
         group = Group({controller: base / name for controller, base in chosen.items()}, self._hierarchy)
         folder.groups.write_text("".join(f"{path}\n" for path in dict.fromkeys(group.folders.values())))
         try:
-            _make(group, wanted)
+            _make(group, limits)
         except OSError as error:
             needs = ", ".join(chosen)
             message = f"this machine does not allow the limits of {needs} ({error}): state lower ones"
@@ -227,7 +227,7 @@ async def remove_groups(folder: Folder) -> None:
             await _clear(Path(line))
 
 
-def _make(group: Group, wanted: Wanted) -> None:
+def _make(group: Group, limits: GroupLimits) -> None:
     controllers = tuple(group.folders)
     for path in dict.fromkeys(group.folders.values()):
         group.hierarchy.prepare(path.parent, controllers)
@@ -235,11 +235,11 @@ def _make(group: Group, wanted: Wanted) -> None:
         group.hierarchy.prepare(path, controllers)
         for inner in (AGENT, USER):
             (path / inner).mkdir(exist_ok=True)
-    for controller, file, text in group.hierarchy.settings(wanted):
+    for controller, file, text in group.hierarchy.settings(limits):
         if controller in group.folders:
             (group.folders[controller] / USER / file).write_text(text)
     if "memory" in group.folders:
-        own = Wanted(memory_bytes=AGENT_BYTES + wanted.spare_bytes)
+        own = GroupLimits(memory_bytes=AGENT_BYTES + limits.spare_bytes)
         for _, file, text in group.hierarchy.settings(own):
             (group.folders["memory"] / AGENT / file).write_text(text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Usage, Wanted
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits, Usage
 from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, number, own_groups
 
 CONTROLLERS = ("memory", "cpu", "pids")
@@ -40,18 +40,18 @@ class VersionOne:
     def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
         """Do nothing: each tree has its controller everywhere."""
 
-    def settings(self, wanted: Wanted) -> Iterator[tuple[str, str, str]]:
+    def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
         """Give what enforces limits: controller, file, text."""
-        if wanted.memory_bytes:
-            yield "memory", "memory.limit_in_bytes", str(wanted.memory_bytes)
+        if limits.memory_bytes:
+            yield "memory", "memory.limit_in_bytes", str(limits.memory_bytes)
             if self._swap:
-                yield "memory", MEMORY_AND_SWAP, str(wanted.memory_bytes)
-        if wanted.cpu_millis:
-            quota, period = quota_and_period(wanted.cpu_millis)
+                yield "memory", MEMORY_AND_SWAP, str(limits.memory_bytes)
+        if limits.cpu_millis:
+            quota, period = quota_and_period(limits.cpu_millis)
             yield "cpu", "cpu.cfs_period_us", str(period)
             yield "cpu", "cpu.cfs_quota_us", str(quota)
-        if wanted.pids:
-            yield "pids", "pids.max", str(wanted.pids)
+        if limits.pids:
+            yield "pids", "pids.max", str(limits.pids)
 
     def usage(self, folders: Mapping[str, Path]) -> Usage:
         """Read what a group used."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Usage, Wanted
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import GroupLimits, Usage
 from sandmeshd.drivers.bubblewrap.cgroups.files import mounts, number, own_groups
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import CONTROLLERS, quota_and_period
 
@@ -43,17 +43,17 @@ class VersionTwo:
         if missing:
             control.write_text(" ".join(f"+{name}" for name in missing))
 
-    def settings(self, wanted: Wanted) -> Iterator[tuple[str, str, str]]:
+    def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
         """Give what enforces limits: controller, file, text."""
-        if wanted.memory_bytes:
-            yield "memory", "memory.max", str(wanted.memory_bytes)
+        if limits.memory_bytes:
+            yield "memory", "memory.max", str(limits.memory_bytes)
             if Path("/proc/swaps").read_text().count("\n") > 1:
                 yield "memory", "memory.swap.max", "0"
-        if wanted.cpu_millis:
-            quota, period = quota_and_period(wanted.cpu_millis)
+        if limits.cpu_millis:
+            quota, period = quota_and_period(limits.cpu_millis)
             yield "cpu", "cpu.max", f"{quota} {period}"
-        if wanted.pids:
-            yield "pids", "pids.max", str(wanted.pids)
+        if limits.pids:
+            yield "pids", "pids.max", str(limits.pids)
 
     def usage(self, folders: Mapping[str, Path]) -> Usage:
         """Read what a group used."""

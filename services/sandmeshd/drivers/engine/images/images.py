@@ -57,7 +57,7 @@ class Images:
     def how_to_prepare(self, template: Template) -> str:
         """Say what to do where a template's image is not there."""
         if template.image_is_shipped:
-            return f"sandmesh build {template.name} --driver {self._settings.kind.name}"
+            return f"sandmesh build {template.name} --driver {self._settings.profile.name}"
         base = self._builder.image_name(BASE)
         return f"docker pull {template.image}, or build it FROM {base}, with packages of its own in {ENVIRONMENT}"
 
@@ -83,7 +83,7 @@ class Images:
             ProtocolMismatch: The image has no agent, or one of another protocol.
             CapabilityMissing: The template states what this driver does not know.
         """
-        check_settings(template, self._settings.kind.name)
+        check_settings(template, self._settings.profile.name)
         if await self.is_prepared(template):
             return
         name = self.name_of(template)

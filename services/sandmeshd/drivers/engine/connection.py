@@ -1,4 +1,4 @@
-"""How an engine is reached that is no socket here, and whether it sees this machine's files as it must."""
+"""The connection to an engine: its URL, its TLS, and whether the engine sees this machine's files."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 
 SCHEMES = ("unix://", "tcp://", "https://")
 NO_IMAGE = "sandmesh.invalid/none"
-"""The name of no image: `.invalid` is nobody's (RFC 2606)."""
+"""The name of an image that cannot exist: `.invalid` is reserved (RFC 2606)."""
 
 
 def check_url(settings: DockerSettings) -> None:
-    """Refuse what no engine listens at, and certificates that nothing would be checked by.
+    """Check that an engine can be reached at the URL.
 
     Raises:
-        RuntimeUnavailable: It is none; `facts["fix"]` says what to do.
+        RuntimeUnavailable: Its scheme is not supported; `facts["fix"]` says what to do.
     """
     if not settings.url.startswith(SCHEMES):
         fix = "set SANDMESH_DOCKER_URL to its socket (unix:///path), or to tcp://host:port"
-        raise RuntimeUnavailable(f"the {settings.kind.name} driver does not reach {settings.url}: {fix}", {"fix": fix})
+        raise RuntimeUnavailable(
+            f"the {settings.profile.name} driver does not reach {settings.url}: {fix}", {"fix": fix}
+        )
 
 
 def tls_context(settings: DockerSettings) -> ssl.SSLContext | None:
-    """Give what an engine on TCP is asked with, None where that is without TLS.
+    """Return the TLS context for an engine on TCP, None if it is used without TLS.
 
     The files are those of Docker's own client: ca.pem, cert.pem and key.pem.
 
     Raises:
-        InvalidArgument: One is not there, or is none.
+        InvalidArgument: One is missing or invalid.
     """
     folder = settings.certificates
     if folder is None or settings.url.startswith("unix://"):
@@ -48,7 +50,7 @@ def tls_context(settings: DockerSettings) -> ssl.SSLContext | None:
 
 
 def unseen(settings: DockerSettings, otherwise: str) -> RuntimeUnavailable:
-    """Give the error of an engine on another machine, or in a container, with what else there is to do."""
+    """Return the error of an engine on another machine or in a container; `otherwise` is one more fix."""
     fix = "run the driver on the engine's machine (sandmeshd driver), with its SANDMESH_RUNTIME_DIRECTORY"
     fix = f"{fix}, {otherwise}" if otherwise else fix
     message = f"the engine at {settings.url} does not see {settings.paths.runtime}, where agents listen: {fix}"
@@ -56,9 +58,9 @@ def unseen(settings: DockerSettings, otherwise: str) -> RuntimeUnavailable:
 
 
 async def sees_files(engine: Engine, settings: DockerSettings) -> bool:
-    """Say whether an engine which is reached over TCP has the directory of the agents' sockets where it is here.
+    """Return whether an engine on TCP has the directory of the agents' sockets at the same path.
 
-    It is asked to mount a directory that was just made into a container of no image, which it looks for last.
+    It is asked to mount a new directory into a container of an image that does not exist, which it checks last.
     """
     if settings.url.startswith("unix://"):
         return True

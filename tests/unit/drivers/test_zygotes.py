@@ -1,4 +1,4 @@
-"""The fork way: what zygotes and drivers that are killed leave, and what sandboxes of one zygote do not share."""
+"""Starts by zygotes: what killed zygotes and drivers leave, and what sandboxes of one zygote do not share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.exec_start import open_pipe
-from sandmeshd.drivers.bubblewrap.fork_start import Birth
+from sandmeshd.drivers.bubblewrap.zygote_start import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.node.records import Folders
@@ -33,7 +33,7 @@ from .conftest import request_of
 pytestmark = pytest.mark.usefixtures("prepared")
 
 
-def _fork(paths: MeshPaths, **changed: Any) -> BubblewrapSettings:
+def _settings(paths: MeshPaths, **changed: Any) -> BubblewrapSettings:
     return BubblewrapSettings(paths=paths, way="fork", **changed)
 
 
@@ -60,12 +60,12 @@ def _name(pid: int) -> str:
 
 
 def _init(paths: MeshPaths, name: str) -> int:
-    found = Folders(paths).folder(name).status_value("child-pid")
-    assert found is not None
-    return found
+    pid = Folders(paths).folder(name).status_value("child-pid")
+    assert pid is not None
+    return pid
 
 
-def _forked(paths: MeshPaths, name: str) -> bool:
+def _spawned(paths: MeshPaths, name: str) -> bool:
     return _name(_parent(_init(paths, name))) == "sandmesh-zygote"
 
 
@@ -83,36 +83,36 @@ async def _killed(pid: int) -> AsyncGenerator[None]:
 
 
 async def test_twenty_sandboxes_made_at_once_differ_as_they_were_told(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     names = [f"sandbox-{number}" for number in range(20)]
     async with open_driver(settings) as driver:
-        made = await asyncio.gather(*(_make(driver, settings, name, WHO=name) for name in names))
-        assert all(_forked(paths, name) for name in names)
-        said = await asyncio.gather(
-            *(run(sandbox, "echo $WHO; echo $WHO > mine; cat /workspace/*") for sandbox in made)
+        sandboxes = await asyncio.gather(*(_make(driver, settings, name, WHO=name) for name in names))
+        assert all(_spawned(paths, name) for name in names)
+        results = await asyncio.gather(
+            *(run(sandbox, "echo $WHO; echo $WHO > mine; cat /workspace/*") for sandbox in sandboxes)
         )
-        assert [one.stdout for one in said] == [f"{name}\n{name}\n" for name in names]
+        assert [result.stdout for result in results] == [f"{name}\n{name}\n" for name in names]
         await asyncio.gather(*(_delete(driver, name) for name in names))
 
 
 async def test_limits_are_each_sandboxes_own(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         tight = request_of(settings, "tight")
         tight.spec.limits.file_bytes = 4096
         limited = (await driver.create_sandbox(tight)).sandbox
         free = await _make(driver, settings, "free")
-        ask = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0])"
-        assert await evaluate(limited, ask) == 4096
-        assert await evaluate(free, ask) == -1
+        code = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0])"
+        assert await evaluate(limited, code) == 4096
+        assert await evaluate(free, code) == -1
         await _delete(driver, "tight", "free")
 
 
 async def test_what_an_interpreter_reads_at_its_start_is_given_by_a_start_of_its_own(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         sandbox = await _make(driver, settings, "one", LC_ALL="C", HOME="/tmp")
-        assert not _forked(paths, "one")
+        assert not _spawned(paths, "one")
         assert (await run(sandbox, "echo $LC_ALL $HOME")).stdout == "C /tmp\n"
         await _delete(driver, "one")
 
@@ -127,18 +127,18 @@ async def _cell(sandbox: pb.RuntimeSandbox, code: str) -> str:
 
 
 async def test_random_numbers_differ_between_kernels_of_one_zygote(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
-        made = [await _make(driver, settings, name) for name in ("one", "two")]
+        sandboxes = [await _make(driver, settings, name) for name in ("one", "two")]
         code = "import random, uuid, numpy; print(random.random(), numpy.random.rand(), uuid.uuid4())"
-        one, two = [(await _cell(sandbox, code)).split() for sandbox in made]
+        one, two = [(await _cell(sandbox, code)).split() for sandbox in sandboxes]
         assert len(one) == 3
         assert all(first != second for first, second in zip(one, two, strict=True))
         await _delete(driver, "one", "two")
 
 
 async def test_user_code_has_no_descriptor_of_another(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         await _make(driver, settings, "one")
         two = await _make(driver, settings, "two")
@@ -149,7 +149,7 @@ async def test_user_code_has_no_descriptor_of_another(paths: MeshPaths) -> None:
 
 
 def _opened(pid: int) -> set[tuple[int, int]]:
-    """Give what a process has open, by device and inode: devices and what has no inode of its own aside."""
+    """Return a process's open files, by device and inode, without devices and anonymous inodes."""
     found: set[tuple[int, int]] = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -161,7 +161,7 @@ def _opened(pid: int) -> set[tuple[int, int]]:
 
 @pytest.mark.needs("root")
 async def test_agents_of_one_zygote_have_no_open_file_in_common(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         for name in ("one", "two"):
             await run(await _make(driver, settings, name), "true")
@@ -170,7 +170,7 @@ async def test_agents_of_one_zygote_have_no_open_file_in_common(paths: MeshPaths
         assert one
         # Each has a workspace of its own at the same place.
         assert one & two <= {"/workspace"}
-        # It keeps the files into which it notes how its sandboxes end, and those it keeps to itself.
+        # It keeps open the files for its sandboxes' ends, and some of its own.
         assert zygote & (one | two) == set()
         await _delete(driver, "one", "two")
 
@@ -181,7 +181,7 @@ def _zygotes() -> int:
 
 
 async def test_the_first_create_uses_what_stands_by(paths: MeshPaths) -> None:
-    settings = _fork(paths, stands_by=True)
+    settings = _settings(paths, stands_by=True)
     async with open_driver(settings) as driver:
         await asyncio.gather(*(_make(driver, settings, name) for name in ("one", "two")))
         assert _parent(_init(paths, "one")) == _parent(_init(paths, "two"))
@@ -190,19 +190,19 @@ async def test_the_first_create_uses_what_stands_by(paths: MeshPaths) -> None:
 
 
 async def test_sandboxes_survive_their_zygote_and_the_next_create_starts_another(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         one = await _make(driver, settings, "one")
         async with _killed(_parent(_init(paths, "one"))):
             assert (await run(one, "echo here")).stdout == "here\n"
             two = await _make(driver, settings, "two")
-            assert _forked(paths, "two")
+            assert _spawned(paths, "two")
             assert (await run(two, "echo here")).stdout == "here\n"
             await _delete(driver, "one", "two")
 
 
 async def test_sandboxes_survive_their_driver_and_how_they_end_is_still_told(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         await _make(driver, settings, "one")
     async with open_driver(settings) as driver:
@@ -232,7 +232,7 @@ async def test_a_zygote_that_cannot_start_makes_auto_choose_exec_and_say_why(pat
         after = (await driver.get_info(pb.GetInfoRequest())).runtime_version
         assert "because fork does not work: no zygote could be started" in after
         sandbox = await _make(driver, settings, "two")
-        assert not _forked(paths, "two")
+        assert not _spawned(paths, "two")
         assert (await run(sandbox, "echo here")).stdout == "here\n"
         await _delete(driver, "two")
 
@@ -242,25 +242,25 @@ async def _refused(driver: Driver, settings: BubblewrapSettings) -> None:
         await _make(driver, settings, "one")
 
 
-async def test_a_zygote_whose_letting_go_is_cut_short_holds_nothing_open() -> None:
+async def test_a_zygote_whose_closing_is_cut_short_holds_nothing_open() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     with theirs:
-        letting_go = asyncio.create_task(Zygote(ours, os.pidfd_open(os.getpid())).close())
+        closing = asyncio.create_task(Zygote(ours, os.pidfd_open(os.getpid())).close())
         async with asyncio.timeout(20):
             await readable(theirs.fileno())
-        letting_go.cancel()
+        closing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await letting_go
+            await closing
     assert ours.fileno() == -1
 
 
-@pytest.mark.parametrize("unread", ["what it was told", "what it is answered"])
+@pytest.mark.parametrize("unread", ["config", "response"])
 async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, unread: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, open_pipe() as config:
-        birth = Birth(Folders(paths).folder("sb_one"), None, ours, config, b"{}")
-        if unread == "what it was told":
+        spawn = Spawn(Folders(paths).folder("sb_one"), None, ours, config, b"{}")
+        if unread == "config":
             ours.send(b"go")
         else:
             pidfd = os.pidfd_open(os.getpid())
@@ -268,13 +268,13 @@ async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, un
             os.close(pidfd)
         theirs.close()
         with pytest.raises(ZygoteGone, match="was killed"):
-            await birth.attend()
+            await spawn.run()
 
 
 async def test_a_driver_that_ended_starts_no_zygote(paths: MeshPaths) -> None:
-    settings = _fork(paths)
+    settings = _settings(paths)
     async with open_driver(settings) as driver:
         await _make(driver, settings, "one")
         await _delete(driver, "one")
-    with pytest.raises(SandboxStartFailed, match="let its zygotes go"):
+    with pytest.raises(SandboxStartFailed, match="closed its zygotes"):
         await _make(driver, settings, "two")

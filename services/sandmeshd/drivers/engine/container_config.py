@@ -1,4 +1,4 @@
-"""What a sandbox's container is: what the engine is asked to make of it."""
+"""The configuration of a sandbox's container, as the engine's API takes it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api.requirements import in_memory
 from sandmeshd.drivers.engine.requirements import tasks
-from sandmeshd.drivers.engine.runtimes import Kind
+from sandmeshd.drivers.engine.runtimes import RuntimeProfile
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import HOME, USER_ID, WORKSPACE
 from sandmeshd.drivers.node.records import Folder
 
 AGENT_DIRECTORY = "/run/sandmesh/agent"
+AGENT_ID = 900
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 MESH, NODE, SANDBOX, OWNER, TEMPLATE, STATE = (
     f"dev.sandmesh.{name}" for name in ("mesh", "node", "sandbox", "owner", "template", "state")
 )
-"""The labels of a container; its volumes and its network have the first three, and the fourth where it has that."""
+"""The labels of a container; its volumes and network have the first three, and the fourth if the container has it."""
 
-OWN_BYTES = 96 << 20
-"""What agent and zygote may take beside the memory that user code was granted."""
+AGENT_BYTES = 96 << 20
+"""The memory of agent and zygote, in addition to the limit of user code."""
 
 HOSTS = "hosts"
 
@@ -30,12 +31,12 @@ LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
 
 
 def container_name(mesh_id: str, sandbox_id: str) -> str:
-    """Give the name of a sandbox's container: the engine has each name once."""
+    """Return the name of a sandbox's container, unique on its engine."""
     return f"sandmesh-{mesh_id}-{sandbox_id}"
 
 
-def of_node(settings: DockerSettings) -> list[str]:
-    """Give the labels of all that is a node's, as filters: an engine may serve several nodes of a mesh."""
+def node_labels(settings: DockerSettings) -> list[str]:
+    """Return the labels of everything of a node, as filters: an engine may serve several nodes of a mesh."""
     owner = [f"{OWNER}={settings.link.owner}"] if settings.link.owner else []
     return [f"{MESH}={settings.paths.mesh_id}", f"{NODE}={settings.node_id}", *owner]
 
@@ -48,36 +49,36 @@ def container_config(
     trusts: bool,
     workspace: str = "",
 ) -> dict[str, Any]:
-    """Give the body of a create; with `trusts` the node's certificates are shown inside.
+    """Return the configuration of a container; with `trusts` the node's CA certificates are mounted.
 
-    `workspace` is the directory of the host that is the workspace; empty: the sandbox has a volume of its own.
+    `workspace` is the directory of the host that is the workspace; if empty, the sandbox has a volume of its own.
     """
-    limits = _limits(settings.kind, spec.limits)
+    limits = _limits(settings.profile, spec.limits)
     return {
         "Image": image,
         "Hostname": "sandbox",
-        # What begins as uid 0 leaves it before it reads anything, and keeps three capabilities.
+        # The agent starts as uid 0, drops it before it reads anything, and keeps three capabilities.
         "User": "0:0",
-        # A namespace with a loopback it has either way: without this the engine starts itself once more to look on.
+        # A network namespace with a loopback exists either way; this saves a start of the engine's own helper.
         # gVisor's runtime leaves the loopback to the engine.
-        "NetworkDisabled": not settings.kind.runtime,
-        "Labels": {**_owner(settings, folder), TEMPLATE: spec.template, STATE: str(settings.paths.state)},
+        "NetworkDisabled": not settings.profile.runtime,
+        "Labels": {**_owner_labels(settings, folder), TEMPLATE: spec.template, STATE: str(settings.paths.state)},
         "HostConfig": {
-            **_walls(settings.kind),
+            **_isolation(settings.profile),
             **limits,
             **_files(settings, folder, spec.limits, trusts, workspace),
         },
     }
 
 
-def _owner(settings: DockerSettings, folder: Folder) -> dict[str, str]:
+def _owner_labels(settings: DockerSettings, folder: Folder) -> dict[str, str]:
     owner = {OWNER: settings.link.owner} if settings.link.owner else {}
     return {MESH: settings.paths.mesh_id, NODE: settings.node_id, SANDBOX: folder.sandbox_id, **owner}
 
 
-def _walls(kind: Kind) -> dict[str, Any]:
+def _isolation(profile: RuntimeProfile) -> dict[str, Any]:
     return {
-        "Runtime": kind.runtime,
+        "Runtime": profile.runtime,
         "NetworkMode": "none",
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
@@ -86,18 +87,18 @@ def _walls(kind: Kind) -> dict[str, Any]:
         "IpcMode": "private",
         "RestartPolicy": {"Name": "no"},
         "LogConfig": LOG,
-        # Shared memory that nobody is attached to goes, so that it cannot hold a sandbox's memory for ever.
+        # Shared memory without attachments is freed, so that it cannot hold a sandbox's memory forever.
         "Sysctls": {"kernel.shm_rmid_forced": "1"},
     }
 
 
-def _limits(kind: Kind, limits: sandbox_pb2.Limits) -> dict[str, Any]:
-    memory = limits.memory_bytes + OWN_BYTES if limits.memory_bytes else 0
+def _limits(profile: RuntimeProfile, limits: sandbox_pb2.Limits) -> dict[str, Any]:
+    memory = limits.memory_bytes + AGENT_BYTES if limits.memory_bytes else 0
     return {
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": limits.cpu_millis * 1_000_000,
-        "PidsLimit": tasks(kind, limits),
+        "PidsLimit": tasks(profile, limits),
     }
 
 
@@ -106,30 +107,30 @@ def _files(
 ) -> dict[str, Any]:
     disk, scratch = in_memory(limits)
     size = min(scratch or settings.scratch_bytes, settings.scratch_bytes)
-    owned = f"uid={USER_ID},gid={USER_ID},mode=0700"
+    owner = f"uid={USER_ID},gid={USER_ID},mode=0700"
     memory = {
         "/tmp": f"rw,exec,nosuid,nodev,size={size},mode=1777",  # noqa: S108 - inside
-        HOME: f"rw,exec,nosuid,nodev,size={size},{owned}",
+        HOME: f"rw,exec,nosuid,nodev,size={size},{owner}",
     }
-    mounts = [_bound(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
-    if not settings.kind.runtime:
-        # What has no network of the engine's is given none of its names either.
-        mounts.append(_bound(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
+    mounts = [_bind(str(folder.sockets), AGENT_DIRECTORY, read_only=False)]
+    if not settings.profile.runtime:
+        # The engine writes no hosts file for a container without a network of its own.
+        mounts.append(_bind(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
     if workspace:
-        mounts.append(_bound(workspace, WORKSPACE, read_only=False))
+        mounts.append(_bind(workspace, WORKSPACE, read_only=False))
     elif disk:
-        memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owned}"
+        memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owner}"
     else:
-        # Without a name it goes with its container; by its labels it is found where an engine died in between.
-        options = {"Labels": _owner(settings, folder)}
+        # Anonymous, it is removed with its container; its labels find it if the engine crashes in between.
+        options = {"Labels": _owner_labels(settings, folder)}
         mounts.append({"Type": "volume", "Target": WORKSPACE, "VolumeOptions": options})
     if trusts and BUNDLE.exists():
-        mounts.append(_bound(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
-    mounts += [_bound(str(real), place, read_only=True) for real, place in settings.shown]
+        mounts.append(_bind(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
+    mounts += [_bind(str(real), place, read_only=True) for real, place in settings.host_mounts]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
 
 
-def _bound(source: str, target: str, read_only: bool) -> dict[str, Any]:
-    # What is mounted below the source would be writable under older engines: it is not shown.
+def _bind(source: str, target: str, read_only: bool) -> dict[str, Any]:
+    # File systems mounted below the source would be writable under older engines: they are left out.
     options = {"Propagation": "rprivate", "NonRecursive": True}
     return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only, "BindOptions": options}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sandmeshd.drivers.bubblewrap.log_trim import shorten
+from sandmeshd.drivers.bubblewrap.log_trim import trim
 from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 
@@ -16,9 +16,9 @@ def test_the_older_half_goes_and_its_writer_goes_on_after_the_rest(tmp_path: Pat
     try:
         for number in range(100):
             os.write(writer, f"line {number:04}\n".encode())
-        assert not shorten(path, 1000)
+        assert not trim(path, 1000)
         os.write(writer, b"one more\n")
-        assert shorten(path, 1000)
+        assert trim(path, 1000)
         os.write(writer, b"the last\n")
     finally:
         os.close(writer)

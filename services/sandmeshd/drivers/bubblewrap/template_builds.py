@@ -1,4 +1,4 @@
-"""What sandboxes of a driver are made from: templates' environments and the agent's code, built before any create."""
+"""What is built for templates before any create: their Python environments and the agent's code."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sandmeshd.drivers.api.requirements import in_memory
 from sandmeshd.drivers.api.templates import template_info, template_of
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
-from sandmeshd.drivers.bubblewrap.requirements import able, check_template
+from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import is_complete
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.templates import Template
 
 
-class Supplies:
+class TemplateBuilds:
     """The templates of a driver and what was built for them."""
 
     def __init__(self, templates: Mapping[str, Template], builder: EnvironmentBuilder, agent: AgentTree) -> None:
@@ -30,32 +30,32 @@ class Supplies:
         self._seeds: dict[Path, tuple[str, ...]] = {}
 
     def template(self, name: str) -> Template:
-        """Give a template by name.
+        """Return a template by name.
 
         Raises:
-            TemplateNotFound: There is none.
+            TemplateNotFound: It does not exist.
         """
         return template_of(self._templates, name)
 
     def describe(self) -> list[pb.TemplateInfo]:
-        """Give the templates as drivers report them."""
+        """Return the templates as drivers report them."""
         return [template_info(template, self.is_prepared(template)) for template in self._templates.values()]
 
     def is_prepared(self, template: Template) -> bool:
-        """Say whether a create can start at once."""
-        return able(template) and self._agent.prepared and is_complete(self._builder.path(template.python))
+        """Return whether a create can start at once."""
+        return supports(template) and self._agent.prepared and is_complete(self._builder.path(template.python))
 
     def prepared(self) -> list[Template]:
-        """Give the templates of which a create can start at once."""
+        """Return the templates of which a create can start at once."""
         return [template for template in self._templates.values() if self.is_prepared(template)]
 
     async def prepare(self, template: Template) -> AsyncGenerator[Progress]:
-        """Build what is not there yet, saying how far it is.
+        """Build what does not exist yet, yielding the progress.
 
         Raises:
             TemplateBuildFailed: A package could not be installed.
             RuntimeUnavailable: The mesh's own Python lacks what builds are made with.
-            CapabilityMissing: It is made of an image, or states what this driver does not know.
+            CapabilityMissing: It has an image, or a setting that this driver does not support.
         """
         check_template(template)
         if not self._agent.prepared:
@@ -66,11 +66,11 @@ class Supplies:
                 yield step
 
     def mounts(self, template: Template, folder: Folder, limits: sandbox_pb2.Limits) -> Mounts:
-        """Give what a sandbox sees; its workspace is in memory where its size is limited.
+        """Return a sandbox's mounts; its workspace is in memory if its size is limited.
 
         Raises:
             WrongState: The template is not prepared.
-            CapabilityMissing: It can never be, here.
+            CapabilityMissing: This driver can never prepare it.
         """
         check_template(template)
         if not self.is_prepared(template):

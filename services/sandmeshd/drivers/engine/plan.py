@@ -1,0 +1,72 @@
+"""The plan of a sandbox: its record, its agent's configuration and its container, made before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import WrongState
+from sandmeshd.drivers.api.templates import check_settings
+from sandmeshd.drivers.engine.agent_config import agent_config, new_record
+from sandmeshd.drivers.engine.container_config import container_config, container_name
+from sandmeshd.drivers.engine.images.images import Images
+from sandmeshd.drivers.engine.network import configure_listener, with_network
+from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.templates import Template
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One sandbox to be started."""
+
+    folder: Folder
+    record: Record
+    config: agent_pb2.AgentConfig
+    container: dict[str, Any]
+    name: str
+    """The container's."""
+    port: int = 0
+    """The port of the engine's machine that was leased for it."""
+
+
+class Planner:
+    """Checks requests and makes plans of them."""
+
+    def __init__(self, settings: DockerSettings, images: Images, user_filter: bytes) -> None:
+        self._settings = settings
+        self._images = images
+        self._user_filter = user_filter
+
+    async def check_prepared(self, template: Template) -> None:
+        """Check that sandboxes of a template can be created at once.
+
+        Raises:
+            CapabilityMissing: The template has a setting that this driver does not support.
+            WrongState: Its image is not prepared.
+        """
+        check_settings(template, self._settings.profile.name)
+        if not await self._images.is_prepared(template):
+            fix = f"prepare it first ({self._images.how_to_prepare(template)})"
+            message = f"template {template.name} is not prepared: {fix}"
+            raise WrongState(message, {"state": "not prepared", "template": template.name, "fix": fix})
+
+    def plan(
+        self, folder: Folder, request: pb.CreateSandboxRequest, enforceable: Mapping[str, str], workspace: str
+    ) -> Plan:
+        """Return the plan of a sandbox; `workspace` is the directory of the host that is its workspace, or empty."""
+        settings = self._settings
+        template = self._images.template(request.spec.template)
+        record = new_record(settings.profile, request, folder, enforceable)
+        config = agent_config(record, template, self._user_filter, settings)
+        image = self._images.name_of(template)
+        container = container_config(settings, folder, request.spec, image, bool(config.egress_port), workspace)
+        name = container_name(settings.paths.mesh_id, folder.sandbox_id)
+        plan = Plan(folder, record, config, container, name, sum(request.ports))
+        if not settings.link.remote:
+            return plan
+        configure_listener(config, record.sandbox)
+        return replace(plan, container=with_network(container, settings.link, name, plan.port))
