@@ -30,12 +30,12 @@ def machine_is_as_before(tmp_path_factory: pytest.TempPathFactory) -> Generator[
     """Fail the run when it left processes, mounts, cgroups or folders."""
     temporary = tmp_path_factory.getbasetemp()
     mark = leaks.mark_process()
-    before = leaks.look(temporary)
+    before = leaks.inspect(temporary)
     running = set(leaks.marked_processes(mark))
     yield
     leaks.wait_for_ends(iter(set(leaks.marked_processes(mark)) - running), leaks.GRACE_SECONDS)
     processes = [f"process {pid}: {what}" for pid, what in leaks.marked_processes(mark).items() if pid not in running]
-    stays = leaks.settled(lambda: leaks.look(temporary), before, leaks.GRACE_SECONDS)
+    stays = leaks.settled(lambda: leaks.inspect(temporary), before, leaks.GRACE_SECONDS)
     left = [*processes, *stays.left_since(before)]
     if left:
         pytest.fail("the run left this on the machine:\n" + "\n".join(left), pytrace=False)
@@ -52,7 +52,7 @@ def s3() -> Generator[str]:
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[tuple[str, Daemon | None]]:
-    """Give the URL of an engine that has the image of the templates, and its process where that is the tests' own."""
+    """Yield the URL of an engine that has the image of the templates, and its process where that is the tests' own."""
     with own_engine(tmp_path_factory.mktemp("engine")) as (url, daemon):
         yield url, daemon
         left = [] if daemon is None else left_on(url)
@@ -63,5 +63,5 @@ def served(
 
 @pytest.fixture(scope="session")
 def engine(served: tuple[str, Daemon | None]) -> str:
-    """Give the URL of an engine that has the image of the templates."""
+    """Return the URL of an engine that has the image of the templates."""
     return served[0]

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from sandmesh.errors import TemplateBuildFailed
-from sandmeshd.drivers.engine.images.build import ImageBuilder, Step
+from sandmeshd.drivers.engine.images.build import ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.builds import Step
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 
 START_SECONDS, END_SECONDS = 90.0, 30.0
@@ -52,12 +53,12 @@ def slow_parts() -> list[str]:
 
 
 def in_full() -> bool:
-    """Say whether such tests are to be run in full; with SANDMESH_TEST_DOCKER=short what two show is shown once."""
+    """Return whether such tests run in full; with SANDMESH_TEST_DOCKER=short no property is tested twice."""
     return os.environ.get("SANDMESH_TEST_DOCKER") != "short"
 
 
-def ask(url: str, path: str, method: str = "GET") -> Any:
-    """Ask an engine for what is at a path of its API, None where it has no such thing to say.
+def query(url: str, path: str, method: str = "GET") -> Any:
+    """Request a path of an engine's API; return its JSON, None without any.
 
     Raises:
         OSError: It does not answer.
@@ -65,9 +66,9 @@ def ask(url: str, path: str, method: str = "GET") -> Any:
     connection = _Connection(url.removeprefix("unix://"))
     try:
         connection.request(method, path)
-        answer = connection.getresponse()
-        data = answer.read()
-        return json.loads(data) if answer.status == 200 and data[:1] in b"[{" else None
+        response = connection.getresponse()
+        data = response.read()
+        return json.loads(data) if response.status == 200 and data[:1] in b"[{" else None
     finally:
         connection.close()
 
@@ -121,7 +122,7 @@ def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
 
 
 def kept_data_root() -> Path:
-    """Say where the engine of one run at a time keeps its data for the next, unless the environment says so."""
+    """Return the data directory that one run at a time keeps for the next, unless the environment has another."""
     return default_state_directory() / "cache" / "test-engine"
 
 
@@ -189,7 +190,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with suppress(OSError):
-            if ask(url, "/info") is not None:
+            if query(url, "/info") is not None:
                 return
         # It has no way to tell that it listens but its socket.
         time.sleep(0.05)
@@ -235,8 +236,8 @@ async def _build(url: str, image: str) -> None:
 
 
 def left_on(url: str) -> list[str]:
-    """Name what an engine has beside images: containers with the ports that they publish, volumes, networks."""
-    containers = [f"container {one['Names']} {one['Ports']}" for one in ask(url, "/containers/json?all=1")]
-    volumes = [f"volume {one['Name']}" for one in ask(url, "/volumes")["Volumes"] or ()]
-    networks = [f"network {one['Name']}" for one in ask(url, "/networks") if one["Name"] not in OWN_NETWORKS]
+    """List what an engine has beside images: containers with the ports that they publish, volumes, networks."""
+    containers = [f"container {one['Names']} {one['Ports']}" for one in query(url, "/containers/json?all=1")]
+    volumes = [f"volume {one['Name']}" for one in query(url, "/volumes")["Volumes"] or ()]
+    networks = [f"network {one['Name']}" for one in query(url, "/networks") if one["Name"] not in OWN_NETWORKS]
     return [*containers, *volumes, *networks]

@@ -1,4 +1,4 @@
-"""What the kernel said of killed processes while tests ran, beside each that fails.
+"""The kernel's lines about killed processes, in the report of each test that fails.
 
 A sandbox that is gone with signal 9 may have been ended for want of memory, by whom and where only the kernel knows.
 Records are read as the kernel's Documentation/ABI/testing/dev-kmsg has them; only root may.
@@ -30,7 +30,7 @@ class KernelLog:
             os.lseek(self._fd, 0, os.SEEK_END)
 
     def lines(self) -> list[str]:
-        """Give the last lines that tell of killed processes since it was opened."""
+        """Return the last lines that tell of killed processes since it was opened."""
         while (record := self._next()) is not None:
             text = record.partition(";")[2].splitlines()[:1]
             self._lines += [line for line in text if TELLING.search(line)]
@@ -49,14 +49,14 @@ class KernelLog:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add what the kernel said to the report of a test that failed."""
+        """Add the kernel's lines to the report of a test that failed."""
         report = yield
         if report.failed and (lines := self.lines()):
             report.sections.append(("the kernel's log, of killed processes", "\n".join(lines)))
         return report
 
     def pytest_unconfigure(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -51,7 +51,7 @@ def marked_processes(mark: int) -> dict[int, str]:
 
 
 def _soft_limit(folder: Path) -> int:
-    # That of a process that is just being buried is empty.
+    # The limits of a process that is being reaped are empty.
     found = [line for line in (folder / "limits").read_text().splitlines() if line.startswith("Max msgqueue size")]
     return int(found[0].split()[3]) if found else 0
 
@@ -88,7 +88,7 @@ class Machine:
     folders: frozenset[str]
 
     def left_since(self, before: Machine) -> list[str]:
-        """Name what is here and was not before."""
+        """List what is here and was not before."""
         return [
             *(f"mount {name}" for name in sorted(self.mounts - before.mounts)),
             *(f"cgroup {name}" for name in sorted(self.cgroups - before.cgroups)),
@@ -110,7 +110,7 @@ def settled(look: Callable[[], Machine], before: Machine, seconds: float) -> Mac
     return found
 
 
-def look(temporary: Path) -> Machine:
+def inspect(temporary: Path) -> Machine:
     """Look at the machine; `temporary` is the folder of the run's own temporary files."""
     return Machine(_mounts(temporary), _cgroups(), _folders())
 

@@ -92,7 +92,7 @@ PROBES: dict[str, Callable[[], str]] = {
 
 @cache
 def missing(name: str) -> str:
-    """Say why the machine does not have what is named, an empty text where it does."""
+    """Return why the machine lacks what is named, an empty text if it does not."""
     return PROBES[name]()
 
 

@@ -18,7 +18,7 @@ ORDINARY_UID = 65433
 
 @contextmanager
 def ordinary_home() -> Generator[Path]:
-    """Give the home of an ordinary user, who shares root's environments instead of building them again."""
+    """Yield the home of an ordinary user, who shares root's environments instead of building them again."""
     made = Path(tempfile.mkdtemp(prefix="sm-", dir="/var/tmp"))
     shared = made / ".local" / "state" / "sandmesh" / "cache" / "environments"
     shared.mkdir(parents=True)

@@ -26,7 +26,7 @@ class Oss:
         self.address = ""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Do what a request asks for, if it is signed with the secret and about the bucket."""
+        """Serve a request, if it is signed with the secret and about the bucket."""
         path = unquote(request.rel_url.raw_path)
         bucket, _, key = path.removeprefix("/").partition("/")
         if request.headers.get("Authorization") != f"OSS {KEY_ID}:{_signature(request, path)}":

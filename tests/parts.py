@@ -51,6 +51,6 @@ class PartsTable:
 
 
 def part_of(nodeid: str) -> str:
-    """Give the part that a test is in: the folder below tests/."""
+    """Return the part that a test is in: the folder below tests/."""
     parts = Path(nodeid.split("::", maxsplit=1)[0]).parts
     return parts[1] if len(parts) > 2 and parts[0] == "tests" else "other"

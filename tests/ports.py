@@ -10,7 +10,7 @@ FIRST, LAST = 12_000, 31_999
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Give a port of an address of this machine at which nobody listens."""
+    """Return a port of an address of this machine at which nobody listens."""
     dice = random.SystemRandom()
     while True:
         port = dice.randint(FIRST, LAST)

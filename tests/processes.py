@@ -13,32 +13,32 @@ if TYPE_CHECKING:
 
 
 def command_of(pid: int | str) -> str:
-    """Give a process's command line, its parts ended by NUL: nothing where it has ended."""
+    """Return a process's command line, its parts ended by NUL: nothing where it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_text()
     return ""
 
 
 def parent_of(pid: int | str) -> int:
-    """Give a process's parent: 0 where it has ended."""
+    """Return a process's parent: 0 where it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
 
 
 def children_of(pid: int) -> set[int]:
-    """Give a process's children, by all processes' parents: the kernel's own list may miss one while another ends."""
+    """Return a process's children, by all processes' parents: the kernel's own list may miss one while another ends."""
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return {each for each in pids if parent_of(each) == pid}
 
 
 def files_below(folder: Path, name: str) -> list[Path]:
-    """Give the files of a name below a folder: a glob fails by directories that are removed meanwhile."""
+    """Return the files of a name below a folder: a glob fails by directories that are removed meanwhile."""
     return [Path(at, name) for at, _, names in os.walk(folder) if name in names]
 
 
 def links_of(pid: int | str) -> Iterator[str]:
-    """Give what a process's descriptors lead to, those left out that it closes meanwhile."""
+    """Yield what a process's descriptors lead to, those left out that it closes meanwhile."""
     with suppress(FileNotFoundError, ProcessLookupError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):

@@ -114,7 +114,7 @@ class FaultProxy:
             asyncio.get_running_loop().call_later(self.faults.period / 4, pair.cut)
 
     def _stalls_next(self) -> bool:
-        """Say which fault comes: by chance, once there was one of each."""
+        """Return whether the next fault is a stall: by chance, once there was one of each."""
         if self.faults.stalls and self.faults.cuts:
             return self._random.random() < 0.5
         return not self.faults.stalls
@@ -133,7 +133,7 @@ class FaultProxy:
 
 @asynccontextmanager
 async def broken(address: str, faults: Faults | None) -> AsyncGenerator[tuple[str, FaultProxy]]:
-    """Give the address of a proxy before `host:port`; without faults it breaks nothing by itself."""
+    """Yield the address of a proxy before `host:port`; without faults it breaks nothing by itself."""
     host, _, port = address.rpartition(":")
 
     async def dial() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -32,7 +32,7 @@ sys.stdin.read()
 
 @dataclass(frozen=True)
 class RemoteEngine:
-    """Where it is asked by a driver, and by a test that looks at it from its own machine."""
+    """The engine's URL for a driver, and `inside` for a test on its own machine."""
 
     url: str
     certificates: Path
@@ -42,7 +42,7 @@ class RemoteEngine:
 
     @contextmanager
     def occupied(self, port: int) -> Generator[None]:
-        """Have a program of that machine listen at a port for the time of a block."""
+        """Occupy a port of that machine by another program until the block ends."""
         command = [
             "nsenter",
             f"--net=/run/netns/{self.namespace}",
@@ -76,7 +76,7 @@ def remote_engine(folder: Path, source: str, hidden: Sequence[Path]) -> Generato
 
 @contextmanager
 def blind_engine(folder: Path, hidden: Sequence[Path]) -> Generator[str]:
-    """Run an engine of this machine's network that does not see some of its files; give where it is asked."""
+    """Run an engine of this machine's network that does not see some of its files; yield its URL."""
     with ExitStack() as stack:
         bridge = stack.enter_context(own_bridge())
         # An address of the loopback that nobody else has: there the port is free.
@@ -89,7 +89,7 @@ def blind_engine(folder: Path, hidden: Sequence[Path]) -> Generator[str]:
 
 @contextmanager
 def _machine() -> Generator[tuple[str, str]]:
-    """Make a network namespace with a link to this one; give its name, and its address on the link."""
+    """Make a network namespace with a link to this one; yield its name, and its address on the link."""
     name, third = f"smt{secrets.token_hex(4)}", secrets.randbelow(250) + 1
     inside = ("ip", "-n", name)
     run("ip", "netns", "add", name)
@@ -107,9 +107,11 @@ def _machine() -> Generator[tuple[str, str]]:
 
 def _daemon(folder: Path, namespace: str, address: str, hidden: Sequence[Path]) -> Daemon:
     tls = {"tlscacert": "ca", "tlscert": "server-cert", "tlskey": "server-key"}
-    shown = [part for name, file in tls.items() for part in (f"--{name}", str(folder / "certificates" / f"{file}.pem"))]
+    tls_options = [
+        part for name, file in tls.items() for part in (f"--{name}", str(folder / "certificates" / f"{file}.pem"))
+    ]
     entered = ["nsenter", f"--net=/run/netns/{namespace}", *_blind(hidden)]
-    listening = ["--bip=10.215.0.1/16", "--host", f"tcp://{address}:{PORT}", "--tlsverify", *shown]
+    listening = ["--bip=10.215.0.1/16", "--host", f"tcp://{address}:{PORT}", "--tlsverify", *tls_options]
     return Daemon(folder, [*entered, *_places(folder), *listening])
 
 

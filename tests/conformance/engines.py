@@ -20,7 +20,7 @@ from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.rpc.registrations import driver_service
 from sandmeshd.runtime.rpc.server import open_server
 from tests.conformance.conftest import below
-from tests.engine import ask
+from tests.engine import query
 
 WRITABLE = frozenset(
     {
@@ -61,9 +61,9 @@ def remote(settings: DockerSettings) -> Open:
 
 def leftovers(url: str, paths: MeshPaths) -> set[str]:
     """Give everything on engine and machine that belongs to a mesh."""
-    containers = {f"container {one['Names']}" for one in ask(url, "/containers/json?all=1") if _is_of(one, paths)}
-    volumes = {f"volume {one['Name']}" for one in ask(url, "/volumes")["Volumes"] or ()}
-    volumes |= {f"network {one['Name']}" for one in ask(url, "/networks") if _is_of(one, paths)}
+    containers = {f"container {one['Names']}" for one in query(url, "/containers/json?all=1") if _is_of(one, paths)}
+    volumes = {f"volume {one['Name']}" for one in query(url, "/volumes")["Volumes"] or ()}
+    volumes |= {f"network {one['Name']}" for one in query(url, "/networks") if _is_of(one, paths)}
     roots = (paths.sandboxes, paths.agents, paths.node_state / "snapshots")
     return containers | volumes | {str(path) for root in roots for path in root.glob("*")}
 
@@ -75,7 +75,7 @@ def _is_of(container: dict[str, Any], paths: MeshPaths) -> bool:
 
 def processes(url: str, paths: MeshPaths, sandbox_id: str) -> list[int]:
     """Give a sandbox's processes, PID 1 first."""
-    container = ask(url, f"/containers/{container_name(paths.mesh_id, sandbox_id)}/json")
+    container = query(url, f"/containers/{container_name(paths.mesh_id, sandbox_id)}/json")
     return below(container["State"]["Pid"])
 
 

@@ -8,7 +8,7 @@ from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, remote, subject_of
-from tests.engine import ask, in_full
+from tests.engine import in_full, query
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 def subject(request: pytest.FixtureRequest, paths: MeshPaths, engine: str, shared: str) -> Subject:
     """Give the driver on a mesh of its own."""
     settings = DockerSettings(paths=paths, url=engine, workspace_roots=(shared,))
-    groups = {"/sys/fs/cgroup"} if ask(engine, "/info")["CgroupVersion"] == "1" else set[str]()
+    groups = {"/sys/fs/cgroup"} if query(engine, "/info")["CgroupVersion"] == "1" else set[str]()
     return subject_of(settings, request.param(settings), WRITABLE | groups)
 
 

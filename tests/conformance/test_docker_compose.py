@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from sandmeshd.drivers.engine.images.build import MESH
-from tests.engine import ask, build_image
+from tests.engine import build_image, query
 
 pytestmark = [pytest.mark.needs("root", "docker", "docker-compose"), pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ def _deployed(engine: str, folder: Path, runtime: Path) -> Generator[Deployment]
 
 
 def _left(engine: str, deployment: Deployment) -> list[str]:
-    found = [str(ask(engine, path)) for path in RESOURCES.values()]
+    found = [str(query(engine, path)) for path in RESOURCES.values()]
     return [kind for kind, text in zip(RESOURCES, found, strict=True) if deployment.project in text]
 
 
@@ -98,7 +98,7 @@ def _demo(deployment: Deployment, token: str, folder: Path) -> str:
 def _of_sandboxes(engine: str, deployment: Deployment, runtime: Path) -> list[str]:
     """Name what there is of sandboxes: containers, and the sockets of agents, whose folders are removed after those."""
     mine = json.dumps({"label": [f"dev.sandmesh.mesh={deployment.project}"]})
-    containers = [str(one["Names"]) for one in ask(engine, f"/containers/json?all=1&filters={quote(mine)}")]
+    containers = [str(one["Names"]) for one in query(engine, f"/containers/json?all=1&filters={quote(mine)}")]
     # Not a glob: it fails by what is removed meanwhile.
     files = [Path(folder, name) for folder, _, names in os.walk(runtime) for name in names]
     return [*containers, *(str(path) for path in files if path.is_socket())]

@@ -22,7 +22,7 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import direct
-from tests.engine import Daemon, ask
+from tests.engine import Daemon, query
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 PATIENCE_SECONDS = 60.0
@@ -45,7 +45,7 @@ async def _delete(driver: Driver, *ids: str) -> None:
 
 def _volumes(url: str, paths: MeshPaths) -> list[str]:
     filters = quote(json.dumps({"label": [f"{MESH}={paths.mesh_id}"]}))
-    return [one["Name"] for one in ask(url, f"/volumes?filters={filters}")["Volumes"] or ()]
+    return [one["Name"] for one in query(url, f"/volumes?filters={filters}")["Volumes"] or ()]
 
 
 @pytest.mark.parametrize("how", ["ends", "is killed"])
@@ -105,7 +105,7 @@ async def test_the_volume_of_a_container_that_an_operator_removed_goes_too(paths
                 pass
             name = container_name(paths.mesh_id, "sb_removed")
             assert len(_volumes(engine, paths)) == 1
-            await asyncio.to_thread(ask, engine, f"/containers/{name}?force=1", "DELETE")
+            await asyncio.to_thread(query, engine, f"/containers/{name}?force=1", "DELETE")
             while (await anext(changes)).sandbox.state != pb.RUNTIME_STATE_ENDED:
                 pass
         while _volumes(engine, paths):  # noqa: ASYNC110 - what removes it runs by itself, and tells nobody
@@ -123,5 +123,5 @@ async def test_the_page_of_capabilities_is_what_an_engine_answers(
     async with direct(SETTINGS[kind](paths=paths, url=engine))() as driver:
         reported = (await driver.get_info(pb.GetInfoRequest())).capabilities
     for name, how in list(reported.limits.items()):
-        reported.limits[name] = how.replace(f"cgroup v{ask(engine, '/info')['CgroupVersion']}", f"cgroup v{EITHER}")
+        reported.limits[name] = how.replace(f"cgroup v{query(engine, '/info')['CgroupVersion']}", f"cgroup v{EITHER}")
     assert reported == DRIVERS[kind]

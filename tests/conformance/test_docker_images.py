@@ -27,7 +27,7 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_sources import list_sources
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
-from tests.engine import ask
+from tests.engine import query
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
 
@@ -89,7 +89,7 @@ async def test_an_image_of_ones_own_with_this_agent_is_what_a_template_says(
             assert await _prepare(driver) == ["ready"]
             async with _sandbox(driver, settings.paths.mesh_id, "own") as sandbox:
                 assert await evaluate(sandbox, "print(6 * 7)") == 42
-                assert "team/mine:1" in {container["Image"] for container in ask(engine, "/containers/json")}
+                assert "team/mine:1" in {container["Image"] for container in query(engine, "/containers/json")}
     finally:
         async with Docker(url=engine) as docker:
             await docker.images.delete("team/mine:1")

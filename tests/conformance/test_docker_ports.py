@@ -31,7 +31,7 @@ from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweep import remove
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
 from tests.conformance.engines import leftovers
-from tests.engine import ask, run
+from tests.engine import query, run
 from tests.remote_engine import RemoteEngine, blind_engine
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(300)]
@@ -58,8 +58,8 @@ async def _mesh(away: RemoteEngine, **options: object) -> AsyncGenerator[Mesh]:
         remove(settings.paths)
     mine = quote(json.dumps({"label": [f"{MESH}={settings.mesh_id}"]}))
     places = (f"/containers/json?all=1&filters={mine}", f"/networks?filters={mine}")
-    left = [ask(away.inside, place) for place in places]
-    assert (*left, ask(away.inside, f"/volumes?filters={mine}")["Volumes"]) in (([], [], []), ([], [], None))
+    left = [query(away.inside, place) for place in places]
+    assert (*left, query(away.inside, f"/volumes?filters={mine}")["Volumes"]) in (([], [], []), ([], [], None))
 
 
 def _settings(
@@ -118,7 +118,7 @@ async def test_what_needs_files_or_no_network_is_refused_by_name_also_where_a_po
 async def test_a_link_outlives_the_routes_that_were_looked_up_for_it(paths: MeshPaths, away: RemoteEngine) -> None:
     async with asyncio.timeout(120), open_driver(_settings(paths, away)) as driver:
         made = (await driver.create_sandbox(_wanted(paths))).sandbox
-        container = ask(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json")
+        container = query(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json")
         async with open_link(made, 60) as link:
             ping = agent_pb2.ToAgent(ping=agent_pb2.Ping())
             await request(link, ping, 60)
@@ -134,7 +134,7 @@ async def test_an_agent_at_a_port_answers_nobody_without_its_token_and_nobody_el
 ) -> None:
     async with asyncio.timeout(120), open_driver(_settings(paths, away)) as driver:
         made = (await driver.create_sandbox(_wanted(paths))).sandbox
-        inspected = json.dumps(ask(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json"))
+        inspected = json.dumps(query(away.inside, f"/containers/{container_name(paths.mesh_id, 'sb_port')}/json"))
         assert made.agent_token not in inspected
         for change in ({"agent_token": "another"}, {"endpoint": made.endpoint.replace("pin=", "pin=0")}):
             other = pb.RuntimeSandbox(**{"sandbox_id": "sb_port", "endpoint": made.endpoint, **change})  # type: ignore[arg-type]  # by name

@@ -8,7 +8,7 @@ from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, isolation, 
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, subject_of
-from tests.engine import ask, in_full
+from tests.engine import in_full, query
 from tests.remote_engine import RemoteEngine
 
 pytestmark = [pytest.mark.needs("root", "docker"), pytest.mark.timeout(600)]
@@ -33,7 +33,7 @@ WALLS = [one for one in CORE if not one.__module__.endswith(LINKED)]
 
 
 def _writable(url: str) -> frozenset[str]:
-    groups = {"/sys/fs/cgroup"} if ask(url, "/info")["CgroupVersion"] == "1" else set[str]()
+    groups = {"/sys/fs/cgroup"} if query(url, "/info")["CgroupVersion"] == "1" else set[str]()
     return (WRITABLE - {"/run/sandmesh/agent"}) | {"/run/sandmesh", "/opt/sandmesh/trusted"} | groups
 
 

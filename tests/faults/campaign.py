@@ -1,4 +1,4 @@
-"""A round of a storm, from the start of a mesh to the last leftover, and what is to be said of it."""
+"""A round of a storm, from the start of a mesh to the last leftover, and its outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEAST_PART = 0.99
 LEASES = {"SANDMESH_LEASE_SECONDS": "45"}
 """What was released on a node that is away, an emptied store forgets: that ends with its lease, within a minute."""
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -72,26 +72,26 @@ class Outcome:
     """What a service logged as an error: each is something that it did not expect."""
 
     def as_dict(self) -> dict[str, object]:
-        """Give it as it is kept in a file."""
+        """Return it as it is stored."""
         return asdict(self)
 
 
-async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
+async def run_round(plan: Plan, folder: Path, log: Log = print) -> Outcome:
     """Run one round in a mesh of its own."""
     async with open_world(folder, shape=plan.shape, environment=LEASES) as world:
-        idle = await _warmed(world)
+        idle = await _warm_up(world)
         storm = Storm(world, plan.seed, plan.pause, plan.away, course=plan.course)
         work = Workload(world.addresses)
         began, calm = time.monotonic(), asyncio.Event()
         running = asyncio.create_task(work.run(plan.clients, 1 << 40, until=calm))
-        telling = asyncio.create_task(_tell(work, storm, plan, say))
+        logging_progress = asyncio.create_task(_log_progress(work, storm, plan, log))
         await storm.rage(lambda: len(work.account.cycles) >= plan.cycles or time.monotonic() - began > plan.seconds)
         over = time.monotonic()
         await asyncio.sleep(plan.after)
         calm.set()
         await running
-        telling.cancel()
-        outcome = _judged(work, storm, over, plan.shape.store)
+        logging_progress.cancel()
+        outcome = _outcome_of(work, storm, over, plan.shape.store)
         outcome.runtime = world.runtime.name
         outcome.seconds = round(time.monotonic() - began, 1)
         ended = time.monotonic()
@@ -101,7 +101,7 @@ async def run_round(plan: Plan, folder: Path, say: Say = print) -> Outcome:
         return outcome
 
 
-async def _warmed(world: World) -> int:
+async def _warm_up(world: World) -> int:
     """Use every node once, and give how many processes there are inside when nobody uses anything."""
     warm = Workload(world.addresses)
     await warm.run(clients=2 * world.shape.nodes, cycles=4 * world.shape.nodes)
@@ -119,18 +119,18 @@ def _logged_errors(world: World) -> list[str]:
     return [line for line in lines if '"level": "error"' in line or line.partition(": ")[2].startswith("Traceback")]
 
 
-async def _tell(work: Workload, storm: Storm, plan: Plan, say: Say) -> None:
+async def _log_progress(work: Workload, storm: Storm, plan: Plan, log: Log) -> None:
     began = time.monotonic()
     while True:
         await asyncio.sleep(REPORT_SECONDS)
         account = work.account
-        say(
+        log(
             f"{time.monotonic() - began:.0f} s: {len(account.cycles)} of {plan.cycles} cycles, "
             f"{storm.struck.total()} faults, {account.errors().total()} errors, {len(account.wrong)} wrong"
         )
 
 
-def _judged(work: Workload, storm: Storm, over: float, store: str) -> Outcome:
+def _outcome_of(work: Workload, storm: Storm, over: float, store: str) -> Outcome:
     account = work.account
     clear, succeeded = account.creates(storm.windows)
     created = sum(cycle.was_created for cycle in account.cycles)

@@ -23,7 +23,7 @@ ENGINES = [
 
 @pytest.fixture(params=ENGINES if os.environ.get("SANDMESH_TEST_DOCKER") else ["bubblewrap"])
 def runtime(request: pytest.FixtureRequest) -> Runtime:
-    """Give what sandboxes are: bubblewrap's, or where tests of an engine are asked for its containers, of each kind."""
+    """Return the runtime of sandboxes: bubblewrap, or each of an engine's if its tests are requested."""
     if request.param == "bubblewrap":
         return Bubblewrap()
     served: tuple[str, Daemon | None] = request.getfixturevalue("served")

@@ -16,7 +16,7 @@ from sandmeshd.drivers.engine.container_config import MESH, NODE
 from sandmeshd.drivers.engine.engine import open_engine
 from sandmeshd.drivers.engine.runtimes import DriverName
 from sandmeshd.runtime.paths import MeshPaths
-from tests.engine import Daemon, ask
+from tests.engine import Daemon, query
 from tests.faults.runtimes import Marked, folders_left
 from tests.leaks import mark_process, marked_processes
 
@@ -29,8 +29,8 @@ class Docker(Marked):
 
     faults: Sequence[str] = ("container killed", "container removed", "engine")
 
-    def __init__(self, daemon: Daemon, kind: DriverName = "docker") -> None:
-        self.name: str = kind
+    def __init__(self, daemon: Daemon, driver_name: DriverName = "docker") -> None:
+        self.name: str = driver_name
         self._daemon = daemon
         self._before = self._there()
 
@@ -56,7 +56,7 @@ class Docker(Marked):
         if running:
             chosen = f"/containers/{dice.choice(running)}"
             order = (f"{chosen}/kill", "POST") if victim == "container killed" else (f"{chosen}?force=1", "DELETE")
-            await asyncio.to_thread(ask, self._daemon.url, *order)
+            await asyncio.to_thread(query, self._daemon.url, *order)
 
     async def _restart(self, pause: float) -> None:
         await asyncio.to_thread(self._daemon.kill)
@@ -66,7 +66,7 @@ class Docker(Marked):
         _bury(orphans.items() & _shims().items())
 
     def _containers(self, which: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = ask(self._daemon.url, f"/containers/json{which}")
+        found: list[dict[str, Any]] = query(self._daemon.url, f"/containers/json{which}")
         return found
 
     def left(self, paths: MeshPaths) -> list[str]:
@@ -78,8 +78,8 @@ class Docker(Marked):
     def _there(self) -> set[str]:
         url = self._daemon.url
         containers = {f"container {one['Names']}: {one['State']}" for one in self._containers("?all=1")}
-        volumes = {f"volume {one['Name']} of {one['Labels']}" for one in ask(url, "/volumes")["Volumes"] or ()}
-        networks = {f"network {one['Name']}" for one in ask(url, "/networks")}
+        volumes = {f"volume {one['Name']} of {one['Labels']}" for one in query(url, "/volumes")["Volumes"] or ()}
+        networks = {f"network {one['Name']}" for one in query(url, "/networks")}
         return containers | volumes | networks | _groups()
 
     async def sweep(self, paths: MeshPaths) -> None:

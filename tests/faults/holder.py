@@ -10,7 +10,7 @@ from sandmesh.errors import SandmeshError
 
 
 async def hold(address: str, ttl: float) -> None:
-    """Say the box's id, then for each line what a cell printed or what refused it."""
+    """Print the box's id, then for each line the output of a cell or the error."""
     box = await BaseSandboxAsync(base_url=address, timeout=10, ttl=ttl).start()
     say(box.sandbox_id)
     while await asyncio.to_thread(sys.stdin.readline):

@@ -13,36 +13,36 @@ KEPT = frozenset(
         *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
     }
 )
-"""Kinds of keys that a mesh without sandboxes may have: its clocks, who lives, and what runs out by itself."""
+"""Families of keys that a mesh without sandboxes may have: its clocks, who lives, and what runs out by itself."""
 
 
 async def records(world: World) -> list[str]:
-    """Give the records of sandboxes that are not over with their states, and every count, lease and index."""
+    """Return the records of sandboxes that are not over with their states, and every count, lease and index."""
     found: list[str] = []
     prefix = f"sandmesh:{{{world.settings.mesh_id}}}:"
     async with world.store.client() as client:
         async for key in client.scan_iter(match=f"{prefix}*", count=1000):
-            kind = key.removeprefix(prefix).split(":")[0]
-            if kind == "sandbox":
+            family = key.removeprefix(prefix).split(":")[0]
+            if family == "sandbox":
                 state = await client.hget(key, "state")
                 if state is not None and state != "GONE":
                     found.append(f"record {key} is {state}")
-            elif kind not in KEPT:
+            elif family not in KEPT:
                 found.append(f"key {key}")
-            elif kind in ("tomb", "left", "user_session") and await client.ttl(key) == -1:
+            elif family in ("tomb", "left", "user_session") and await client.ttl(key) == -1:
                 found.append(f"key {key} is kept for good")
     return found
 
 
 def sandboxes(world: World, idle: int) -> list[str]:
-    """Give all that there is of sandboxes beside records, beyond `idle` processes."""
+    """Return all that there is of sandboxes beside records, beyond `idle` processes."""
     processes = world.runtime.inside()
     extra = [f"{len(processes)} processes in namespaces, idle there are {idle}"] if len(processes) > idle else []
     return [*world.runtime.left(world.settings.paths), *extra]
 
 
 async def look(world: World, idle: int) -> list[str]:
-    """Give all that is there beyond `idle` processes of zygotes, which are kept for the next sandbox."""
+    """Return all that is there beyond `idle` processes of zygotes, which are kept for the next sandbox."""
     return [*await records(world), *sandboxes(world, idle)]
 
 

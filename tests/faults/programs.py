@@ -87,7 +87,7 @@ class StoreServer(Protocol):
         ...
 
     def client(self) -> Any:
-        """Give a client of its own; redis-py's signatures are partly untyped."""
+        """Return a client of its own; redis-py's signatures are partly untyped."""
         ...
 
     async def restart(self, pause: float = 0.0, *, empty: bool = False) -> None:
@@ -95,11 +95,11 @@ class StoreServer(Protocol):
         ...
 
     async def find_pid(self) -> int:
-        """Give the process that serves."""
+        """Return the process that serves."""
         ...
 
     async def start(self) -> None:
-        """Have it answer where nothing else starts it."""
+        """Start it, unless the services do."""
         ...
 
     async def stop(self) -> None:
@@ -138,7 +138,7 @@ class ExternalStore(Program):
         return _client(self.socket)
 
     def set_clock(self, offset: str) -> None:
-        """Let its clock go an offset before or behind, as "+30m" or "-1h"."""
+        """Set its clock's offset, such as "+30m" or "-1h"."""
         fresh = self._clock.with_suffix(".new")
         fresh.write_text(offset)
         fresh.rename(self._clock)
@@ -190,10 +190,10 @@ class EmbeddedStore:
             return int((await client.info("server"))["process_id"])
 
     async def start(self) -> None:
-        """Leave it to the services."""
+        """Return at once: the services do it."""
 
     async def stop(self) -> None:
-        """Leave it to the services."""
+        """Return at once: the services do it."""
 
 
 def _client(socket: Path) -> Any:

@@ -24,7 +24,7 @@ class Stall:
         self._open.clear()
 
     def open(self) -> None:
-        """Let everything pass."""
+        """Resume."""
         self._open.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

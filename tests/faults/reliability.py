@@ -31,26 +31,26 @@ from tests.faults.world import Shape
 from tests.leaks import mark_process
 
 NONE = ("late_failures", "undocumented", "wrong_output", "handed_out_twice", "left", "logged_errors")
-"""What there may be none of."""
+"""The results that must be empty."""
 STORES: tuple[Literal["external"], Literal["embedded"]] = ("external", "embedded")
 
 
 def main() -> None:
-    """Run what is asked for and is not there yet."""
-    told = _arguments()
+    """Run the requested rounds that have no results yet."""
+    options = _arguments()
     mark_process()
-    if told.runtime != "bubblewrap":
-        told.out /= told.runtime
-    told.out.mkdir(parents=True, exist_ok=True)
-    ends = time.monotonic() + told.seconds
-    with _opened(told.runtime) as runtime:
-        if not told.soak_only:
-            _storms(told, ends, runtime)
-        if told.soak_seconds > 0:
-            _soak(told, runtime)
-    failed = _failures(told.out)
+    if options.runtime != "bubblewrap":
+        options.out /= options.runtime
+    options.out.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + options.seconds
+    with _opened(options.runtime) as runtime:
+        if not options.soak_only:
+            _storms(options, ends, runtime)
+        if options.soak_seconds > 0:
+            _soak(options, runtime)
+    failed = _failures(options.out)
     for line in failed:
-        _say(f"FAILED: {line}")
+        _log(f"FAILED: {line}")
     sys.exit(1 if failed else 0)
 
 
@@ -66,7 +66,7 @@ def _opened(name: str) -> Generator[Runtime]:
 
 
 def _failures(out: Path) -> list[str]:
-    """Name what does not hold of what was kept."""
+    """List what does not hold of what was kept."""
     rounds: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(out.glob("storm-*.json"))]
     found = [f"round {number}: {name} {one[name]}" for number, one in enumerate(rounds) for name in NONE if one[name]]
     clear = sum(one["creates_in_the_clear"] for one in rounds)
@@ -95,33 +95,33 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _storms(told: argparse.Namespace, ends: float, runtime: Runtime) -> None:
+def _storms(options: argparse.Namespace, ends: float, runtime: Runtime) -> None:
     number, done = 0, 0
-    while done < told.cycles and time.monotonic() < ends:
-        kept = told.out / f"storm-{number:03}.json"
+    while done < options.cycles and time.monotonic() < ends:
+        kept = options.out / f"storm-{number:03}.json"
         if not kept.exists():
             store = STORES[number % len(STORES)]
             shape = Shape(services=2, nodes=2, store=store, runtime=runtime)
-            plan = Plan(shape, told.round_cycles, seconds=1800.0, seed=number, course=runtime.faults)
-            _say(f"round {number}, {store} store, {done} of {told.cycles} cycles so far")
+            plan = Plan(shape, options.round_cycles, seconds=1800.0, seed=number, course=runtime.faults)
+            _log(f"round {number}, {store} store, {done} of {options.cycles} cycles so far")
             with _Folder() as folder:
-                outcome = asyncio.run(run_round(plan, folder, _say))
+                outcome = asyncio.run(run_round(plan, folder, _log))
                 _keep(kept, outcome.as_dict())
                 if outcome.left or outcome.undocumented or outcome.logged_errors:
-                    shutil.copytree(folder, told.out / f"logs-{number:03}", ignore=shutil.ignore_patterns("store"))
+                    shutil.copytree(folder, options.out / f"logs-{number:03}", ignore=shutil.ignore_patterns("store"))
         done += json.loads(kept.read_text())["cycles"]
         number += 1
-    _say(f"{done} cycles under fire")
+    _log(f"{done} cycles under fire")
 
 
-def _soak(told: argparse.Namespace, runtime: Runtime) -> None:
-    kept = told.out / "soak.json"
+def _soak(options: argparse.Namespace, runtime: Runtime) -> None:
+    kept = options.out / "soak.json"
     if kept.exists():
         return
     with _Folder() as folder:
-        every = max(1.0, told.soak_seconds / 120)
-        course = Course(told.soak_cycles, told.soak_seconds, every, pace=told.soak_pace, runtime=runtime)
-        _keep(kept, {"pace": told.soak_pace, **asyncio.run(soak(folder, course, _say)).as_dict()})
+        every = max(1.0, options.soak_seconds / 120)
+        course = Course(options.soak_cycles, options.soak_seconds, every, pace=options.soak_pace, runtime=runtime)
+        _keep(kept, {"pace": options.soak_pace, **asyncio.run(soak(folder, course, _log)).as_dict()})
 
 
 class _Folder:
@@ -131,8 +131,8 @@ class _Folder:
         self._path = Path(tempfile.mkdtemp(prefix="storm-"))
         return self._path
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
+    def __exit__(self, error_type: object, *_: object) -> None:
+        if error_type is None:
             shutil.rmtree(self._path)
 
 
@@ -159,7 +159,7 @@ def _machine() -> dict[str, object]:
     }
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stdout.write(f"{datetime.now(UTC):%H:%M:%S} {line}\n")
     sys.stdout.flush()
 

@@ -30,15 +30,15 @@ class Runtime(Protocol):
         ...
 
     def command(self, number: int) -> Sequence[str]:
-        """Give the start of the command line of a node's driver, by which its processes are known."""
+        """Return the start of the command line of a node's driver, by which its processes are known."""
         ...
 
     def processes(self, number: int) -> list[int]:
-        """Give every process of a node: its driver's, and those of its sandboxes."""
+        """Return every process of a node: its driver's, and those of its sandboxes."""
         ...
 
     def inside(self) -> list[int]:
-        """Give the processes of all nodes that live in a sandbox, zygotes included."""
+        """Return the processes of all nodes that live in a sandbox, zygotes included."""
         ...
 
     def stop_node(self, number: int) -> None:
@@ -50,7 +50,7 @@ class Runtime(Protocol):
         ...
 
     def left(self, paths: MeshPaths) -> list[str]:
-        """Name what a node has left on the machine beside processes."""
+        """List what a node has left on the machine beside processes."""
         ...
 
     async def sweep(self, paths: MeshPaths) -> None:
@@ -62,19 +62,19 @@ class Marked:
     """Nodes on this machine, each known by a limit that its processes inherit and nothing here uses: of file locks."""
 
     def command(self, number: int) -> Sequence[str]:
-        """Give what marks a driver and all that it starts."""
+        """Return what marks a driver and all that it starts."""
         return ("prlimit", f"--locks={self._mark(number)}:", "--")
 
     def _mark(self, number: int) -> int:
         return mark_process() * 10 + number
 
     def processes(self, number: int) -> list[int]:
-        """Give the processes that have a node's mark."""
+        """Return the processes that have a node's mark."""
         mark = str(self._mark(number))
         return [pid for pid, limits in _limits() if limits.get("Max file locks") == mark]
 
     def inside(self) -> list[int]:
-        """Give this run's processes in namespaces of their own."""
+        """Return this run's processes in namespaces of their own."""
         ours, mark = Path("/proc/self/ns/pid").readlink(), str(mark_process())
         found: list[int] = []
         for pid, limits in _limits():
@@ -111,13 +111,13 @@ class Bubblewrap(Marked):
 
 
 def folders_left(paths: MeshPaths) -> list[str]:
-    """Name the folders of sandboxes that are there."""
+    """List the folders of sandboxes that are there."""
     folders = [path for node in paths.of_all_nodes() for path in (node.sandboxes, node.agents)]
     return [f"folder {path}" for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
 
 def _limits() -> Iterator[tuple[int, dict[str, str]]]:
-    """Give the soft limits of every process that is not a zombie."""
+    """Yield the soft limits of every process that is not a zombie."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (folder / "stat").read_text().rpartition(")")[2].split()[0] != "Z":

@@ -54,7 +54,7 @@ class Soaked:
     left: list[str] = field(default_factory=list[str])
 
     def as_dict(self) -> dict[str, object]:
-        """Give it as it is kept in a file."""
+        """Return it as it is stored."""
         return asdict(self)
 
 
@@ -85,7 +85,7 @@ class Course:
     runtime: Runtime = field(default_factory=Bubblewrap)
 
 
-async def soak(folder: Path, course: Course, say: Callable[[str], None] = print) -> Soaked:
+async def soak(folder: Path, course: Course, log: Callable[[str], None] = print) -> Soaked:
     """Run cycles until there are enough or the time is over, and sample all the while."""
     remembered = {"SANDMESH_EVENT_SECONDS": str(REMEMBERED_SECONDS)}
     async with open_world(
@@ -99,7 +99,7 @@ async def soak(folder: Path, course: Course, say: Callable[[str], None] = print)
         while not running.done() and time.monotonic() - began < course.seconds:
             await asyncio.wait([running], timeout=course.every)
             soaked.samples.append(await _sample(world, time.monotonic() - began, len(work.account.cycles)))
-            say(_line(soaked.samples[-1], course.cycles))
+            log(_line(soaked.samples[-1], course.cycles))
         calm.set()
         await running
         soaked.seconds, soaked.cycles = round(time.monotonic() - began, 1), len(work.account.cycles)
@@ -148,8 +148,8 @@ async def _keys(world: World) -> dict[str, int]:
     prefix = f"sandmesh:{{{world.settings.mesh_id}}}:"
     async with world.store.client() as client:
         async for key in client.scan_iter(match=f"{prefix}*", count=1000):
-            kind = key.removeprefix(prefix).split(":")[0]
-            counts[kind] = counts.get(kind, 0) + 1
+            family = key.removeprefix(prefix).split(":")[0]
+            counts[family] = counts.get(family, 0) + 1
     return counts
 
 

@@ -50,7 +50,7 @@ class Storm:
             await self.strike(due.pop() if due else dice.choice(self.faults()), dice)
 
     def faults(self) -> list[str]:
-        """Name what may be struck, the likelier the oftener."""
+        """List what may be struck, the likelier the oftener."""
         nodes = ["node", "node"] if self.world.shape.nodes > 1 else []
         return [*self.world.programs, "store", "store emptied", *["sandbox"] * 4, *nodes, *self.world.runtime.faults]
 

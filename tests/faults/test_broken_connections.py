@@ -59,15 +59,15 @@ async def through(faults: Faults | None) -> AsyncGenerator[tuple[str, FaultProxy
 
 async def digest(process: ProcessAsync) -> tuple[int, str, str]:
     """Read a process to its end: how many bytes came, their checksum, and what it says of them itself."""
-    seen, size, told = hashlib.sha256(), 0, b""
+    seen, size, error = hashlib.sha256(), 0, b""
     async for event in process:
         assert isinstance(event, Output)
         if event.stream == "stderr":
-            told += event.data
+            error += event.data
         else:
             seen.update(event.data)
             size += len(event.data)
-    return size, seen.hexdigest(), told.decode()
+    return size, seen.hexdigest(), error.decode()
 
 
 @pytest.mark.timeout(60 + 4 * MEBIBYTES)
@@ -76,10 +76,10 @@ async def test_an_output_arrives_whole_over_connections_that_are_cut_and_stalled
     async with through(faults) as (address, proxy), BaseSandboxAsync(base_url=address) as box:
         faults.go.set()
         process = await box.processes.start(["python3", "-c", PRINTS.format(count=MEBIBYTES)])
-        size, seen, told = await digest(process)
+        size, seen, expected = await digest(process)
         ended = await process.wait()
         proxy.heal()
-    assert (size, seen) == (MEBIBYTES * MIB, told)
+    assert (size, seen) == (MEBIBYTES * MIB, expected)
     assert (ended.reason, ended.exit_code) == ("EXITED", 42)
     assert faults.cuts > 0
     assert faults.stalls > 0
@@ -93,15 +93,15 @@ async def test_input_arrives_whole_over_connections_that_are_cut_and_stalled() -
         process = await box.processes.start(["python3", "-c", TAKES])
         await process.write(data)
         await process.close_stdin()
-        told = b"".join([event.data async for event in process if isinstance(event, Output)])
+        output = b"".join([event.data async for event in process if isinstance(event, Output)])
         assert (await process.wait()).exit_code == 0
         proxy.heal()
-    assert told.decode().split() == [str(len(data)), hashlib.sha256(data).hexdigest()]
+    assert output.decode().split() == [str(len(data)), hashlib.sha256(data).hexdigest()]
     assert faults.cuts + faults.stalls > 0
 
 
 def made_up() -> AsyncIterator[bytes]:
-    """Give the bytes of a file, the same each time."""
+    """Return the bytes of a file, the same each time."""
     return pieces_of(random.Random(7))  # noqa: S311 - the same file again, not a secret
 
 
@@ -150,14 +150,14 @@ async def test_an_output_arrives_whole_when_the_links_to_the_agent_break() -> No
             ):
                 faults.go.set()
                 process = await box.processes.start(["python3", "-c", PRINTS.format(count=12)])
-                size, seen, told = await digest(process)
+                size, seen, expected = await digest(process)
                 assert (await process.wait()).exit_code == 42
         finally:
             path.unlink(missing_ok=True)
             # The sandbox is being deleted by now.
             with suppress(FileNotFoundError):
                 aside.rename(path)
-    assert (size, seen) == (12 * MIB, told)
+    assert (size, seen) == (12 * MIB, expected)
     assert faults.cuts + faults.stalls > 0
 
 

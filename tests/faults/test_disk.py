@@ -18,7 +18,7 @@ from sandmesh.errors import DeadlineExceeded, SandmeshError, StoreUnavailable
 from sandmeshd.runtime.paths import default_state_directory
 from sandmeshd.store import StoreSettings, open_store
 from sandmeshd.store.disk_space import DiskSpace
-from tests.faults.doctoring import Found, until_told, until_well
+from tests.faults.doctor import Finding, wait_for_finding, wait_until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.runtimes import Runtime
 from tests.faults.world import Shape, World, open_world
@@ -71,12 +71,12 @@ async def test_a_full_disk_is_an_error_that_says_so_and_passes(small: Path, tmp_
             fill(small / "filler")
         with pytest.raises(SandmeshError, match=r"No space left|disk is full"):
             await BaseSandboxAsync(base_url=world.addresses(), timeout=20).start()
-        told = await until_told(world, _node_in_trouble)
-        assert "is full: 0 MiB of 24 are left" in told.seen
-        assert told.fix.startswith("free space there")
+        finding = await wait_for_finding(world, _node_in_trouble)
+        assert "is full: 0 MiB of 24 are left" in finding.seen
+        assert finding.fix.startswith("free space there")
         assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
         (small / "filler").unlink()
-        await until_well(world)
+        await wait_until_well(world)
         async with BaseSandboxAsync(base_url=world.addresses(), timeout=30) as other:
             assert (await other.run_ipython_cell("print(2)")).stdout == "2\n"
 
@@ -94,12 +94,12 @@ def test_a_mesh_that_starts_on_a_full_disk_says_so_and_leaves_no_half_of_a_file(
     assert not list(small.glob("meshes/*/secret*"))
 
 
-def _node_in_trouble(one: Found) -> bool:
+def _node_in_trouble(one: Finding) -> bool:
     # That starts fail there may be told, too.
     return one.name == "node node-1" and one.seen.startswith("the disk of")
 
 
-def _store_in_trouble(one: Found) -> bool:
+def _store_in_trouble(one: Finding) -> bool:
     return one.name == "store" and one.health == "problem"
 
 
@@ -135,10 +135,10 @@ async def test_a_full_disk_under_the_store_is_told_and_everything_goes_on_when_t
         await box.run_ipython_cell("kept = 1")
         with pytest.raises(OSError, match="No space left"):
             fill(small / "filler")
-        told = await until_told(world, _store_in_trouble)
-        assert "it has not been able to write for" in told.seen
-        assert "is full: 0 KiB of 24 MiB are left" in told.seen
-        assert told.fix.startswith("free space on the disk of")
+        finding = await wait_for_finding(world, _store_in_trouble)
+        assert "it has not been able to write for" in finding.seen
+        assert "is full: 0 KiB of 24 MiB are left" in finding.seen
+        assert finding.fix.startswith("free space on the disk of")
         refused = await _refused(world)
         assert "cannot write: the disk of" in refused.message
         assert refused.facts["fix"].startswith("free space")
@@ -147,7 +147,7 @@ async def test_a_full_disk_under_the_store_is_told_and_everything_goes_on_when_t
             waiting = [group.create_task(_open(world)) for _ in range(3)]
             (small / "filler").unlink()
         boxes = [box, *(task.result() for task in waiting)]
-        await until_well(world, "store")
+        await wait_until_well(world, "store")
         assert len({(await one.get_info())["sandbox_id"] for one in boxes}) == len(boxes)
         assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
         for one in boxes:

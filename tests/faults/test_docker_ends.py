@@ -13,7 +13,7 @@ import pytest
 from sandmesh import BaseSandboxAsync, ProcessAsync, errors
 from sandmeshd.drivers.engine.container_config import container_name
 from sandmeshd.drivers.engine.runtimes import DriverName
-from tests.engine import Daemon, ask
+from tests.engine import Daemon, query
 from tests.faults.containers import Docker
 from tests.faults.leftovers import wait_until_ended
 from tests.faults.world import Shape, World, open_world
@@ -28,8 +28,8 @@ GROUPS = {"memory.usage_in_bytes": "memory.limit_in_bytes", "memory.current": "m
 
 
 def of_engine(world: World, daemon: Daemon, box: BaseSandboxAsync) -> Any:
-    """Give what the engine says of a box's container."""
-    return ask(daemon.url, f"/containers/{container_name(world.settings.mesh_id, box.sandbox_id)}/json")
+    """Return the engine's description of a box's container."""
+    return query(daemon.url, f"/containers/{container_name(world.settings.mesh_id, box.sandbox_id)}/json")
 
 
 async def opened(world: World) -> BaseSandboxAsync:
@@ -74,7 +74,7 @@ async def _a_killed_agent_is_told(world: World, daemon: Daemon) -> None:
 async def _a_container_that_an_operator_removes_is_told(world: World, daemon: Daemon) -> None:
     box = await opened(world)
     process = await waiting(box)
-    await asyncio.to_thread(ask, daemon.url, f"/containers/{of_engine(world, daemon, box)['Id']}?force=1", "DELETE")
+    await asyncio.to_thread(query, daemon.url, f"/containers/{of_engine(world, daemon, box)['Id']}?force=1", "DELETE")
     assert "signal 9" in await lost(box, process)
 
 
@@ -97,7 +97,7 @@ async def _memory_that_runs_out_is_told(world: World, daemon: Daemon) -> None:
 
 
 def leave_little_memory(container_id: str) -> None:
-    """Let a container use little more than it does."""
+    """Limit a container to little more than it uses."""
     for used, most in GROUPS.items():
         for found in Path("/sys/fs/cgroup").glob(f"**/*{container_id}*/{used}"):
             found.with_name(most).write_text(str(int(found.read_text()) + MORE_BYTES))
@@ -126,14 +126,14 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
+@pytest.mark.parametrize("driver_name", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
 async def test_whatever_ends_is_told_and_the_next_sandbox_is_made(
-    tmp_path: Path, served: tuple[str, Daemon | None], kind: DriverName
+    tmp_path: Path, served: tuple[str, Daemon | None], driver_name: DriverName
 ) -> None:
     _, daemon = served
     if daemon is None:
         pytest.skip("an engine of the tests' own is killed here; SANDMESH_TEST_DOCKER_URL names another")
-    async with open_world(tmp_path, shape=Shape(runtime=Docker(daemon, kind))) as world:
+    async with open_world(tmp_path, shape=Shape(runtime=Docker(daemon, driver_name))) as world:
         for fault in FAULTS:
             await fault(world, daemon)
             async with await opened(world) as box:

@@ -39,24 +39,24 @@ class Pace(TypedDict):
 
 
 def pace() -> Pace:
-    """Give that of the tests: in short a fault meets the last one's mending, and it is not shown how calm it stays."""
+    """Return the plan of the tests: in short, faults overlap with repairs, and the calm after them is not tested."""
     if in_full():
         return Pace(pause=(1.5, 4.0), after=GRACE_SECONDS + 10.0)
     return Pace(pause=(0.5, 2.0), after=12.0)
 
 
-@pytest.mark.parametrize(("kind", "store", "course"), [*STORMS, *FURTHER] if in_full() else STORMS)
+@pytest.mark.parametrize(("driver_name", "store", "course"), [*STORMS, *FURTHER] if in_full() else STORMS)
 async def test_kills_at_random_leave_nothing_on_the_engine(
     tmp_path: Path,
     served: tuple[str, Daemon | None],
-    kind: DriverName,
+    driver_name: DriverName,
     store: Literal["external", "embedded"],
     course: Sequence[str],
 ) -> None:
     _, daemon = served
     if daemon is None:
         pytest.skip("an engine of the tests' own is killed here; SANDMESH_TEST_DOCKER_URL names another")
-    shape = Shape(services=2, nodes=2, store=store, runtime=Docker(daemon, kind))
+    shape = Shape(services=2, nodes=2, store=store, runtime=Docker(daemon, driver_name))
     plan = Plan(shape, cycles=1, seconds=1.0, seed=SEEDS[store], course=course, away=(1.0, 4.0), **pace())
     outcome = await run_round(plan, tmp_path)
     assert not outcome.wrong_output

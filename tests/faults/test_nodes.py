@@ -9,7 +9,7 @@ import pytest
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import SandmeshError
-from tests.faults.doctoring import until_told, until_well
+from tests.faults.doctor import wait_for_finding, wait_until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.world import Shape, World, open_world
 
@@ -42,8 +42,8 @@ async def test_a_node_that_stops_loses_its_own_sandboxes_and_another_takes_the_c
         await world.stop_node(1)
         fresh = await opened(world, 2)
         assert set(await nodes_of(fresh)) == {"node-2"}
-        told = await until_told(world, lambda one: one.name == "node node-1" and "does not answer" in one.seen)
-        assert "its driver" in told.fix
+        finding = await wait_for_finding(world, lambda one: one.name == "node node-1" and "does not answer" in one.seen)
+        assert "its driver" in finding.fix
         for box, place in zip(boxes, places, strict=True):
             if place == "node-1":
                 assert "node-1" in await until_lost(box)
@@ -55,7 +55,7 @@ async def test_a_node_that_stops_loses_its_own_sandboxes_and_another_takes_the_c
         world.add("another", "driver", world.runtime.name, "--node-id", "node-1")
         with pytest.raises(RuntimeError, match="another driver of this node holds"):
             await world.programs["another"].start()
-        await until_well(world)
+        await wait_until_well(world)
         for box in [*boxes, *fresh]:
             await box.close()
         assert not await wait_until_clean(world, idle=20)

@@ -10,7 +10,7 @@ import pytest
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import DeadlineExceeded, Recovering, SandmeshError, StoreUnavailable
-from tests.faults.doctoring import Found, doctor, until_told, until_well
+from tests.faults.doctor import Finding, doctor, wait_for_finding, wait_until_well
 from tests.faults.leftovers import wait_until_clean
 from tests.faults.proxy import stalling
 from tests.faults.world import CLOCK, open_world
@@ -56,20 +56,20 @@ async def test_a_store_that_stalls_delays_and_breaks_nothing(tmp_path: Path) -> 
         stall.close()
         assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
         waiting = asyncio.create_task(open_box(world.addresses(), 60.0))
-        told = await until_told(world, lambda one: one.name == "store" and one.health == "problem")
-        assert "has not answered for" in told.seen
+        finding = await wait_for_finding(world, lambda one: one.name == "store" and one.health == "problem")
+        assert "has not answered for" in finding.seen
         code, printed = await doctor(world)
         assert code == 1
         assert "FAIL store" in printed
         assert not waiting.done() or isinstance(waiting.exception(), SandmeshError)
         stall.open()
-        await until_well(world, "store")
+        await wait_until_well(world, "store")
         # Slow is another thing than away.
         stall.delay = 0.4
-        told = await until_told(world, lambda one: one.name == "store" and one.health == "warning")
-        assert "slow" in told.seen
+        finding = await wait_for_finding(world, lambda one: one.name == "store" and one.health == "warning")
+        assert "slow" in finding.seen
         stall.delay = 0.0
-        await until_well(world, "store")
+        await wait_until_well(world, "store")
         other = await waiting
         assert (await other.run_ipython_cell("print(2)")).stdout == "2\n"
         assert (await box.run_ipython_cell("print(kept)")).stdout == "1\n"
@@ -78,7 +78,7 @@ async def test_a_store_that_stalls_delays_and_breaks_nothing(tmp_path: Path) -> 
         assert not await wait_until_clean(world, idle=10)
 
 
-def _says(wanted: str, one: Found) -> bool:
+def _says(wanted: str, one: Finding) -> bool:
     return one.name == "clock" and wanted in one.seen
 
 
@@ -95,12 +95,12 @@ async def test_a_jump_of_the_stores_clock_is_told_and_ends_no_sandbox_whose_leas
             boxes.append(await open_box(world.addresses(), ttl=lease))
             for box in boxes:
                 assert (await box.run_ipython_cell("print(6 * 7)")).stdout == "42\n"
-            await until_told(world, partial(_says, f"{where} this allocator's"))
+            await wait_for_finding(world, partial(_says, f"{where} this allocator's"))
         assert (await boxes[0].run_ipython_cell("print(kept)")).stdout == "1\n"
         tokens = [int((await box.get_info())["lease"]["fencing_token"]) for box in boxes]
         assert tokens == sorted(set(tokens))
         world.external.set_clock("+0")
-        await until_well(world, "clock")
+        await wait_until_well(world, "clock")
         for box in boxes:
             await box.close()
         assert not await wait_until_clean(world, idle=10)

@@ -52,7 +52,7 @@ class Account:
         return len(clear), sum(cycle.was_created for cycle in clear)
 
     def in_the_clear(self, windows: list[tuple[float, float]]) -> list[Cycle]:
-        """Give the cycles whose create met no fault window."""
+        """Return the cycles whose create met no fault window."""
         return [cycle for cycle in self.cycles if not _meets(cycle, windows)]
 
 
@@ -70,7 +70,7 @@ class Workload:
         self._lines = lines
 
     async def run(self, clients: int, cycles: int, until: asyncio.Event | None = None, pause: float = 0.0) -> None:
-        """Have `clients` tasks run `cycles` cycles in all, or fewer where `until` is set before.
+        """Run `cycles` cycles in all in `clients` tasks, or fewer if `until` is set before.
 
         Each begins its cycles at least `pause` seconds apart.
         """
@@ -114,13 +114,13 @@ class Workload:
         if said.stdout.strip() != word and not said.is_error:
             self.account.wrong.append(f"a cell printed {said.stdout!r}, not {word}")
         # A `seq` that a fault killed would leave the bare loop nothing to do, which is no error to a shell.
-        told = await box.run_shell_command(
+        result = await box.run_shell_command(
             f"numbers=$(seq {self._lines}) && for i in $numbers; do echo {word}-$i; done"
         )
         expected = "".join(f"{word}-{number}\n" for number in range(1, self._lines + 1))
-        self.account.checked += not told.is_error
-        if not told.is_error and _digest(told.stdout) != _digest(expected):
-            self.account.wrong.append(f"{len(told.stdout)} characters came of {len(expected)}, or other ones")
+        self.account.checked += not result.is_error
+        if not result.is_error and _digest(result.stdout) != _digest(expected):
+            self.account.wrong.append(f"{len(result.stdout)} characters came of {len(expected)}, or other ones")
         again = await box.run_ipython_cell("print(word)")
         if again.stdout.strip() != word and not again.is_error:
             self.account.wrong.append(f"the kernel had forgotten {word}: {again.stdout!r}")

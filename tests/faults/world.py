@@ -68,17 +68,17 @@ class World:
         return [f"unix://{self._socket(name)}" for name in self.programs if name.startswith("gateway")]
 
     def addresses(self, first: int = 0) -> str:
-        """Give the addresses of all gateways as clients write them, beginning with one of choice."""
+        """Return the addresses of all gateways as clients write them, beginning with one of choice."""
         gateways = self.gateways
         turn = first % len(gateways)
         return ",".join(gateways[turn:] + gateways[:turn])
 
     def names(self, prefix: str) -> list[str]:
-        """Give the names of the services of a kind."""
+        """Return the names of the programs with a prefix."""
         return [name for name in self.programs if name.startswith(prefix)]
 
     def log(self, name: str) -> str:
-        """Give what a service wrote."""
+        """Return a service's log."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     async def open(self) -> None:
@@ -90,16 +90,16 @@ class World:
             command = ("driver", self.runtime.name, "--node-id", f"node-{number}")
             self.add(name, *command, before=self.runtime.command(number))
             uses += ["--driver", f"{name}=unix://{self._socket(name)}"]
-        for kind, told in (("allocator", uses), ("broker", []), ("gateway", [])):
-            behind = [] if kind == "allocator" else self._reached("allocator")
-            behind += self._reached("broker") if kind == "gateway" else []
+        for service, arguments in (("allocator", uses), ("broker", []), ("gateway", [])):
+            behind = [] if service == "allocator" else self._reached("allocator")
+            behind += self._reached("broker") if service == "gateway" else []
             for number in range(1, self.shape.services + 1):
-                self.add(f"{kind}{number}", kind, *told, *behind)
-        for kind in ("driver", "allocator", "broker", "gateway"):
-            await asyncio.gather(*(self.programs[name].start() for name in self.names(kind)))
+                self.add(f"{service}{number}", service, *arguments, *behind)
+        for service in ("driver", "allocator", "broker", "gateway"):
+            await asyncio.gather(*(self.programs[name].start() for name in self.names(service)))
 
-    def _reached(self, kind: str) -> list[str]:
-        return [word for name in self.names(kind) for word in (f"--{kind}", f"unix://{self._socket(name)}")]
+    def _reached(self, service: str) -> list[str]:
+        return [word for name in self.names(service) for word in (f"--{service}", f"unix://{self._socket(name)}")]
 
     async def stop_node(self, number: int) -> None:
         """End a node as when its power fails: driver, sandboxes and all."""
@@ -108,12 +108,12 @@ class World:
 
     async def close(self) -> None:
         """End everything."""
-        for kind in ("gateway", "broker", "allocator", "driver", ""):
-            await asyncio.gather(*(self.programs[name].stop() for name in self.names(kind)))
+        for service in ("gateway", "broker", "allocator", "driver", ""):
+            await asyncio.gather(*(self.programs[name].stop() for name in self.names(service)))
         await self.store.stop()
 
     def add(self, name: str, *arguments: str, before: Sequence[str] = ()) -> None:
-        """Have one more service, not started yet."""
+        """Add a service, which is not started yet."""
         listen = ("--listen", f"unix://{self._socket(name)}")
         command = [*before, sys.executable, "-m", "sandmeshd.cli.service", *arguments, *listen]
         self.programs[name] = Program(name, command, self._environment, self.folder / f"{name}.log")
@@ -127,11 +127,11 @@ async def open_world(
     folder: Path, count: int = 1, shape: Shape | None = None, environment: Mapping[str, str] | None = None
 ) -> AsyncGenerator[World]:
     """Run a world until the block ends, and leave nothing of it."""
-    given = dict(environment or {})
-    told = {"state_directory": given[_STATE]} if _STATE in given else {}
-    settings = MeshSettings.model_validate({"mesh_id": f"fault-{secrets.token_hex(4)}", **told})
+    variables = dict(environment or {})
+    overrides = {"state_directory": variables[_STATE]} if _STATE in variables else {}
+    settings = MeshSettings.model_validate({"mesh_id": f"fault-{secrets.token_hex(4)}", **overrides})
     settings.paths.make()
-    world = World(settings, folder, shape or Shape(services=count), given)
+    world = World(settings, folder, shape or Shape(services=count), variables)
     try:
         await world.open()
         yield world

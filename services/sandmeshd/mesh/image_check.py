@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from sandmesh.errors import SandmeshError, TemplateBuildFailed
 from sandmeshd.drivers.conformance import OF_IMAGES, Boundary, Requirement, Subject
-from sandmeshd.drivers.engine.images.build import Step
+from sandmeshd.drivers.node.builds import Step
 from sandmeshd.mesh.driver import open_driver
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.sweep import PREFIX, remove

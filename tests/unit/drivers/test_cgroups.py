@@ -33,13 +33,13 @@ SPIN = "python3 -c 'import time; end = time.process_time() + 0.05\nwhile time.pr
 
 @pytest.fixture
 def groups(paths: MeshPaths) -> Groups:
-    """Give what a mesh of its own can do with control groups."""
+    """Return what a mesh of its own can do with control groups."""
     return Groups(paths, (VersionTwo(), VersionOne()))
 
 
 @pytest.fixture
 async def driver(paths: MeshPaths, prepared: None) -> AsyncGenerator[Driver]:
-    """Give a driver whose sandboxes end with it."""
+    """Yield a driver whose sandboxes end with it."""
     async with open_driver(BubblewrapSettings(paths=paths, ends_with_driver=True)) as opened:
         yield opened
 
@@ -52,19 +52,19 @@ async def make(driver: Driver, paths: MeshPaths, **limits: int) -> pb.RuntimeSan
 
 
 def folders_of(paths: MeshPaths) -> list[Path]:
-    """Give the directories of the groups of the sandbox `one`, as its folder names them."""
+    """Return the directories of the groups of the sandbox `one`, as its folder names them."""
     return [Path(line) for line in Folders(paths).folder("one").groups.read_text().splitlines()]
 
 
 def group_of(groups: Groups, paths: MeshPaths) -> Group:
-    """Give the groups of the sandbox `one`."""
-    found = groups.found(Folders(paths).folder("one"))
+    """Return the groups of the sandbox `one`."""
+    found = groups.find(Folders(paths).folder("one"))
     assert found is not None
     return found
 
 
 def members(path: Path) -> set[str]:
-    """Give what runs in a group, by its command line; what ends meanwhile has none."""
+    """Return what runs in a group, by its command line; what ends meanwhile has none."""
     pids = (path / "cgroup.procs").read_text().split()
     return {command_of(pid).replace("\0", " ") for pid in pids} - {""}
 
@@ -126,7 +126,7 @@ async def test_a_create_that_fails_leaves_no_group(paths: MeshPaths, prepared: N
     async with open_driver(BubblewrapSettings(paths=paths, start_timeout=0.001)) as driver:
         with pytest.raises(Exception, match="did not listen"):
             await make(driver, paths, memory_bytes=64 << 20)
-    assert groups.found(Folders(paths).folder("one")) is None
+    assert groups.find(Folders(paths).folder("one")) is None
 
 
 async def test_the_groups_of_a_killed_driver_are_swept_by_the_next(
@@ -136,18 +136,18 @@ async def test_the_groups_of_a_killed_driver_are_swept_by_the_next(
     folder.root.mkdir()
     group = groups.make(folder, GroupLimits(memory_bytes=64 << 20))
     assert group is not None
-    sleeping = sleep(group.entered())
+    sleeping = sleep(group.join_command())
     folder.groups.unlink()
     folder.root.rmdir()
     async with open_driver(BubblewrapSettings(paths=paths)):
-        assert groups.found(folder) is None
+        assert groups.find(folder) is None
     assert sleeping.wait(10) == -9
 
 
 async def test_groups_of_living_sandboxes_are_not_swept(driver: Driver, paths: MeshPaths, groups: Groups) -> None:
     sandbox = await make(driver, paths, memory_bytes=64 << 20)
     async with open_driver(BubblewrapSettings(paths=paths)):
-        assert groups.found(Folders(paths).folder("one")) is not None
+        assert groups.find(Folders(paths).folder("one")) is not None
     assert (await run(sandbox, "echo alive")).stdout == "alive\n"
 
 
@@ -157,9 +157,9 @@ async def test_groups_are_removed_wherever_their_folder_says_they_are(paths: Mes
     group = groups.make(folder, GroupLimits(pids=10))
     assert group is not None
     other = Groups(MeshPaths("other", paths.state_root, paths.runtime_root), (VersionTwo(), VersionOne()))
-    assert other.found(folder) is None
+    assert other.find(folder) is None
     await remove_groups(folder)
-    assert groups.found(folder) is None
+    assert groups.find(folder) is None
 
 
 async def test_a_process_that_joins_is_below_the_agents_limit(paths: MeshPaths, groups: Groups) -> None:

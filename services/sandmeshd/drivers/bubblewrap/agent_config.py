@@ -38,7 +38,7 @@ def agent_config(
     return config
 
 
-def _at_most_hard(kind: int, default: int) -> int:
+def _at_most_hard(rlimit: int, default: int) -> int:
     # A limit cannot be raised above the inherited hard limit.
-    hard = hard_limit(kind)
+    hard = hard_limit(rlimit)
     return default if hard is None else min(default, hard)

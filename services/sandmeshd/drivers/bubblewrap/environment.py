@@ -11,14 +11,13 @@ import platform
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.bubblewrap.arguments import View, warm_up_arguments
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
-from sandmeshd.drivers.node.builds import building, is_being_built
+from sandmeshd.drivers.node.builds import Step, building, is_being_built
 from sandmeshd.drivers.node.commands import Command, running
 from sandmeshd.drivers.node.interpreter import VERSION
 from sandmeshd.drivers.node.readability import open_to_all
@@ -38,14 +37,6 @@ FETCH_LINES = ("Collecting ", "Processing ")
 VENV, COLLECTED, INSTALLED, COMPILED = 0.03, 0.45, 0.65, 0.95
 
 
-@dataclass(frozen=True)
-class Progress:
-    """A step for a person, and a fraction from 0 to 1, negative if unknown."""
-
-    message: str
-    fraction: float
-
-
 class EnvironmentBuilder:
     """Builds the environments of one driver's templates."""
 
@@ -60,7 +51,7 @@ class EnvironmentBuilder:
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:20]
         return self._settings.paths.cache / "environments" / key
 
-    async def build(self, python: PythonEnvironment) -> AsyncGenerator[Progress]:
+    async def build(self, python: PythonEnvironment) -> AsyncGenerator[Step]:
         """Build an environment unless it exists, yielding the progress.
 
         Raises:
@@ -69,7 +60,7 @@ class EnvironmentBuilder:
         """
         target = self.path(python)
         if is_being_built(target):
-            yield Progress("waiting for another process that builds it", -1)
+            yield Step("waiting for another process that builds it", -1)
         async with building(target) as fresh:
             if fresh is None:
                 return
@@ -77,18 +68,18 @@ class EnvironmentBuilder:
                 async for step in steps:
                     yield step
 
-    async def _fill(self, fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Progress]:
-        yield Progress("making an environment", 0)
+    async def _fill(self, fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Step]:
+        yield Step("making an environment", 0)
         interpreter = str(self._view.interpreter.executable)
         await _run([interpreter, "-I", "-m", "venv", "--without-pip", str(fresh)])
-        yield Progress("looking for packages", VENV)
+        yield Step("looking for packages", VENV)
         async with aclosing(_install(fresh, python.requirements)) as steps:
             async for step in steps:
                 yield step
-        yield Progress("compiling", INSTALLED)
+        yield Step("compiling", INSTALLED)
         await asyncio.to_thread(_relocate, fresh)
         await _run(_compile_arguments(fresh))
-        yield Progress("filling caches", COMPILED)
+        yield Step("filling caches", COMPILED)
         await self._warm_up(fresh, python.warm_up)
 
     async def _warm_up(self, fresh: Path, statement: str) -> None:
@@ -110,7 +101,7 @@ async def _run(arguments: list[str]) -> None:
             raise _failed(command)
 
 
-async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator[Progress]:
+async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator[Step]:
     if importlib.util.find_spec("pip") is None:
         fix = f"install pip for {sys.executable} ({sys.executable} -m ensurepip, or: uv pip install pip)"
         raise RuntimeUnavailable(f"environments are built with pip, which is not installed: {fix}", {"fix": fix})
@@ -128,13 +119,13 @@ async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator
             raise _failed(command)
 
 
-def _step(line: str, share: float) -> Progress | None:
+def _step(line: str, share: float) -> Step | None:
     words = line.split()
     if line.startswith(FETCH_LINES):
         name = words[1].rpartition("/")[2].partition("=")[0].partition("-")[0]
-        return Progress(f"fetching {name}", min(VENV + share * (COLLECTED - VENV), COLLECTED))
+        return Step(f"fetching {name}", min(VENV + share * (COLLECTED - VENV), COLLECTED))
     if line.startswith("Installing collected packages"):
-        return Progress(f"installing {len(words) - 3} packages", COLLECTED)
+        return Step(f"installing {len(words) - 3} packages", COLLECTED)
     return None
 
 

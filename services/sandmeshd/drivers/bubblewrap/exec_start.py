@@ -93,7 +93,7 @@ class ExecStarter:
                 lock, status, seccomp, config, ready, memory, plan.mounts.workspace_fd, cgroup_fds
             )
             arguments = sandbox_arguments(self._view, plan.mounts, descriptors, self._settings.ends_with_driver)
-            return _launch([*(group.entered() if group else []), *arguments], output, descriptors.all())
+            return _launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
 
     async def _wait_for_agent(self, folder: Folder, reader: int) -> None:
         try:

@@ -80,7 +80,7 @@ def _maximums() -> dict[str, int]:
     return {"disk": requirements.half_of_memory(), **{name: value for name, value in hard.items() if value is not None}}
 
 
-def hard_limit(kind: int) -> int | None:
+def hard_limit(rlimit: int) -> int | None:
     """Return the hard limit of a resource for this process and its children, None if there is none."""
-    _, hard = resource.getrlimit(kind)
+    _, hard = resource.getrlimit(rlimit)
     return None if hard == resource.RLIM_INFINITY else hard

@@ -12,10 +12,10 @@ from sandmesh.errors import WrongState
 from sandmeshd.drivers.api.requirements import in_memory
 from sandmeshd.drivers.api.templates import template_info, template_of
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
-from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, Progress, home_files
+from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_files
 from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
 from sandmeshd.drivers.node.agent_bundle import AgentTree
-from sandmeshd.drivers.node.builds import is_complete
+from sandmeshd.drivers.node.builds import Step, is_complete
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.templates import Template
 
@@ -49,7 +49,7 @@ class TemplateBuilds:
         """Return the templates of which a create can start at once."""
         return [template for template in self._templates.values() if self.is_prepared(template)]
 
-    async def prepare(self, template: Template) -> AsyncGenerator[Progress]:
+    async def prepare(self, template: Template) -> AsyncGenerator[Step]:
         """Build what does not exist yet, yielding the progress.
 
         Raises:
@@ -59,7 +59,7 @@ class TemplateBuilds:
         """
         check_template(template)
         if not self._agent.prepared:
-            yield Progress("copying the agent", 0)
+            yield Step("copying the agent", 0)
             await self._agent.build()
         async with aclosing(self._builder.build(template.python)) as steps:
             async for step in steps:

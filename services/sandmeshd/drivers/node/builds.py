@@ -8,12 +8,21 @@ import os
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandmeshd.drivers.node.removal import remove_tree
 
 MARK = ".complete"
 POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a build, for a person, and a fraction from 0 to 1, negative if unknown."""
+
+    message: str
+    fraction: float
 
 
 def is_complete(target: Path) -> bool:

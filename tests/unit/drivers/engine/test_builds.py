@@ -68,7 +68,7 @@ def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "platform", "told"),
+    ("template", "platform", "message"),
     [
         ("base", "linux/riscv64", "linux/amd64 or linux/arm64"),
         ("base", "arm64", "linux/amd64 or linux/arm64"),
@@ -76,10 +76,10 @@ def test_an_images_name_has_registry_namespace_and_tag(tmp_path: Path) -> None:
     ],
 )
 async def test_what_is_built_for_no_platform_is_refused_before_anything_is_asked(
-    template: str, platform: str, told: str
+    template: str, platform: str, message: str
 ) -> None:
     settings = MeshSettings.model_validate({"driver": "docker", "docker_url": "unix:///nonexistent/engine"})
-    with pytest.raises(InvalidArgument, match=told):
+    with pytest.raises(InvalidArgument, match=message):
         [step async for step in build_images(settings, template, True, platform)]
 
 

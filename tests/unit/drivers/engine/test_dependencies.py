@@ -31,7 +31,7 @@ def _pins(name: str) -> dict[str, str]:
 
 
 def _distributions(modules: set[str]) -> dict[str, set[str]]:
-    """Give, by module, the distributions that have its top level; by its own name where none is installed."""
+    """Return, by module, the distributions that have its top level; by its own name where none is installed."""
     found = packages_distributions()
     tops = {name: name.split(".")[0] for name in modules}
     return {name: {canonicalize_name(one) for one in found.get(top, [top])} for name, top in tops.items()}
@@ -64,9 +64,9 @@ def test_the_image_has_each_library_that_sandboxes_of_the_bubblewrap_driver_have
 
 
 def test_all_that_the_agents_code_imports_is_in_the_image() -> None:
-    stated = {canonicalize_name(Requirement(one).name) for one in load_templates()["base"].python.requirements}
+    required = {canonicalize_name(Requirement(one).name) for one in load_templates()["base"].python.requirements}
     # IPython is made of it.
-    user_code = stated | {"traitlets"}
+    user_code = required | {"traitlets"}
     files = [path for path in _agent_files() if not path.name.endswith("_grpc.py")]
     imported = {name for path in files for name in _imported(path)} - OWN.keys() - set(sys.stdlib_module_names)
     assert "pydantic" in imported

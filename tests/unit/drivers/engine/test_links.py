@@ -83,12 +83,12 @@ def test_a_range_of_ports_that_is_none_is_refused(ports: tuple[int, int]) -> Non
 def test_none_is_not_promised_at_ports_and_every_sandbox_needs_one() -> None:
     none = sandbox_pb2.NETWORK_MODE_NONE
     assert none in capabilities(DOCKER, {}, ON_NETWORKS).network_modes
-    able = capabilities(DOCKER, {}, AT_PORTS)
-    assert (none in able.network_modes, able.agent_port, able.workspace_dir) == (False, True, False)
+    granted = capabilities(DOCKER, {}, AT_PORTS)
+    assert (none in granted.network_modes, granted.agent_port, granted.workspace_dir) == (False, True, False)
 
 
 @pytest.mark.parametrize(
-    ("link", "stated", "needs"),
+    ("link", "spec", "needs"),
     [
         (AT_PORTS, {"network": sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_NONE)}, "network none"),
         (AT_PORTS, {"workspace_dir": "/data"}, "workspace_dir"),
@@ -96,8 +96,8 @@ def test_none_is_not_promised_at_ports_and_every_sandbox_needs_one() -> None:
         (ON_NETWORKS, {}, "ports"),
     ],
 )
-def test_what_cannot_be_enforced_is_named(link: Link, stated: dict[str, Any], needs: str) -> None:
-    request = pb.CreateSandboxRequest(spec=sandbox_pb2.SandboxSpec(template="base", **stated), ports=[20000])
+def test_what_cannot_be_enforced_is_named(link: Link, spec: dict[str, Any], needs: str) -> None:
+    request = pb.CreateSandboxRequest(spec=sandbox_pb2.SandboxSpec(template="base", **spec), ports=[20000])
     with pytest.raises(CapabilityMissing) as caught:
         check(DOCKER, request, {}, link)
     assert needs in caught.value.facts["needs"]

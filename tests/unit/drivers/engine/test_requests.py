@@ -85,8 +85,12 @@ async def test_what_holds_the_engines_socket_is_neither_shown_nor_a_workspace(
 ) -> None:
     folder = tmp_path / "engine"
     folder.mkdir()
-    told = {"url": f"unix://{folder}/s", "workspace_roots": (str(folder),), "readonly_mounts": {str(folder): "/mnt/e"}}
-    wrong = settings.model_copy(update=told)
+    overrides = {
+        "url": f"unix://{folder}/s",
+        "workspace_roots": (str(folder),),
+        "readonly_mounts": {str(folder): "/mnt/e"},
+    }
+    wrong = settings.model_copy(update=overrides)
     with pytest.raises(InvalidArgument, match="holds the engine's socket"):
         async with open_driver(wrong):
             pass
@@ -188,8 +192,8 @@ async def test_an_engine_that_is_no_socket_and_no_address_is_refused(settings: D
 
 
 def test_certificates_that_are_not_there_are_named_with_the_fix(settings: DockerSettings, tmp_path: Path) -> None:
-    told = settings.model_copy(update={"url": "tcp://127.0.0.1:2376", "certificates": tmp_path})
+    with_tls = settings.model_copy(update={"url": "tcp://127.0.0.1:2376", "certificates": tmp_path})
     with pytest.raises(InvalidArgument, match=re.escape(str(tmp_path))) as caught:
-        tls_context(told)
+        tls_context(with_tls)
     assert "DOCKER_CERT_PATH" in caught.value.facts["fix"]
-    assert tls_context(told.model_copy(update={"url": "unix:///run/docker.sock"})) is None
+    assert tls_context(with_tls.model_copy(update={"url": "unix:///run/docker.sock"})) is None

@@ -1,11 +1,11 @@
-"""Control groups of sandboxes: memory, processor time and processes of user code, where this machine lets us set them.
+"""Control groups of sandboxes: limits of memory, processor time and processes, as far as this machine allows them.
 
-A sandbox that states such a limit gets a group of its own with two inside: `agent`, which everything of it is started
-in, and `user`, where the limits hold. What the zygote forks moves itself there before it is a user's, by a descriptor
-that no user's code has. So a shortage of memory ends user code, and neither agent nor zygote, whatever fills it.
+A sandbox with such a limit gets a group of its own with two inside: `agent`, in which all of it is started, and `user`,
+where the limits apply. What the zygote forks moves itself there before it runs user code, by a descriptor that no user
+code has. An out-of-memory kill thus ends user code, and neither agent nor zygote, whatever fills the memory.
 
-The folder of the sandbox names its groups before they are made: whoever is killed when, a deletion or the next start
-of the driver finds and removes them.
+The folder of the sandbox names its groups before they are created, so that after a kill at any time a deletion or the
+next start of the driver finds and removes them.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from sandmeshd.runtime.paths import MeshPaths
 
 AGENT, USER = "agent", "user"
 AGENT_BYTES = 512 << 20
-"""What the agent may use beside user code's memory: arguments and output of calls under way."""
+"""The memory of the agent, for arguments and output of calls in progress, besides user code's."""
 
 JOIN = (
     *("/bin/sh", "-c"),
     'while [ "$1" != -- ]; do echo 0 > "$1" || exit 70; shift; done; shift; exec "$@"',
     "join",
 )
-"""Joins the groups whose process files come first, up to `--`, and becomes the program that comes then."""
+"""Joins the groups whose process files come first, up to `--`, and executes the rest."""
 
-MOVE = "echo 0 >&0 && exec cat /proc/self/cgroup"
-"""Moves itself by the descriptor that is its input, and says where it is then."""
+ENTER = "echo 0 >&0 && exec cat /proc/self/cgroup"
+"""Joins a group by the descriptor that is its input, and prints its groups."""
 
-PATIENCE_SECONDS = 3.0
+REMOVAL_SECONDS = 3.0
 POLL_SECONDS = 0.005
 
 log = structlog.get_logger()
@@ -49,7 +49,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class GroupLimits:
-    """The limits of user code; 0 is none. `spare_bytes` is what the agent may use beyond its own."""
+    """The limits of user code; 0 is none. `spare_bytes` is memory that the agent may use beyond its own."""
 
     memory_bytes: int = 0
     cpu_millis: int = 0
@@ -57,14 +57,14 @@ class GroupLimits:
     spare_bytes: int = 0
 
     def controllers(self) -> tuple[str, ...]:
-        """Name the controllers that are needed."""
-        stated = {"memory": self.memory_bytes, "cpu": self.cpu_millis, "pids": self.pids}
-        return tuple(name for name, value in stated.items() if value)
+        """Return the controllers that the limits require."""
+        limits = {"memory": self.memory_bytes, "cpu": self.cpu_millis, "pids": self.pids}
+        return tuple(name for name, value in limits.items() if value)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What user code of a sandbox used, where its group counts it."""
+    """The resource usage of a sandbox's user code, as far as its group counts it."""
 
     memory_bytes: int
     processes: int
@@ -78,22 +78,22 @@ class Hierarchy(Protocol):
     version: str
     """As capabilities report it."""
     events: str
-    """The file that counts processes ended for want of memory, in a line `oom_kill N`."""
+    """The file that counts out-of-memory kills, in a line `oom_kill N`."""
 
     def bases(self) -> Iterator[Mapping[str, Path]]:
-        """Give the places where groups might be made, by controller, the best first."""
+        """Yield candidate parents of new groups, by controller, the best first."""
         ...
 
     def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
-        """Let the groups in a folder have limits of these controllers."""
+        """Enable these controllers for the groups in a folder."""
         ...
 
     def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
-        """Give what enforces limits: controller, file, text."""
+        """Yield what enforces the limits: controller, file, text."""
         ...
 
     def usage(self, folders: Mapping[str, Path]) -> Usage:
-        """Read what a group used, by its controllers' folders."""
+        """Return a group's usage, by its controllers' folders."""
         ...
 
 
@@ -104,33 +104,33 @@ class Group:
     folders: Mapping[str, Path]
     hierarchy: Hierarchy
 
-    def entered(self) -> list[str]:
-        """Give the start of a command line that runs the rest in the group."""
+    def join_command(self) -> list[str]:
+        """Return the start of a command line that runs the rest in the group."""
         return [*JOIN, *(str(path / AGENT / "cgroup.procs") for path in self._distinct()), "--"]
 
     def join(self, pid: int, inner: str = AGENT) -> None:
-        """Move a process in, beside the agent or into where limits hold; what it forks from now on is in, too.
+        """Move a process into the group, beside the agent or into the limits; what it forks from now on follows.
 
         Raises:
-            ProcessLookupError: The process is gone.
-            InternalError: It may not be moved.
+            ProcessLookupError: The process has ended.
+            InternalError: It cannot be moved.
         """
         for path in self._distinct():
             _write(path / inner / "cgroup.procs", str(pid))
 
     def open_cgroup_fds(self) -> list[int]:
-        """Give descriptors by which a process that writes "0" to each moves itself to where the limits hold."""
+        """Return descriptors; a process that writes "0" to each moves itself into the limits."""
         flags = os.O_WRONLY | os.O_CLOEXEC
         return [os.open(path / USER / "cgroup.procs", flags) for path in self._distinct()]
 
     def open_events(self) -> int | None:
-        """Give a descriptor of the count of processes ended for want of memory, None where memory has no limit."""
+        """Return a descriptor of the count of out-of-memory kills, None if memory is not limited."""
         if "memory" not in self.folders:
             return None
         return os.open(self.folders["memory"] / USER / self.hierarchy.events, os.O_RDONLY | os.O_CLOEXEC)
 
     def usage(self) -> Usage:
-        """Read what user code uses."""
+        """Return user code's usage."""
         return self.hierarchy.usage({name: path / USER for name, path in self.folders.items()})
 
     def _distinct(self) -> list[Path]:
@@ -138,35 +138,35 @@ class Group:
 
 
 class Groups:
-    """What a mesh can do with control groups on this machine, tried once."""
+    """The control groups that a mesh can use on this machine, probed once."""
 
     def __init__(self, paths: MeshPaths, hierarchies: tuple[Hierarchy, ...], identity: Sequence[str] = ()) -> None:
-        """Try what works; `identity` is the start of a command line that runs the rest as sandboxes' processes do."""
+        """Probe what works; `identity` is the start of a command line that runs the rest as the sandboxes' uid."""
         self._identity = identity
         key = hashlib.sha256(str(paths.node_state).encode()).hexdigest()[:10]
         self._prefix = f"sandmesh-{paths.mesh_id[:40]}-{key}."
         self._hierarchy: Hierarchy | None = None
         self._bases: Mapping[str, Path] = {}
         for hierarchy in hierarchies:
-            self._try(hierarchy)
+            self._probe(hierarchy)
 
-    def _try(self, hierarchy: Hierarchy) -> None:
+    def _probe(self, hierarchy: Hierarchy) -> None:
         for bases in hierarchy.bases():
-            able = {name: base for name, base in bases.items() if self._works(hierarchy, name, base)}
-            if len(able) > len(self._bases):
-                self._hierarchy, self._bases = hierarchy, able
+            usable = {name: base for name, base in bases.items() if self._works(hierarchy, name, base)}
+            if len(usable) > len(self._bases):
+                self._hierarchy, self._bases = hierarchy, usable
 
     def _works(self, hierarchy: Hierarchy, name: str, base: Path) -> bool:
-        """Say whether a limit can be set and a process can move below it as one of a sandbox does, by doing both."""
+        """Return whether a limit can be set and a sandbox's process can join it, by trying both."""
         own = f"{self._prefix}.probe-{os.getpid()}"
         group = Group({name: base / own}, hierarchy)
         cgroup_fds: list[int] = []
         try:
-            _make(group, GroupLimits(**{_FIELDS[name]: _TRIED[name]}))
+            _make(group, GroupLimits(**{_FIELDS[name]: _PROBE_VALUES[name]}))
             cgroup_fds = group.open_cgroup_fds()
-            command = [*group.entered(), *self._identity, "/bin/sh", "-c", MOVE]
-            seen = subprocess.run(command, capture_output=True, check=True, stdin=cgroup_fds[0])
-            return f"{own}/{USER}".encode() in seen.stdout
+            command = [*group.join_command(), *self._identity, "/bin/sh", "-c", ENTER]
+            done = subprocess.run(command, capture_output=True, check=True, stdin=cgroup_fds[0])
+            return f"{own}/{USER}".encode() in done.stdout
         except (OSError, subprocess.SubprocessError, InternalError):
             return False
         finally:
@@ -177,12 +177,12 @@ class Groups:
 
     @property
     def enforceable(self) -> dict[str, str]:
-        """Which of memory, cpu and pids can be limited, and how."""
+        """The limits that can be enforced among memory, cpu and pids, and what enforces them."""
         version = self._hierarchy.version if self._hierarchy else ""
         return dict.fromkeys(self._bases, version)
 
     def make(self, folder: Folder, limits: GroupLimits) -> Group | None:
-        """Make a sandbox's groups; None if no limit requires one.
+        """Create a sandbox's groups; return None if no limit requires one.
 
         Raises:
             CapabilityMissing: The machine's own groups do not allow a limit; `facts["needs"]` names it.
@@ -197,31 +197,31 @@ class Groups:
             _make(group, limits)
         except OSError as error:
             needs = ", ".join(chosen)
-            message = f"this machine does not allow the limits of {needs} ({error}): state lower ones"
+            message = f"this machine does not allow the limits of {needs} ({error}): request lower ones"
             raise CapabilityMissing(message, {"needs": needs}) from None
         return group
 
-    def found(self, folder: Folder) -> Group | None:
-        """Give the groups of a sandbox that has some."""
+    def find(self, folder: Folder) -> Group | None:
+        """Return the groups of a sandbox, None if it has none."""
         by_name = {name: base / (self._prefix + folder.sandbox_id) for name, base in self._bases.items()}
-        there = {name: path for name, path in by_name.items() if path.is_dir()}
-        return Group(there, self._hierarchy) if self._hierarchy and there else None
+        existing = {name: path for name, path in by_name.items() if path.is_dir()}
+        return Group(existing, self._hierarchy) if self._hierarchy and existing else None
 
     async def sweep(self, living: set[str]) -> None:
-        """Remove the groups of this mesh whose sandboxes are not among the living."""
+        """Remove the groups of this mesh whose sandboxes are not in `living`."""
         for base in dict.fromkeys(self._bases.values()):
             for path in base.glob(f"{self._prefix}*"):
                 if path.name.removeprefix(self._prefix) not in living:
-                    log.info("a group without its sandbox goes", group=str(path))
+                    log.info("a group without its sandbox is removed", group=str(path))
                     await _clear(path)
 
 
 _FIELDS = {"memory": "memory_bytes", "cpu": "cpu_millis", "pids": "pids"}
-_TRIED = {"memory": 64 << 20, "cpu": 100, "pids": 16}
+_PROBE_VALUES = {"memory": 64 << 20, "cpu": 100, "pids": 16}
 
 
 async def remove_groups(folder: Folder) -> None:
-    """Remove what control groups a sandbox had, and end what still runs in them."""
+    """Remove a sandbox's control groups, and kill what still runs in them."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for line in folder.groups.read_text().splitlines():
             await _clear(Path(line))
@@ -239,14 +239,14 @@ def _make(group: Group, limits: GroupLimits) -> None:
         if controller in group.folders:
             (group.folders[controller] / USER / file).write_text(text)
     if "memory" in group.folders:
-        own = GroupLimits(memory_bytes=AGENT_BYTES + limits.spare_bytes)
-        for _, file, text in group.hierarchy.settings(own):
+        agent_limits = GroupLimits(memory_bytes=AGENT_BYTES + limits.spare_bytes)
+        for _, file, text in group.hierarchy.settings(agent_limits):
             (group.folders["memory"] / AGENT / file).write_text(text)
 
 
 async def _clear(path: Path) -> None:
-    # Who was killed leaves its group a little after it stopped being anybody's process, and no event tells.
-    for _ in range(int(PATIENCE_SECONDS / POLL_SECONDS)):
+    # A killed process leaves its group a little after it was reaped, without an event.
+    for _ in range(int(REMOVAL_SECONDS / POLL_SECONDS)):
         if _remove(path):
             return
         for inner in (AGENT, USER):
@@ -258,7 +258,7 @@ async def _clear(path: Path) -> None:
 
 
 def _remove(path: Path) -> bool:
-    """Remove a sandbox's groups at one place; False where processes are left in them."""
+    """Remove a sandbox's groups at one place; return False if they still have processes."""
     try:
         for inner in (path / AGENT, path / USER, path):
             with suppress(FileNotFoundError):

@@ -16,7 +16,7 @@ MEMORY_AND_SWAP = "memory.memsw.limit_in_bytes"
 
 
 class VersionOne:
-    """The trees that are mounted here."""
+    """The trees that are mounted on this machine."""
 
     version = "cgroup v1"
     events = "memory.oom_control"
@@ -26,7 +26,7 @@ class VersionOne:
         self._swap = False
 
     def bases(self) -> Iterator[Mapping[str, Path]]:
-        """Give this process's own group of each controller."""
+        """Yield this process's own group of each controller."""
         own = own_groups()
         found: dict[str, Path] = {}
         for mount in mounts("cgroup"):
@@ -38,10 +38,10 @@ class VersionOne:
             yield found
 
     def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
-        """Do nothing: each tree has its controller everywhere."""
+        """Return at once: each tree has its controller everywhere."""
 
     def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
-        """Give what enforces limits: controller, file, text."""
+        """Yield what enforces the limits: controller, file, text."""
         if limits.memory_bytes:
             yield "memory", "memory.limit_in_bytes", str(limits.memory_bytes)
             if self._swap:
@@ -66,6 +66,6 @@ class VersionOne:
 
 
 def quota_and_period(cpu_millis: int) -> tuple[int, int]:
-    """Give the microseconds of processor time in each period, and the period: longer where the quota is small."""
+    """Return the microseconds of processor time in each period, and the period, which is longer for a small quota."""
     period = PERIOD_MICROSECONDS if cpu_millis >= 10 else LONGEST_PERIOD
     return max(SMALLEST_QUOTA, cpu_millis * period // 1000), period

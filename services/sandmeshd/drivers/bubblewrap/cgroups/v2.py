@@ -1,6 +1,6 @@
 """Control groups, version 2: one tree. See the kernel's Documentation/admin-guide/cgroup-v2.rst.
 
-An ordinary user may make groups where a part of the tree was given to them: in a systemd scope or service with
+An ordinary user may create groups in a part of the tree that is delegated to them: in a systemd scope or service with
 `Delegate=yes`, or below `user@<uid>.service`, where `systemd-run --user --scope` puts programs.
 """
 
@@ -16,13 +16,13 @@ from sandmeshd.drivers.bubblewrap.cgroups.v1 import CONTROLLERS, quota_and_perio
 
 
 class VersionTwo:
-    """The tree that is mounted here."""
+    """The tree that is mounted on this machine."""
 
     version = "cgroup v2"
     events = "memory.events"
 
     def bases(self) -> Iterator[Mapping[str, Path]]:
-        """Give this process's own group and those above it that have the controllers and may be written."""
+        """Yield this process's own group and those above it that have controllers and are writable."""
         own = own_groups().get("")
         for mount in mounts("cgroup2"):
             if own is None:
@@ -32,19 +32,19 @@ class VersionTwo:
                 if not place.is_relative_to(mount.point):
                     break
                 here = _words(place / "cgroup.controllers")
-                able = {name: place for name in CONTROLLERS if name in here}
-                if able and os.access(place, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK):
-                    yield able
+                usable = {name: place for name in CONTROLLERS if name in here}
+                if usable and os.access(place, os.W_OK) and os.access(place / "cgroup.procs", os.W_OK):
+                    yield usable
 
     def prepare(self, folder: Path, controllers: tuple[str, ...]) -> None:
-        """Let groups in a folder have these controllers; the kernel refuses it where the folder has processes."""
+        """Enable these controllers for the groups in a folder, which the kernel refuses if the folder has processes."""
         control = folder / "cgroup.subtree_control"
         missing = [name for name in controllers if name not in _words(control)]
         if missing:
             control.write_text(" ".join(f"+{name}" for name in missing))
 
     def settings(self, limits: GroupLimits) -> Iterator[tuple[str, str, str]]:
-        """Give what enforces limits: controller, file, text."""
+        """Yield what enforces the limits: controller, file, text."""
         if limits.memory_bytes:
             yield "memory", "memory.max", str(limits.memory_bytes)
             if Path("/proc/swaps").read_text().count("\n") > 1:

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node import agent_sources
+from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.commands import Command, running
 
 BASE = "debian:bookworm-slim"
@@ -37,14 +37,6 @@ STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
 CLIENTS = ("docker", "/usr/bin/docker")
 
 
-@dataclass(frozen=True)
-class Step:
-    """How far something is: for a person, and from 0 to 1, negative where it cannot be told."""
-
-    message: str
-    fraction: float
-
-
 class ImageBuilder:
     """Builds the images of one release."""
 
@@ -52,24 +44,24 @@ class ImageBuilder:
         self._settings = settings
 
     def image_name(self, image: str, platform: str = "") -> str:
-        """Give an image's full name; one for a platform has a tag of its own."""
+        """Return an image's full name; one for a platform has a tag of its own."""
         registry = f"{self._settings.registry}/" if self._settings.registry else ""
         return named_for(f"{registry}{self._settings.namespace}/{image}:{self._settings.tag}", platform)
 
     @cached_property
     def sources(self) -> str:
-        """A hash of all that images are built from here."""
+        """The hash of everything that images are built from."""
         digest = hashlib.sha256()
         for path, name in _sources():
             digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return digest.hexdigest()[:20]
 
     async def build(self, image: str, platform: str = "") -> AsyncGenerator[Step]:
-        """Build an image, saying how far it is; what is cached is not built again.
+        """Build an image, yielding the progress; cached steps are not repeated.
 
         Raises:
             RuntimeUnavailable: No client that can build is installed, or the engine does not answer.
-            TemplateBuildFailed: There is no Dockerfile of it, or a step failed; `facts["detail"]` has its last lines.
+            TemplateBuildFailed: It has no Dockerfile, or a step failed; `facts["detail"]` has its last lines.
         """
         known = sorted(path.name for path in images_folder().iterdir() if path.is_dir())
         if image not in known:
@@ -81,18 +73,18 @@ class ImageBuilder:
         yield Step(f"building {self.image_name(image, platform)}", 0)
         client = await self._client()
         debian = named_for(BASE, platform)
-        made = {"DEBIAN": debian} if platform and await self._is_there(client, debian) else {}
+        base = {"DEBIAN": debian} if platform and await self._exists(client, debian) else {}
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = await asyncio.to_thread(fill_context, Path(folder, "context"), image)
-            release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **made}
-            told = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
+            release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **base}
+            arguments = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
             dockerfile = f"{images_folder()}/{image}/Dockerfile"
-            async with aclosing(self._run([*client, *told, "--file", dockerfile, str(context)], image)) as steps:
+            async with aclosing(self._run([*client, *arguments, "--file", dockerfile, str(context)], image)) as steps:
                 async for step in steps:
                     yield step
 
     async def build_folder(self, folder: Path, platform: str = "") -> AsyncGenerator[Step]:
-        """Build an image of somebody's own from a folder with a Dockerfile, which names it; `BASE` is this release's.
+        """Build a user's own image from a folder with a Dockerfile, under the folder's name; `BASE` is this release's.
 
         Raises:
             InvalidArgument: There is no Dockerfile, or an image cannot have the folder's name.
@@ -103,22 +95,22 @@ class ImageBuilder:
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
             base = _arguments({"BASE": self.image_name("base", platform)})
-            told = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
-            async with aclosing(self._run([*client, *told, str(folder)], name)) as steps:
+            arguments = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
+            async with aclosing(self._run([*client, *arguments, str(folder)], name)) as steps:
                 async for step in steps:
                     yield step
 
     async def bootstrap(self, platform: str = "") -> AsyncGenerator[Step]:
-        """Make the Debian base with mmdebstrap, where no registry can be reached; one that is there is left alone.
+        """Make the Debian base image with mmdebstrap, for use without a registry, unless it exists.
 
-        One for a platform has a tag of its own, and is what `build` for that platform starts from.
+        One for a platform has a tag of its own; `build` for that platform starts from it.
 
         Raises:
-            RuntimeUnavailable: mmdebstrap is not there, this is not root, or the engine does not answer.
+            RuntimeUnavailable: mmdebstrap is not installed, this is not root, or the engine does not answer.
             TemplateBuildFailed: It failed.
         """
         client, base = await self._client(), named_for(BASE, platform)
-        if await self._is_there(client, base):
+        if await self._exists(client, base):
             return
         if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
             fix = "apt-get install mmdebstrap, and run this as root"
@@ -130,15 +122,15 @@ class ImageBuilder:
             await self._finish(["mmdebstrap", *BOOTSTRAP, *foreign, CODENAME, tar, *_mirror(Path(folder))], base)
             yield Step(f"importing {base}", -1)
             if platform:
-                # An engine takes what it imports to be for its own platform.
+                # An engine marks what it imports as built for its own platform.
                 image = await asyncio.to_thread(archive_image, Path(tar), base, platform)
                 await self._finish([*client, "load", "--quiet", "--input", str(image)], base)
             else:
                 await self._finish([*client, "import", tar, base], base)
 
-    async def _is_there(self, client: list[str], image: str) -> bool:
-        asked = [*client, "image", "inspect", "--format", "{{.Id}}", image]
-        async with running(asked, env=self._environment()) as seen:
+    async def _exists(self, client: list[str], image: str) -> bool:
+        command = [*client, "image", "inspect", "--format", "{{.Id}}", image]
+        async with running(command, env=self._environment()) as seen:
             return await seen.succeeded()
 
     async def _finish(self, arguments: list[str], image: str) -> None:
@@ -161,32 +153,32 @@ class ImageBuilder:
         return [*options, "--platform", platform] if platform else options
 
     def _host(self, secrets: Path) -> list[str]:
-        told = write_secrets(secrets, self._settings.egress)
-        options = [part for name, path in told.items() for part in ("--secret", f"id={name},src={path}")]
+        files = write_secrets(secrets, self._settings.egress)
+        options = [part for name, path in files.items() for part in ("--secret", f"id={name},src={path}")]
         return ["build", *options, *_arguments(proxy_arguments(self._settings.egress))]
 
     def _environment(self) -> dict[str, str]:
-        told = {**os.environ, "DOCKER_HOST": self._settings.url}
+        environment = {**os.environ, "DOCKER_HOST": self._settings.url}
         if self._settings.certificates is not None:
-            told |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(self._settings.certificates)}
-        return told
+            environment |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(self._settings.certificates)}
+        return environment
 
     async def _client(self) -> list[str]:
-        """Find a client that builds with BuildKit, on an engine that answers: one of 23 or newer needs its plug-in."""
+        """Return a client that builds with BuildKit, on an engine that answers; version 23 or later needs a plug-in."""
         for name in CLIENTS:
             path = shutil.which(name)
             if path is not None and await self._builds(path):
-                await self._ask(path)
+                await self._check_engine(path)
                 return [path]
         fix = "install Docker's client with its plug-in buildx (https://docs.docker.com/engine/install/)"
         raise RuntimeUnavailable(f"images are built with the docker command, and none here can: {fix}", {"fix": fix})
 
-    async def _ask(self, path: str) -> None:
-        asked = [path, "version", "--format", "{{.Server.Version}}"]
-        async with running(asked, env=self._environment()) as answer:
+    async def _check_engine(self, path: str) -> None:
+        command = [path, "version", "--format", "{{.Server.Version}}"]
+        async with running(command, env=self._environment()) as answer:
             if not await answer.succeeded():
-                said = (answer.detail.strip().splitlines() or ["it says nothing"])[-1]
-                raise RuntimeUnavailable(f"no image can be built: {said} ({START})", {"fix": START})
+                reason = (answer.detail.strip().splitlines() or ["no output"])[-1]
+                raise RuntimeUnavailable(f"no image can be built: {reason} ({START})", {"fix": START})
 
     async def _builds(self, path: str) -> bool:
         async with running([path, "buildx", "version"], env=self._environment()) as plugin:
@@ -199,7 +191,7 @@ class ImageBuilder:
 
 
 def own_name(folder: Path) -> str:
-    """Give the name of the image that a folder's Dockerfile makes: the folder's own.
+    """Return the name of the image that is built from a folder: the folder's own.
 
     Raises:
         InvalidArgument: There is no Dockerfile, or an image cannot have that name.
@@ -218,7 +210,7 @@ def _arguments(values: Mapping[str, str]) -> list[str]:
 
 
 def _mirror(folder: Path) -> list[str]:
-    """Give where mmdebstrap takes packages from, as its arguments: this machine's own sources, where they fit."""
+    """Return the arguments for mmdebstrap's package sources: this machine's own, if they fit."""
     sources = debian_sources(Path("/etc/apt"))
     path = folder / "sources.list"
     path.write_text(sources)
@@ -226,7 +218,7 @@ def _mirror(folder: Path) -> list[str]:
 
 
 def images_folder() -> Path:
-    """Give the folder of the Dockerfiles: in the package where it is installed, else beside the sources."""
+    """Return the folder of the Dockerfiles: in the package where it is installed, else beside the sources."""
     package = Path(next(iter(sandmeshd.__path__)))
     return package / "images" if (package / "images").is_dir() else package.parents[1] / "images"
 
@@ -236,7 +228,7 @@ def _packages() -> dict[str, Path]:
 
 
 def _sources() -> Iterator[tuple[Path, str]]:
-    """List the files of a build with their names in its context, which is laid out as the repository is."""
+    """Yield the files of a build with their names in its context, which is laid out as the repository is."""
     for path, name in agent_sources.list_sources(_packages()):
         yield path, f"{ROOTS[name.partition('/')[0]][0]}/{name}"
     program = Path(agent_sources.__file__)

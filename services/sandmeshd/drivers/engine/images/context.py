@@ -1,4 +1,4 @@
-"""The context of the image of a mesh's services: both packages whole, with what says how they are installed."""
+"""The context of the image of a mesh's services: both packages whole, with their metadata."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 METADATA = ("METADATA", "entry_points.txt")
-"""What tells of drivers and of the version."""
+"""The files with the drivers' entry points and the version."""
 
 
 def fill_whole(context: Path, packages: Mapping[str, Path]) -> Path:
-    """Lay a context out as the repository is; `packages` are directories by their place in it."""
+    """Lay a context out like the repository; `packages` are directories by their path in it."""
     for name, path in packages.items():
-        # Where images come with the package they have a place of their own.
-        left_out = shutil.ignore_patterns("__pycache__", *(["images"] if path.name == "sandmeshd" else []))
-        shutil.copytree(path, context / name, ignore=left_out)
+        # Images that are shipped in the package have a path of their own.
+        ignored = shutil.ignore_patterns("__pycache__", *(["images"] if path.name == "sandmeshd" else []))
+        shutil.copytree(path, context / name, ignore=ignored)
     installed = distribution("sandmesh")
     (context / "metadata").mkdir()
     for name in METADATA:

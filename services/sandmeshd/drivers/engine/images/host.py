@@ -1,6 +1,6 @@
-"""What a build is told of this machine: certificates, package indexes, mirrors, its proxy. Nothing stays in the image.
+"""The machine's certificates, package indexes, mirrors and proxy, for builds. Nothing stays in the image.
 
-Each is a secret of BuildKit, which is there while a step runs; the proxy is one of the arguments that it never records.
+Each is a secret of BuildKit, mounted while a step runs; the proxy is one of the arguments that it never records.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ ARCHIVE_KEY = "debian-archive-keyring"
 
 
 def write_secrets(folder: Path, egress: EgressSettings) -> dict[str, Path]:
-    """Write what builds may know as files in a private folder; give them by the names of their secrets."""
+    """Write the secrets of builds as files into a private folder; return them by name."""
     texts = {"pip": _pip(egress), "apt": _apt(egress), "apt_sources": debian_sources(Path("/etc/apt"))}
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for name, text in texts.items():
         if text:
-            found[name] = folder / name
-            found[name].write_text(text)
+            files[name] = folder / name
+            files[name].write_text(text)
     bundle = next((Path(path) for path in BUNDLES if Path(path).exists()), None)
-    return found if bundle is None else {**found, "ca": bundle}
+    return files if bundle is None else {**files, "ca": bundle}
 
 
 def proxy_arguments(egress: EgressSettings) -> dict[str, str]:
-    """Give the proxy as arguments of a build, by name."""
+    """Return the proxy as arguments of a build, by name."""
     if egress.proxy is None:
         return {}
     proxy = egress.proxy.get_secret_value()
@@ -38,7 +38,7 @@ def proxy_arguments(egress: EgressSettings) -> dict[str, str]:
 
 
 def _pip(egress: EgressSettings) -> str:
-    # A directory of this machine is not there inside.
+    # A directory of this machine does not exist inside.
     extra = [url for url in egress.indexes.pip_extra if "://" in url and not url.startswith("file:")]
     lines = ["[global]"]
     if egress.indexes.pip and not egress.indexes.pip.startswith("file:"):
@@ -58,7 +58,7 @@ def _apt(egress: EgressSettings) -> str:
 
 
 def debian_sources(folder: Path) -> str:
-    """Give this machine's sources of Debian's own packages as lines, where it is the release that images are."""
+    """Return this machine's sources of Debian's packages as lines, if it runs the release of the images."""
     if platform.freedesktop_os_release().get("VERSION_CODENAME") != CODENAME:
         return ""
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]

@@ -1,4 +1,4 @@
-"""The images of templates: their names, and whether the one that is there fits this mesh."""
+"""The images of templates: their names, and whether an existing one fits this mesh."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.engine.images.build import ImageBuilder, Step
+from sandmeshd.drivers.engine.images.build import ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
+from sandmeshd.drivers.node.builds import Step
 from sandmeshd.templates import Template
 
 BASE = "base"
@@ -23,7 +24,7 @@ PROTOCOL_LABEL, SOURCES_LABEL = "dev.sandmesh.protocol", "dev.sandmesh.sources"
 
 
 class Images:
-    """What sandboxes of a driver are made from."""
+    """The images of one driver's templates."""
 
     def __init__(
         self, settings: DockerSettings, engine: Engine, templates: Mapping[str, Template], builder: ImageBuilder
@@ -34,15 +35,15 @@ class Images:
         self._builder = builder
 
     def template(self, name: str) -> Template:
-        """Give a template by name.
+        """Return a template by name.
 
         Raises:
-            TemplateNotFound: There is none; `facts["known"]` lists those there are.
+            TemplateNotFound: It does not exist; `facts["known"]` lists the existing ones.
         """
         return template_of(self._templates, name)
 
     def name_of(self, template: Template) -> str:
-        """Give the name of a template's image: the one it states; those with the shipped packages share one."""
+        """Return the name of a template's image: its own, or the one that templates with the shipped packages share."""
         if not template.image_is_shipped:
             return template.image
         return self._builder.image_name(self._image_of(template))
@@ -55,39 +56,39 @@ class Images:
         return bool(self._settings.registry) or not template.image_is_shipped
 
     def how_to_prepare(self, template: Template) -> str:
-        """Say what to do where a template's image is not there."""
+        """Return the fix for a template's missing image."""
         if template.image_is_shipped:
             return f"sandmesh build {template.name} --driver {self._settings.profile.name}"
         base = self._builder.image_name(BASE)
         return f"docker pull {template.image}, or build it FROM {base}, with packages of its own in {ENVIRONMENT}"
 
     async def describe(self) -> list[pb.TemplateInfo]:
-        """Give the templates as drivers report them."""
+        """Return the templates as drivers report them."""
         return [template_info(template, await self.is_prepared(template)) for template in self._templates.values()]
 
     async def is_prepared(self, template: Template) -> bool:
-        """Say whether a create can start at once: one that was built here is of the sources that are here."""
-        found = await self._engine.image(self.name_of(template))
-        if found is None:
+        """Return whether a create can start at once; an image that was built here must match the current sources."""
+        image = await self._engine.image(self.name_of(template))
+        if image is None:
             return False
-        labels = labels_of(found)
+        labels = labels_of(image)
         built_here = not self._is_pulled(template) and self._image_of(template) == BASE
         fits = labels.get(PROTOCOL_LABEL) == str(LINK_PROTOCOL) and not template.runtime_config
         return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
-        """Have the image there: pulled where there is a registry, else built.
+        """Pull the image if there is a registry, else build it.
 
         Raises:
-            TemplateBuildFailed: It could not be; `facts["detail"]` has the last words, `facts["fix"]` what to do.
+            TemplateBuildFailed: It failed; `facts["detail"]` has the last lines, `facts["fix"]` the fix.
             ProtocolMismatch: The image has no agent, or one of another protocol.
-            CapabilityMissing: The template states what this driver does not know.
+            CapabilityMissing: The template has a setting that this driver does not support.
         """
         check_settings(template, self._settings.profile.name)
         if await self.is_prepared(template):
             return
         name = self.name_of(template)
-        # An image of a person's own that is there is taken as it is: it may have been built here.
+        # A user's own image is used as it is if it exists: it may have been built here.
         if template.image_is_shipped or await self._engine.image(name) is None:
             pulled = self._is_pulled(template)
             steps = self._pull(template) if pulled else self._builder.build(self._image_of(template))
@@ -107,7 +108,7 @@ class Images:
 
     async def _pull(self, template: Template) -> AsyncGenerator[Step]:
         name = self.name_of(template)
-        # A registry may take long until its first word.
+        # A registry may take long until its first response.
         yield Step(f"pulling {name}", -1)
         try:
             async with aclosing(self._engine.pull(name)) as lines:
@@ -122,7 +123,7 @@ class Images:
 
 
 def labels_of(image: Mapping[str, Any]) -> Mapping[str, str]:
-    """Give an image's labels."""
+    """Return an image's labels."""
     config: dict[str, Any] = image.get("Config") or {}
     labels: dict[str, str] | None = config.get("Labels")
     return labels or {}

@@ -1,4 +1,4 @@
-"""What an image can be built for: the engine's own machine, or a platform that is named."""
+"""The platforms that images can be built for: the engine's own, or a named one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 from sandmesh.errors import InvalidArgument
 
 ARCHITECTURES: Final = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
-"""By platform, as Debian, BuildKit and registries call them; all that images are made of is there for these."""
+"""By platform, as Debian, BuildKit and registries call them; all parts of the images exist for these."""
 
 EMULATE: Final = "apt-get install qemu-user-static binfmt-support arch-test"
 
@@ -24,28 +24,28 @@ _FOREIGN: Final = (
 
 
 def check_platform(platform: str) -> None:
-    """Check that images can be built for a platform; none is the engine's own.
+    """Check that images can be built for a platform; empty is the engine's own.
 
     Raises:
         InvalidArgument: They cannot.
     """
     if platform and platform not in ARCHITECTURES:
-        message = f"images cannot be built for {platform!r}: give {' or '.join(ARCHITECTURES)}"
+        message = f"images cannot be built for {platform!r}: name {' or '.join(ARCHITECTURES)}"
         raise InvalidArgument(message, {"field": "platform"})
 
 
 def named_for(image: str, platform: str) -> str:
-    """Give the name of an image for a platform: with a tag of its own, so that this engine's own stays."""
+    """Return the name of an image for a platform, with a tag of its own, so that the engine's own stays."""
     return f"{image}-{ARCHITECTURES[platform]}" if platform else image
 
 
-def is_foreign(words: str) -> bool:
-    """Say whether a build failed for want of a processor, by its last words."""
-    return any(mark in words.lower() for mark in _FOREIGN)
+def is_foreign(output: str) -> bool:
+    """Return whether a build's last lines show that it failed for another processor's programs."""
+    return any(mark in output.lower() for mark in _FOREIGN)
 
 
 def archive_image(root: Path, name: str, platform: str) -> Path:
-    """Make an image for a platform of a tar with its files; give the archive beside it, as `docker load` takes them.
+    """Make an image for a platform from a tar of its files; return the archive beside it, for `docker load`.
 
     The format is https://github.com/moby/docker-image-spec/blob/v1.2.0/v1.2.md#combined-image-json--filesystem-changeset-format
     """

@@ -1,4 +1,4 @@
-"""What `sandmesh doctor --mesh` says of a world, as an operator runs it."""
+"""The findings of `sandmesh doctor --mesh` in a world, as an operator runs it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.faults.world import World
 
 
 @dataclass(frozen=True)
-class Found:
-    """One line of the doctor's."""
+class Finding:
+    """One line of the doctor's output."""
 
     name: str
     health: str
@@ -32,24 +32,24 @@ async def doctor(world: World, *more: str) -> tuple[int, str]:
     return process.returncode or 0, printed.decode()
 
 
-async def findings(world: World) -> list[Found]:
-    """Give what it finds."""
+async def findings(world: World) -> list[Finding]:
+    """Return its findings."""
     _, printed = await doctor(world, "-o", "json")
-    return [Found(one["name"], one["health"], one["seen"], one["fix"]) for one in json.loads(printed)]
+    return [Finding(one["name"], one["health"], one["seen"], one["fix"]) for one in json.loads(printed)]
 
 
-async def until_told(world: World, wanted: Callable[[Found], bool], seconds: float = 90.0) -> Found:
-    """Run it again and again until one of its lines is as wanted, and give that."""
+async def wait_for_finding(world: World, matches: Callable[[Finding], bool], seconds: float = 90.0) -> Finding:
+    """Run it repeatedly until a finding matches, and return that."""
     async with asyncio.timeout(seconds):
         while True:
-            for found in await findings(world):
-                if wanted(found):
-                    return found
+            for finding in await findings(world):
+                if matches(finding):
+                    return finding
             await asyncio.sleep(0.3)
 
 
-async def until_well(world: World, *names: str, seconds: float = 90.0) -> None:
-    """Run it again and again until it has nothing to say of store, clock and nodes but that they are well."""
+async def wait_until_well(world: World, *names: str, seconds: float = 90.0) -> None:
+    """Run it repeatedly until it has no finding about `names` and nodes."""
     async with asyncio.timeout(seconds):
         while True:
             wrong = [one for one in await findings(world) if one.health in ("warning", "problem")]
