@@ -93,7 +93,7 @@ class ExecStarter:
                 lock, status, seccomp, config, ready, memory, plan.mounts.workspace_fd, cgroup_fds
             )
             arguments = sandbox_arguments(self._view, plan.mounts, descriptors, self._settings.ends_with_driver)
-            return _launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
+            return launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
 
     async def _wait_for_agent(self, folder: Folder, reader: int) -> None:
         try:
@@ -126,19 +126,20 @@ def open_files(folder: Folder, stack: ExitStack) -> tuple[int, int, int]:
     return lock, stack.enter_context(_opened(folder.status, append)), stack.enter_context(_opened(folder.log, append))
 
 
-def _launch(arguments: list[str], output: int, passed: tuple[int, ...]) -> int:
+def launch(arguments: list[str], output: int, pass_fds: tuple[int, ...]) -> int:
+    """Start bwrap in a session of its own and return its pidfd."""
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        pass_fds=passed,
+        pass_fds=pass_fds,
         cwd="/",
         env={},
         start_new_session=True,
         umask=0o022,
     )
-    # The sandbox may outlive this process; it is reaped by its pidfd, not by this object.
+    # It may outlive this process; it is reaped by its pidfd, not by this object.
     process.returncode = 0
     return os.pidfd_open(process.pid)
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     View,
     zygote_arguments,
 )
-from sandmeshd.drivers.bubblewrap.exec_start import memory_file, parse
+from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file, parse
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
 from sandmeshd.drivers.node.processes import reap
@@ -197,20 +196,8 @@ class Zygotes:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             ours.setblocking(False)
             descriptors = theirs.fileno(), seccomp
-            process = subprocess.Popen(
-                zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=descriptors,
-                cwd="/",
-                env={},
-                start_new_session=True,
-                umask=0o022,
-            )
-            # It may outlive this process; it is reaped by its pidfd, not by this object.
-            process.returncode = 0
-            zygote = Zygote(ours, os.pidfd_open(process.pid))
+            command = zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver)
+            zygote = Zygote(ours, launch(command, output, descriptors))
             stack.pop_all()
         return zygote
 
