@@ -15,7 +15,7 @@ from benchmarks.meshes import RunningMesh
 
 SERVER = Path(__file__).with_name("echo_server.py")
 CALLS, WARM = 500, 50
-GIVEN = {"text": "hello"}
+ARGUMENTS = {"text": "hello"}
 
 
 async def servers(mesh: RunningMesh) -> list[Figure]:
@@ -36,8 +36,8 @@ async def servers(mesh: RunningMesh) -> list[Figure]:
         async with ClientSession(read, write) as session:
             await session.initialize()
             for _ in range(WARM + CALLS):
-                direct.append(await timed(session.call_tool("echo", GIVEN)))
-                inside.append(await timed(box.call_tool("echo", GIVEN)))
+                direct.append(await timed(session.call_tool("echo", ARGUMENTS)))
+                inside.append(await timed(box.call_tool("echo", ARGUMENTS)))
     plain, walled = statistics.median(direct[WARM:]), statistics.median(inside[WARM:])
     return [
         Figure("MCP tool, server beside its client", spread(direct[WARM:])),

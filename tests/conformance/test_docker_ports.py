@@ -106,9 +106,9 @@ async def test_what_needs_files_or_no_network_is_refused_by_name_also_where_a_po
 ) -> None:
     folder = str(tmp_path_factory.mktemp("files"))
     async with _mesh(away, pools={"base": 1}, workspace_roots=[folder]) as mesh:
-        for stated, needs in (({"network": "none"}, "network none"), ({"workspace_dir": folder}, "workspace_dir")):
+        for options, needs in (({"network": "none"}, "network none"), ({"workspace_dir": folder}, "workspace_dir")):
             with pytest.raises(CapabilityMissing) as caught:
-                await BaseSandboxAsync(base_url=mesh.addresses[0], **stated).start()  # type: ignore[arg-type]  # by name
+                await BaseSandboxAsync(base_url=mesh.addresses[0], **options).start()  # type: ignore[arg-type]  # by name
             assert needs in caught.value.facts["needs"]
         async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
             held = (await box.get_info())["enforced"]["network"]

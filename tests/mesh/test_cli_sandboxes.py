@@ -84,8 +84,8 @@ def test_without_a_mesh_commands_say_what_to_start() -> None:
 
 def test_logs_come_from_the_sandbox_through_the_mesh(sandmesh: Commands, box: Sandbox) -> None:
     written = sandmesh.run("logs", box.sandbox_id).out
-    told = [json.loads(line) for line in sandmesh.run("logs", "-o", "json", box.sandbox_id).out.splitlines()]
-    assert "".join(line["text"] for line in told) == written
+    entries = [json.loads(line) for line in sandmesh.run("logs", "-o", "json", box.sandbox_id).out.splitlines()]
+    assert "".join(entry["text"] for entry in entries) == written
     done = sandmesh.run("logs", "sb_none", ok=False)
     assert done.code == 3
 
@@ -96,10 +96,10 @@ def test_version_is_text_or_json(sandmesh: Commands) -> None:
 
 
 def test_a_shell_completes_ids_of_sandboxes_and_templates(sandmesh: Commands, box: Sandbox) -> None:
-    told = {"_SANDMESH_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
-    done = sandmesh.run(ok=False, COMP_WORDS="sandmesh inspect sb_", **told)
+    environment = {"_SANDMESH_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    done = sandmesh.run(ok=False, COMP_WORDS="sandmesh inspect sb_", **environment)
     assert box.sandbox_id in done.out
-    done = sandmesh.run(ok=False, COMP_WORDS="sandmesh build fil", **told)
+    done = sandmesh.run(ok=False, COMP_WORDS="sandmesh build fil", **environment)
     assert "filesystem" in done.out
 
 

@@ -57,14 +57,14 @@ async def check_bash(bash: KernelAsync) -> None:
 
 async def check_python(kernel: KernelAsync) -> None:
     """Input is asked of the caller, errors come in parts, and images are images."""
-    asked: list[InputRequested] = []
+    requests: list[InputRequested] = []
 
     def answer(request: InputRequested) -> str:
-        asked.append(request)
+        requests.append(request)
         return "Ada"
 
     assert (await kernel.run("print(input('name? '))", on_input=answer)).text == "Ada\n"
-    assert [request.prompt for request in asked] == ["name? "]
+    assert [request.prompt for request in requests] == ["name? "]
     failed = await kernel.run("1/0")
     assert failed.structured is not None
     assert failed.structured["error"]["name"] == "ZeroDivisionError"

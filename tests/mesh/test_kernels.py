@@ -127,16 +127,16 @@ async def test_kernels_that_cannot_be_are_refused(box: BaseSandboxAsync) -> None
 
 
 async def test_input_is_asked_for_and_answered(box: BaseSandboxAsync) -> None:
-    asked: list[InputRequested] = []
+    requests: list[InputRequested] = []
 
     async def answer(request: InputRequested) -> str:
-        asked.append(request)
-        return f"answer {len(asked)}"
+        requests.append(request)
+        return f"answer {len(requests)}"
 
     kernel = await box.kernels.create()
     code = "import getpass\nprint(input('name? '), getpass.getpass('secret? '), sep='|')"
     assert (await kernel.run(code, on_input=answer)).text == "answer 1|answer 2\n"
-    assert asked == [InputRequested("name? ", password=False), InputRequested("secret? ", password=True)]
+    assert requests == [InputRequested("name? ", password=False), InputRequested("secret? ", password=True)]
     assert (await kernel.run("input()", on_input=lambda _: "in a thread")).text == "'in a thread'"
     refused = await kernel.run("input('name? ')")
     assert "takes no input" in refused.stderr
@@ -213,7 +213,7 @@ async def test_fifty_kernels_at_once_never_mix_their_output(box: BaseSandboxAsyn
 
 async def test_the_sync_handles_do_the_same(mesh: Mesh) -> None:
     def work() -> None:
-        asked = threading.current_thread()
+        thread = threading.current_thread()
         with BaseSandbox(base_url=mesh.addresses[0]) as box:
             kernel = box.kernels.create(kernel_id="k")
             assert kernel.run("print(input())", on_input=lambda _: "line").text == "line\n"
@@ -222,6 +222,6 @@ async def test_the_sync_handles_do_the_same(mesh: Mesh) -> None:
             kernel.restart()
             kernel.delete()
             assert box.kernels.get("default").run("1 + 1").text == "2"
-        assert asked is threading.current_thread()
+        assert thread is threading.current_thread()
 
     await asyncio.to_thread(work)

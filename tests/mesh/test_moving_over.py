@@ -183,12 +183,12 @@ async def main():
         sandbox_types=["base"],
     )
     base_sandbox = sandboxes[0]
-    said = base_sandbox.run_ipython_cell(code="print('hi')")
+    cell = base_sandbox.run_ipython_cell(code="print('hi')")
     await sandbox_service.stop()
-    return said
+    return cell
 
 
-said = asyncio.run(main())
+cell = asyncio.run(main())
 """
 
 MANAGER = """
@@ -225,8 +225,8 @@ def at_the_mesh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("SANDMESH_ADDRESS", running.addresses[0])
 
 
-def run(snippet: str, **given: Any) -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": "snippet", **given}
+def run(snippet: str, **variables: Any) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "snippet", **variables}
     exec(compile(snippet, "<snippet>", "exec", dont_inherit=True), space)  # noqa: S102 - it is a user's program
     return space
 
@@ -260,30 +260,30 @@ async def test_services_custom_classes_and_the_manager(mesh: Mesh, old_paths: No
 
 async def test_servers_of_tools_are_added(mesh: Mesh, old_paths: None) -> None:
     program = Path(__file__).with_name("mcp_program.py").read_text()
-    told = await asyncio.to_thread(run, SERVERS, program=program)
-    assert "echo" in told["tools"]["well"]
-    assert told["called"]["content"][0]["text"] == "said again"
-    assert told["called"]["isError"] is False
+    servers = await asyncio.to_thread(run, SERVERS, program=program)
+    assert "echo" in servers["tools"]["well"]
+    assert servers["called"]["content"][0]["text"] == "said again"
+    assert servers["called"]["isError"] is False
 
 
 @pytest.mark.filterwarnings("ignore:this blocks the running event loop:RuntimeWarning")
 async def test_a_mesh_elsewhere_is_used_by_its_address_and_token(make_mesh: MeshMaker, old_paths: None) -> None:
     async with make_mesh(listen=("127.0.0.1:0",), bearer_token="your-bearer-token") as mesh:  # noqa: S106 - the documentation's
         (base_url,) = [f"http://{address}" for address in mesh.addresses if not address.startswith("unix:")]
-        told = await asyncio.to_thread(run, REMOTE, base_url=base_url)
-    assert told["result"].stdout == "Hello from remote!\n"
-    assert told["said"].text == "hi\n"
+        remote = await asyncio.to_thread(run, REMOTE, base_url=base_url)
+    assert remote["result"].stdout == "Hello from remote!\n"
+    assert remote["cell"].text == "hi\n"
 
 
 async def test_the_manager_maps_sessions_and_says_how_sandboxes_are(mesh: Mesh, old_paths: None) -> None:
-    told = await asyncio.to_thread(run, MANAGER)
-    assert told["keys"] == ["context"]
-    assert told["mapped"] == [told["identity"]] == [told["same"]]
-    assert told["none"] == []
-    assert told["health"] == [("ready", True)] * 2
-    assert told["info"]["sandbox_type"] == "base"
-    assert told["ended"] == [False, False]
-    assert told["left"] == []
+    manager = await asyncio.to_thread(run, MANAGER)
+    assert manager["keys"] == ["context"]
+    assert manager["mapped"] == [manager["identity"]] == [manager["same"]]
+    assert manager["none"] == []
+    assert manager["health"] == [("ready", True)] * 2
+    assert manager["info"]["sandbox_type"] == "base"
+    assert manager["ended"] == [False, False]
+    assert manager["left"] == []
 
 
 def test_what_the_manager_cannot_do_it_refuses_in_words(old_paths: None) -> None:
@@ -293,9 +293,9 @@ def test_what_the_manager_cannot_do_it_refuses_in_words(old_paths: None) -> None
         {"meta": {"color": "red"}},
         {"meta": {"session_ctx_id": "x"}, "environment": {"A": "b"}},
     ]
-    for told in refused:
+    for arguments in refused:
         with pytest.raises(errors.InvalidArgument):
-            manager.create(**told)
+            manager.create(**arguments)
 
 
 def test_the_old_paths_are_there_only_between_install_and_uninstall() -> None:

@@ -318,10 +318,10 @@ async def _outlives_a_silence_of_fifteen_minutes(up: Up) -> None:
                 step.sadd(f"{up.prefix}:starting", box.sandbox_id)
             await step.execute()
 
-        async def given_up() -> bool:
+        async def abandoned() -> bool:
             return bool(await client.hget(dead, "state") != b"STARTING")
 
-        await until(given_up)
+        await until(abandoned)
         assert await client.hget(quiet, "state") == b"STARTING"
         await client.hset(quiet, "state", "READY")
         await client.srem(f"{up.prefix}:starting", boxes[0].sandbox_id)

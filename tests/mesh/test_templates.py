@@ -66,7 +66,7 @@ async def test_own_tools_run_inside_apart_from_users_cells(weather: WeatherSandb
                 weather.to_fahrenheit(**arguments)
         weather.run_ipython_cell("to_fahrenheit = 1")
         assert weather.to_fahrenheit(celsius=0).text == "32.0"
-        assert "NameError" in weather.run_ipython_cell("_told").stderr
+        assert "NameError" in weather.run_ipython_cell("_spec").stderr
 
     await in_thread(look)
 
@@ -132,8 +132,8 @@ async def test_a_definition_is_replaced_by_its_owner_and_never_one_of_the_meshs_
     async with grpc.aio.insecure_channel(mesh.addresses[0].replace("unix://", "unix:")) as channel:
         stub = template_pb2_grpc.TemplateServiceStub(channel)
 
-        async def register(**stated: str) -> template_pb2.RegisterTemplateResponse:
-            definition = template_pb2.TemplateDefinition(**stated)  # type: ignore[arg-type]
+        async def register(**fields: str) -> template_pb2.RegisterTemplateResponse:
+            definition = template_pb2.TemplateDefinition(**fields)  # type: ignore[arg-type]
             return await stub.RegisterTemplate(template_pb2.RegisterTemplateRequest(definition=definition))
 
         first = await register(name="mine", description="one")
@@ -141,9 +141,9 @@ async def test_a_definition_is_replaced_by_its_owner_and_never_one_of_the_meshs_
         second = await register(name="mine", description="two")
         assert second.changed
         assert second.generation != first.generation
-        for stated in ({"name": "base", "description": "mine now"}, {"name": "Mine"}, {"name": "m", "extends": "none"}):
+        for fields in ({"name": "base", "description": "mine now"}, {"name": "Mine"}, {"name": "m", "extends": "none"}):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await register(**stated)
+                await register(**fields)
             assert caught.value.code() in (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 
 

@@ -40,5 +40,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--owner-fd", type=int)
     parser.add_argument("--ready-fd", type=int)
-    told = parser.parse_args()
-    asyncio.run(run(told.owner_fd, told.ready_fd, os.environ.get("PRIVATE_BEHAVIOUR", "serve")))
+    arguments = parser.parse_args()
+    asyncio.run(run(arguments.owner_fd, arguments.ready_fd, os.environ.get("PRIVATE_BEHAVIOUR", "serve")))

@@ -304,8 +304,8 @@ class StandIn:
         if self.refusals:
             raise self.refusals.pop(0)
 
-    def asked_for(self, kind: type[Any]) -> list[Any]:
-        """Give the requests of one kind that came."""
+    def requests_of(self, kind: type[Any]) -> list[Any]:
+        """Return the requests of one kind that came."""
         return [request for request in self.requests if isinstance(request, kind)]
 
 

@@ -32,7 +32,7 @@ async def test_a_box_makes_a_sandbox_and_gives_it_back(world: World) -> None:
         assert len(world.mesh.sessions) == 1
     assert world.mesh.sessions == {}
     await box.close()
-    assert len(world.mesh.asked_for(session_pb2.ReleaseSessionRequest)) == 1
+    assert len(world.mesh.requests_of(session_pb2.ReleaseSessionRequest)) == 1
     assert connections() == 0
 
 
@@ -58,9 +58,9 @@ async def test_what_is_wanted_arrives_as_it_was_said(world: World) -> None:
     )
     async with box:
         pass
-    (asked,) = world.mesh.asked_for(Connect)
-    assert asked.ttl.ToNanoseconds() == 90.5e9
-    assert asked.slots[0].spec == sandbox_pb2.SandboxSpec(
+    (request,) = world.mesh.requests_of(Connect)
+    assert request.ttl.ToNanoseconds() == 90.5e9
+    assert request.slots[0].spec == sandbox_pb2.SandboxSpec(
         template="mine",
         environment={"A": "b"},
         limits=sandbox_pb2.Limits(memory_bytes=1 << 20, cpu_millis=500, pids=9),
@@ -72,9 +72,9 @@ async def test_what_is_wanted_arrives_as_it_was_said(world: World) -> None:
 async def test_what_is_not_said_is_left_to_the_mesh(world: World) -> None:
     async with FilesystemSandboxAsync(base_url=world.address):
         pass
-    (asked,) = world.mesh.asked_for(Connect)
-    assert not asked.HasField("ttl")
-    assert asked.slots[0].spec == sandbox_pb2.SandboxSpec(template="filesystem")
+    (request,) = world.mesh.requests_of(Connect)
+    assert not request.HasField("ttl")
+    assert request.slots[0].spec == sandbox_pb2.SandboxSpec(template="filesystem")
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,18 @@ def test_a_value_that_does_not_fit_is_refused_at_once(options: dict[str, Any]) -
         BaseSandboxAsync(**options)
 
 
-@pytest.mark.parametrize(("given", "said"), [("512 sheep", "512MiB"), (0, "above 0"), (1.5, "whole number")])
-def test_a_size_that_is_none_is_told_what_one_looks_like(given: Any, said: str) -> None:
-    with pytest.raises(e.InvalidArgument, match=said):
-        BaseSandboxAsync(limits={"memory": given})
+@pytest.mark.parametrize(("size", "message"), [("512 sheep", "512MiB"), (0, "above 0"), (1.5, "whole number")])
+def test_a_size_that_is_none_is_told_what_one_looks_like(size: Any, message: str) -> None:
+    with pytest.raises(e.InvalidArgument, match=message):
+        BaseSandboxAsync(limits={"memory": size})
 
 
 async def test_sizes_are_bytes_or_texts_with_units(world: World) -> None:
     limits: dict[str, Any] = {"memory": "1.5GiB", "file_size": "2 MB", "disk": 4096, "cpus": 2}
     async with BaseSandboxAsync(base_url=world.address, limits=limits):
         pass
-    (asked,) = world.mesh.asked_for(Connect)
-    assert asked.slots[0].spec.limits == sandbox_pb2.Limits(
+    (request,) = world.mesh.requests_of(Connect)
+    assert request.slots[0].spec.limits == sandbox_pb2.Limits(
         memory_bytes=3 << 29, file_bytes=2_000_000, disk_bytes=4096, cpu_millis=2000
     )
 
@@ -150,7 +150,7 @@ async def test_attaching_leaves_the_sandbox_to_its_owner(world: World) -> None:
             assert guest.sandbox_type == "mine"
             assert (await guest.run_ipython_cell("1+1")).text == "2"
         assert (await owner.run_ipython_cell("1+1")).text == "2"
-        assert world.mesh.asked_for(session_pb2.ReleaseSessionRequest) == []
+        assert world.mesh.requests_of(session_pb2.ReleaseSessionRequest) == []
 
 
 async def test_attaching_to_what_is_not_there_or_over_says_so(world: World) -> None:
@@ -200,9 +200,9 @@ async def test_tools_and_record_are_plain_json(world: World) -> None:
 
 async def test_an_open_box_renews_its_session(world: World) -> None:
     async with BaseSandboxAsync(base_url=world.address, ttl=0.3):
-        await world.mesh.news.until(lambda: len(world.mesh.asked_for(session_pb2.KeepSessionRequest)) == 3)
-    kept = world.mesh.asked_for(session_pb2.KeepSessionRequest)[0]
-    (connected,) = world.mesh.asked_for(Connect)
+        await world.mesh.news.until(lambda: len(world.mesh.requests_of(session_pb2.KeepSessionRequest)) == 3)
+    kept = world.mesh.requests_of(session_pb2.KeepSessionRequest)[0]
+    (connected,) = world.mesh.requests_of(Connect)
     assert (kept.user_id, kept.session_id, kept.ttl) == (connected.user_id, connected.session_id, connected.ttl)
 
 
@@ -233,7 +233,7 @@ async def test_a_request_that_may_be_repeated_is_sent_again_while_the_mesh_recov
     world.mesh.refusals += [e.Recovering("records are rebuilt", retry_after=0.01), e.StoreUnavailable("no store")]
     async with BaseSandboxAsync(base_url=world.address) as box:
         assert (await box.run_ipython_cell("1+1")).text == "2"
-    first, second, third = world.mesh.asked_for(Connect)
+    first, second, third = world.mesh.requests_of(Connect)
     assert first == second == third
 
 

@@ -243,7 +243,7 @@ async def test_calls_and_streams_go_on_after_the_mesh_restarted_and_lose_no_even
             await box.close()
     assert b"".join(event.data for event in got if isinstance(event, Output)) == b"before,after"
     assert mesh.streams == 2
-    assert mesh.asked_for(session_pb2.ReleaseSessionRequest)
+    assert mesh.requests_of(session_pb2.ReleaseSessionRequest)
 
 
 async def test_a_call_that_was_made_while_the_mesh_was_away_runs_once() -> None:

@@ -72,7 +72,7 @@ async def test_a_closed_box_does_not_end_its_session(world: World) -> None:
     assert again is not box
     assert again.is_open
     await service.stop()
-    assert world.mesh.asked_for(session_pb2.ReleaseSessionRequest) == []
+    assert world.mesh.requests_of(session_pb2.ReleaseSessionRequest) == []
 
 
 async def test_health_says_whether_the_mesh_answers(world: World, tmp_path: object) -> None:
@@ -106,7 +106,7 @@ async def test_ids_that_do_not_fit_are_refused(world: World, ids: tuple[str, str
 
 async def test_a_session_that_ended_and_was_connected_again_is_renewed_again(world: World) -> None:
     def renewals() -> int:
-        return len(world.mesh.asked_for(session_pb2.KeepSessionRequest))
+        return len(world.mesh.requests_of(session_pb2.KeepSessionRequest))
 
     async with asyncio.timeout(20), SandboxService(base_url=world.address, ttl=0.6) as service:
         await service.connect_async("s1")
