@@ -105,7 +105,7 @@ async def test_a_deleted_kernel_is_gone(box: BaseSandboxAsync) -> None:
     assert [info.kernel_id for info in await box.kernels.list()] == ["default"]
     gone = await kernel.run("1")
     assert gone.is_error
-    assert "no kernel 'short-lived'" in gone.text
+    assert "Kernel 'short-lived' does not exist" in gone.text
     for act in (kernel.interrupt, kernel.restart, kernel.delete):
         with pytest.raises(errors.WrongState, match="no kernel"):
             await act()
@@ -117,7 +117,7 @@ async def test_kernels_that_cannot_be_are_refused(box: BaseSandboxAsync) -> None
         await box.kernels.create(kernel_id="taken")
     with pytest.raises(errors.WrongState, match="jupyter_client"):
         await box.kernels.create("cobol")
-    with pytest.raises(errors.WrongState, match="default kernel stays"):
+    with pytest.raises(errors.WrongState, match="default kernel cannot be deleted"):
         await (await box.kernels.get("default")).delete()
     with pytest.raises(errors.WrongState, match="there are default, taken"):
         await box.kernels.get("nothing")

@@ -56,7 +56,7 @@ async def test_sandboxes_of_a_class_have_the_servers_that_it_was_registered_with
     [
         (None, "servers.json: .*No such file"),
         ("{", "servers.json: "),
-        ("[]", "mcp_config is a mapping"),
+        ("[]", "mcp_config must be a mapping"),
         ('{"servers": {}}', r"mcp_config: .*it has 'servers'"),
         ('{"mcpServers": {"a": {}}}', "mcp_config: .*'a': it has either a command or a url"),
     ],
