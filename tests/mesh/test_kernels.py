@@ -107,7 +107,7 @@ async def test_a_deleted_kernel_is_gone(box: BaseSandboxAsync) -> None:
     assert gone.is_error
     assert "Kernel 'short-lived' does not exist" in gone.text
     for act in (kernel.interrupt, kernel.restart, kernel.delete):
-        with pytest.raises(errors.WrongState, match="no kernel"):
+        with pytest.raises(errors.WrongState, match="does not exist"):
             await act()
 
 
