@@ -14,9 +14,10 @@ METADATA = ("METADATA", "entry_points.txt")
 def fill_whole(context: Path, packages: Mapping[str, Path]) -> Path:
     """Lay a context out like the repository; `packages` are directories by their path in it."""
     for name, path in packages.items():
+        shutil.copytree(path, context / name, ignore=shutil.ignore_patterns("__pycache__"))
         # Images that are shipped in the package have a path of their own.
-        ignored = shutil.ignore_patterns("__pycache__", *(["images"] if path.name == "sandmeshd" else []))
-        shutil.copytree(path, context / name, ignore=ignored)
+        if path.name == "sandmeshd":
+            shutil.rmtree(context / name / "images", ignore_errors=True)
     installed = distribution("sandmesh")
     (context / "metadata").mkdir()
     for name in METADATA:
