@@ -165,7 +165,7 @@ async def test_a_process_that_was_let_go_of_is_found_again(mesh: Mesh, box: Base
     process = await box.processes.start("echo one; read -r line; echo $line; exit 5")
     await process.wait_for_log("one")
     await process.detach()
-    with pytest.raises(errors.WrongState, match="let go"):
+    with pytest.raises(errors.WrongState, match="was detached"):
         await process.wait()
     async with BaseSandboxAsync(box.sandbox_id, base_url=mesh.addresses[0]) as other:
         (found,) = await other.processes.list()

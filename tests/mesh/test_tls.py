@@ -132,5 +132,5 @@ async def test_no_certificate_is_overwritten(files: Path) -> None:
     before = (files / "cert.pem").read_bytes()
     code, _, err = await run("-m", "sandmeshd.cli.user", "certificate", "--directory", str(files), check=False)
     assert (code, (files / "cert.pem").read_bytes()) == (1, before)
-    assert "is there already" in err
+    assert "already exists" in err
     assert (files / "key.pem").stat().st_mode & 0o077 == 0
