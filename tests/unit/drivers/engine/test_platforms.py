@@ -34,7 +34,7 @@ def test_an_archive_says_its_platform_and_holds_the_files_as_one_layer(tmp_path:
 def test_only_platforms_that_have_all_packages_are_taken() -> None:
     for platform in ("", "linux/amd64", "linux/arm64"):
         check_platform(platform)
-    with pytest.raises(InvalidArgument, match="'windows/amd64': give linux/amd64 or linux/arm64"):
+    with pytest.raises(InvalidArgument, match="'windows/amd64': name linux/amd64 or linux/arm64"):
         check_platform("windows/amd64")
     assert named_for("a/b:1", "") == "a/b:1"
 
