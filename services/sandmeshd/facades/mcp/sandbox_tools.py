@@ -33,13 +33,13 @@ class NewSandbox(_Arguments):
 
 
 class SwitchSandbox(_Arguments):
-    """Let the other tools use another sandbox: one of this session, or one that is there already."""
+    """Switch the other tools to another sandbox: one of this session, or one that already exists."""
 
     sandbox_id: SandboxId
 
 
 class EndSandbox(_Arguments):
-    """End a sandbox of this session, with its files; one that was there already is only let go."""
+    """End a sandbox of this session, with its files; one that already existed before it is only detached."""
 
     sandbox_id: SandboxId
 
