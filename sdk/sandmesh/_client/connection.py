@@ -15,7 +15,6 @@ import grpc
 from sandmesh._calls.multiplexer import CallMux, Stream
 from sandmesh._client.addresses import Target, configured, configured_token, parse_all, trusting
 from sandmesh._client.channel import make_metadata, may_repeat
-from sandmesh._client.private_mesh import PrivateMesh, find_program
 from sandmesh._client.process_state import process
 from sandmesh._client.transport import A, Choose, ChooseStream, Q, Transport
 from sandmesh.errors import MeshUnavailable, SandmeshError, Unavailable
@@ -199,6 +198,8 @@ async def acquire(
     process().check_fork()
     address = configured(base_url)
     if address is None:
+        from sandmesh._client.private_mesh import PrivateMesh, find_program  # noqa: PLC0415 - few need one
+
         mesh = process().private_mesh(lambda: PrivateMesh(find_program()))
         address = await asyncio.to_thread(mesh.address, timeout)
     targets = tuple(trusting(one, ca_cert) for one in parse_all(address))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.json_format import MessageToDict
 
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -234,6 +233,8 @@ def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:
 
 def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
     """Return a sandbox's record as plain JSON."""
+    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
+
     plain: dict[str, Any] = MessageToDict(record, preserving_proto_field_name=True)
     plain["state"] = read_state(record)
     plain["sandbox_type"] = record.spec.template
@@ -245,6 +246,8 @@ def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
 
 def read_event(event: sandbox_pb2.SandboxEvent) -> dict[str, str]:
     """Return something that happened to a sandbox as plain JSON."""
+    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
+
     return dict(MessageToDict(event, preserving_proto_field_name=True))
 
 
