@@ -12,6 +12,9 @@ from pydantic_core import ArgsKwargs
 from sandmesh._tools.declaration import TOOLS, Param, T, Tool
 from sandmesh.errors import InvalidArgument
 
+# What pydantic imports at its first type is imported with this module, for which a fork waits.
+TypeAdapter(int)
+
 
 def constrained(source: Any, param: Param) -> Any:
     """Return a type with a parameter's description and constraints in pydantic's form."""
