@@ -98,7 +98,7 @@ async def test_without_a_sandbox_one_is_made_to_ask_in_and_one_for_each_call(sha
 async def test_two_servers_with_one_tool_name_are_told_apart_and_lists_choose(box: BaseSandboxAsync) -> None:
     converter = MCPConfigConverter(server_configs=config("one", "two"))
     tools = await converter.to_builtin_tools_async(box, whitelist=["echo", "one.fail"])
-    assert sorted(tool.name for tool in tools) == ["fail", "one.echo", "two.echo"]
+    assert sorted(tool.name for tool in tools) == ["fail", "one_echo", "two_echo"]
     assert (await tools[-1].call_async(text="x")).text == "x"
     with pytest.raises(InvalidArgument, match="no server has the tool nothing"):
         await converter.to_builtin_tools_async(box, whitelist=["nothing"])

@@ -1,20 +1,22 @@
 """The formats of models' clients for tools, calls and replies.
 
 The formats are those of https://modelcontextprotocol.io/specification/2025-06-18/server/tools, of OpenAI's function
-calling (https://platform.openai.com/docs/guides/function-calling) and of Anthropic's tool use
+calling, in its chat completions ("openai") and its responses ("openai-responses"), both
+https://platform.openai.com/docs/guides/function-calling, and of Anthropic's tool use
 (https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/overview).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from sandmesh.errors import InvalidArgument
 
-Form = Literal["mcp", "openai", "anthropic"]
+Form = Literal["mcp", "openai", "openai-responses", "anthropic"]
+FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def read_form(form: str) -> Form:
@@ -23,10 +25,9 @@ def read_form(form: str) -> Form:
     Raises:
         InvalidArgument: The format does not exist.
     """
-    if form not in get_args(Form):
-        known = ", ".join(get_args(Form))
-        raise InvalidArgument(f"{form!r} is not a format of tools: choose {known}", {"form": str(form)})
-    return cast("Form", form)
+    if form not in FORMS:
+        raise InvalidArgument(f"{form!r} is not a format of tools: choose {', '.join(FORMS)}", {"form": str(form)})
+    return form
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class ToolSchema:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def written(self, form: str) -> dict[str, Any]:
-        """Return it in a format: "mcp", "openai" or "anthropic".
+        """Return it in a format: "mcp", "openai", "openai-responses" or "anthropic".
+
+        A schema of OpenAI's responses is not strict: strict ones cannot have optional parameters.
 
         Raises:
             InvalidArgument: The format does not exist.
@@ -52,6 +55,8 @@ class ToolSchema:
                 return {**common, "input_schema": parameters}
             case "openai":
                 return {"type": "function", "function": {**common, "parameters": parameters}}
+            case "openai-responses":
+                return {"type": "function", **common, "parameters": parameters, "strict": False}
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def _read_arguments(tool: str, arguments: object) -> dict[str, Any]:
 def write_reply(form: str, call_id: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a tool's result into the message that a model's client takes.
 
-    OpenAI's has only text, where images become a placeholder; the others have images too.
+    That of OpenAI's chat completions has only text, where images become a placeholder; the others have images too.
 
     Raises:
         InvalidArgument: The format does not exist.
@@ -120,9 +125,26 @@ def write_reply(form: str, call_id: str, result: Mapping[str, Any]) -> dict[str,
             content = [_anthropic_block(block) for block in blocks]
             return {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": failed}
         case "openai":
-            text = "\n".join(_text(block) for block in blocks) or "(no output)"
-            content_text = f"The tool failed.\n{text}" if failed else text
-            return {"role": "tool", "tool_call_id": call_id, "content": content_text}
+            return {"role": "tool", "tool_call_id": call_id, "content": _joined(blocks, failed)}
+        case "openai-responses":
+            return {"type": "function_call_output", "call_id": call_id, "output": _response_output(blocks, failed)}
+
+
+def _joined(blocks: Sequence[Mapping[str, Any]], failed: bool) -> str:
+    text = "\n".join(_text(block) for block in blocks) or "(no output)"
+    return f"The tool failed.\n{text}" if failed else text
+
+
+def _response_output(blocks: Sequence[Mapping[str, Any]], failed: bool) -> str | list[dict[str, Any]]:
+    images = [block for block in blocks if block.get("type") == "image"]
+    if not images:
+        return _joined(blocks, failed)
+    texts = [block for block in blocks if block.get("type") != "image"]
+    urls = [f"data:{image.get('mimeType')};base64,{image.get('data')}" for image in images]
+    return [
+        *([{"type": "input_text", "text": _joined(texts, failed)}] if texts or failed else []),
+        *({"type": "input_image", "image_url": url} for url in urls),
+    ]
 
 
 def _text(block: Mapping[str, Any]) -> str:

@@ -137,7 +137,10 @@ class Sandbox(Lifecycle):
         return [ExposedPort(each) for each in run(type(self.twin).__name__, self.twin.list_exposed())]
 
     def as_tools(self, form: str = "openai") -> Toolkit:
-        """Return all tools in a model's format, "openai", "anthropic" or "mcp", with a dispatcher for its calls."""
+        """Return all tools in a model's format, with a dispatcher for its calls.
+
+        The format is "openai", "openai-responses", "anthropic" or "mcp"; names are unique and fit for all vendors.
+        """
         return Toolkit(self, form, self.list_tools())
 
     _start = blocking(SandboxAsync.start)

@@ -37,7 +37,10 @@ class ToolCallsAsync(SandboxHandle):
         return read_tools(await attachment.usable().ask(lambda stubs: stubs.calls.ListTools, request, timeout))
 
     async def as_tools(self, form: str = "openai") -> ToolkitAsync:
-        """Return all tools in a model's format, "openai", "anthropic" or "mcp", with a dispatcher for its calls."""
+        """Return all tools in a model's format, with a dispatcher for its calls.
+
+        The format is "openai", "openai-responses", "anthropic" or "mcp"; names are unique and fit for all vendors.
+        """
         return ToolkitAsync(self, form, await self.list_tools())
 
     async def call_tool(

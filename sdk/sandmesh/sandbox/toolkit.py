@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sandmesh._tools.forms import Form, ToolCall, ToolSchema, read_call, read_call_id, read_form, write_reply
+from sandmesh._tools.model_names import model_names, qualified_names
 from sandmesh.errors import InvalidArgument, ToolNotFound
 from sandmesh.results import ToolResult
 
@@ -29,8 +30,18 @@ class ToolCallerAsync(Protocol):
 class _Schemas(list[Any]):
     def __init__(self, form: str, listing: Mapping[str, Any]) -> None:
         self.form: Form = read_form(form)
-        """The format: "mcp", "openai" or "anthropic"."""
-        super().__init__(schema.written(form) for schema in read_listing(listing))
+        """The format: "mcp", "openai", "openai-responses" or "anthropic"."""
+        schemas = read_listing(listing)
+        names = model_names(schemas)
+        self._called = {named: called for called, named in names.items()}
+        super().__init__(
+            ToolSchema(names[called], schema.description, schema.parameters).written(form)
+            for called, schema in schemas.items()
+        )
+
+    def _read(self, call: object, arguments: Mapping[str, Any] | None) -> ToolCall:
+        read = ToolCall(call, dict(arguments or {})) if isinstance(call, str) else read_call(call)
+        return ToolCall(self._called.get(read.name, read.name), read.arguments, read.call_id)
 
     def _reply(self, call: object, outcome: ToolResult | InvalidArgument | ToolNotFound) -> dict[str, Any]:
         if not isinstance(outcome, ToolResult):
@@ -58,7 +69,7 @@ class Toolkit(_Schemas):
             InvalidArgument: The call cannot be read, or the arguments do not fit.
             ToolNotFound: The sandbox has no such tool.
         """
-        read = _read(call, arguments)
+        read = self._read(call, arguments)
         return self._box.call_tool(read.name, read.arguments)
 
     def reply(self, call: object) -> dict[str, Any]:
@@ -88,7 +99,7 @@ class ToolkitAsync(_Schemas):
             InvalidArgument: The call cannot be read, or the arguments do not fit.
             ToolNotFound: The sandbox has no such tool.
         """
-        read = _read(call, arguments)
+        read = self._read(call, arguments)
         return await self._box.call_tool(read.name, read.arguments)
 
     async def reply(self, call: object) -> dict[str, Any]:
@@ -99,12 +110,15 @@ class ToolkitAsync(_Schemas):
             return self._reply(call, error)
 
 
-def read_listing(listing: Mapping[str, Any]) -> list[ToolSchema]:
-    """Return the schemas in a result of `list_tools`, sorted by name."""
-    functions = [tool["json_schema"]["function"] for group in listing.values() for tool in group.values()]
-    schemas = [ToolSchema(one["name"], one["description"], one["parameters"]) for one in functions]
-    return sorted(schemas, key=lambda schema: schema.name)
-
-
-def _read(call: object, arguments: Mapping[str, Any] | None) -> ToolCall:
-    return ToolCall(call, dict(arguments or {})) if isinstance(call, str) else read_call(call)
+def read_listing(listing: Mapping[str, Any]) -> dict[str, ToolSchema]:
+    """Return the schemas in a result of `list_tools`, by the name by which a tool is called, sorted."""
+    functions = {
+        (group, name): tool["json_schema"]["function"]
+        for group, tools in listing.items()
+        for name, tool in tools.items()
+    }
+    called = qualified_names(functions)
+    schemas = {
+        called[key]: ToolSchema(one["name"], one["description"], one["parameters"]) for key, one in functions.items()
+    }
+    return dict(sorted(schemas.items()))

@@ -61,7 +61,7 @@ class ToolFunction(ABC):
         return self._schema.written("openai")
 
     def schema_as(self, form: str) -> dict[str, Any]:
-        """Return the tool in a format: "mcp", "openai" or "anthropic"."""
+        """Return the tool in a format: "mcp", "openai", "openai-responses" or "anthropic"."""
         return self._schema.written(form)
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from sandmesh._tools.forms import ToolSchema
+from sandmesh._tools.model_names import model_names, qualified_names
 from sandmesh.errors import InvalidArgument, ToolNotFound, WrongState
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.boxes import SandboxAsync
@@ -166,11 +166,9 @@ class MCPConfigConverter:
 
     def _tools(self, listing: Mapping[str, Any], target: ToolTarget, selection: _Selection) -> list[McpTool]:
         chosen = selection.select([(server, name) for server in self._servers for name in listing.get(server, {})])
-        times = Counter(name for _, name in chosen)
-        return [
-            self._tool(listing[server][name], server, f"{server}.{name}" if times[name] > 1 else name, target)
-            for server, name in chosen
-        ]
+        called = qualified_names(chosen)
+        names = model_names(called.values())
+        return [self._tool(listing[key[0]][key[1]], key[0], names[called[key]], target) for key in chosen]
 
     def _tool(self, entry: Mapping[str, Any], server: str, name: str, target: ToolTarget) -> McpTool:
         function = entry["json_schema"]["function"]

@@ -57,7 +57,7 @@ def test_its_schema_comes_in_each_form(form: str, path: tuple[str, ...]) -> None
 
 
 def test_a_form_that_there_is_not_is_refused_with_those_there_are() -> None:
-    with pytest.raises(errors.InvalidArgument, match="mcp, openai, anthropic"):
+    with pytest.raises(errors.InvalidArgument, match="mcp, openai, openai-responses, anthropic"):
         run_ipython_cell.schema_as("gemini")
 
 

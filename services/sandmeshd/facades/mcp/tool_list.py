@@ -5,13 +5,13 @@ Before there is a sandbox, the tools of a built-in type are known from the table
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from mcp import types
 from pydantic import ValidationError
 
 from sandmesh._tools import TOOLS, Tool, description, input_schema
+from sandmesh._tools.model_names import qualified_names
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 from sandmeshd.facades.mcp.sandbox_tools import management_tools
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
@@ -33,17 +33,8 @@ async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:
     if sandboxes.current is None and offered_groups and only_own:
         return [_declared(one) for _, one in sorted(TOOLS.items()) if one.group in offered_groups]
     groups: dict[str, dict[str, Any]] = await (await sandboxes.box()).list_tools()
-    times = Counter(name for group in groups.values() for name in group)
-    return [
-        _listed(entry, name if times[name] == 1 or _is_own(group, name) else f"{group}.{name}")
-        for group, entries in groups.items()
-        for name, entry in entries.items()
-    ]
-
-
-def _is_own(group: str, name: str) -> bool:
-    """Return whether a tool is the sandbox's own: no MCP server takes its name from it."""
-    return name in TOOLS and TOOLS[name].group == group
+    names = qualified_names((group, name) for group, entries in groups.items() for name in entries)
+    return [_listed(groups[group][name], called) for (group, name), called in names.items()]
 
 
 def _declared(tool: type[Tool]) -> types.Tool:
