@@ -18,11 +18,10 @@ from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.shared import frames
 from sandmesh.tools import RunShellCommand
 from sandmeshd.agent.calls.answer import ToolFailure
-from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome, Timeouts
 from sandmeshd.agent.calls.dispatcher import CallPolicy, Dispatcher, Identity, Retention
 from sandmeshd.agent.calls.spill import Disk
 from sandmeshd.agent.calls.toolbox import Toolbox
-from sandmeshd.agent.calls.writer import CHUNK, SMALLEST_READ
 from sandmeshd.agent.link.link import serve_links
 
 from .client import SANDBOX, TOKEN, Channel, Client, connect, hello

@@ -16,7 +16,6 @@ from sandmeshd.agent.calls.event_log import (
     SMALLEST_WINDOW,
     EventLog,
     Place,
-    bounded_window,
 )
 from sandmeshd.agent.calls.subscription import encode_frame
 
@@ -33,7 +32,7 @@ def events(log: EventLog, after: int = 0, budget: int = 1 << 30) -> list[pb.Call
 
 
 def test_a_window_is_held_to_its_bounds() -> None:
-    windows = [bounded_window(size) for size in (0, 1, 200_000, 1 << 40)]
+    windows = [EventLog(size).window for size in (0, 1, 200_000, 1 << 40)]
     assert windows == [DEFAULT_WINDOW, SMALLEST_WINDOW, 200_000, LARGEST_WINDOW]
 
 

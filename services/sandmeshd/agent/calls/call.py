@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
+from sandmeshd.agent.calls.event_log import EVENT_COST, EventLog
 from sandmeshd.agent.calls.spill import Disk, Spill
 from sandmeshd.agent.calls.stdin import Input
-from sandmeshd.agent.calls.writer import LONGEST_MESSAGE, CallWriter
+from sandmeshd.agent.userland import content_blocks
 
+CHUNK: Final = 64 << 10
+"""The most bytes of output in one event."""
+SMALLEST_READ: Final = 4 << 10
+LONGEST_MESSAGE: Final = 2000
+_STARTED_DELAY: Final = 0.02
+"""How long the event that a cell has started may wait for the cell's result, in seconds."""
 _LARGEST_STRUCTURED: Final = 1 << 20
+_LARGEST_SIDE: Final = 10_000
+_LARGEST_SIGNAL: Final = 64
+
+StopHandler = Callable[[], None]
+SignalHandler = Callable[[int], None]
 
 
 class Outcome(NamedTuple):
@@ -49,21 +65,234 @@ class Timeouts:
     """For an interrupted cell, before its kernel is killed."""
 
 
+class CallControl:
+    """What callers do to a running call, and the handlers that react to it."""
+
+    id: str
+    finished = False
+    stop_reason: int | None = None
+    signals_sent: frozenset[int] = frozenset()
+    _pending_signals: tuple[int, ...] = ()
+    """Signals that arrived before there was a handler."""
+    _handlers: tuple[StopHandler | None, SignalHandler | None] = (None, None)
+    _on_resize: Callable[[int, int], None] | None = None
+    _room_waiters: tuple[Callable[[], None], ...] = ()
+
+    @contextmanager
+    def stopping(self, stop: StopHandler, signal: SignalHandler | None = None) -> Generator[None]:
+        """Call `stop` while this is entered and the call is cancelled or times out, at once if it already is.
+
+        Likewise `signal` with the number of each signal for the call's processes.
+        """
+        outer, self._handlers = self._handlers, (stop, signal)
+        try:
+            if self.stop_reason is not None:
+                stop()
+            while signal is not None and self._pending_signals:
+                number, *later = self._pending_signals
+                self._pending_signals = tuple(later)
+                signal(number)
+            yield
+        finally:
+            self._handlers = outer
+
+    def stop(self, reason: int) -> None:
+        """End the call: its result still follows, with the reason."""
+        if not self.finished and self.stop_reason is None:
+            self.stop_reason = reason
+            self.wake_writers()
+            if self._handlers[0] is not None:
+                self._handlers[0]()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the call's processes.
+
+        Raises:
+            CallFinished: The call has no processes any more.
+            InvalidArgument: The signal does not exist.
+        """
+        if self.finished:
+            raise CallFinished(f"call {self.id} has finished and accepts no signal")
+        if not 0 < number <= _LARGEST_SIGNAL:
+            raise InvalidArgument(f"{number} is not a signal: use 1 to {_LARGEST_SIGNAL}")
+        self.signals_sent |= {number}
+        if self._handlers[1] is not None:
+            self._handlers[1](number)
+        else:
+            self._pending_signals += (number,)
+
+    @contextmanager
+    def resizing(self, resize: Callable[[int, int], None]) -> Generator[None]:
+        """Call `resize` with rows and columns when the caller's terminal changes."""
+        self._on_resize = resize
+        try:
+            yield
+        finally:
+            self._on_resize = None
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Change the size of the call's terminal.
+
+        Raises:
+            CallFinished: The call has no terminal any more.
+            InvalidArgument: The call never had one, or the size is out of range.
+        """
+        if self.finished:
+            raise CallFinished(f"call {self.id} has finished and cannot be resized")
+        if self._on_resize is None:
+            raise InvalidArgument(f"call {self.id} has no terminal to resize: start the process with a pty")
+        if not (0 < rows <= _LARGEST_SIDE and 0 < columns <= _LARGEST_SIDE):
+            raise InvalidArgument(f"{rows} rows and {columns} columns are out of range: use 1 to {_LARGEST_SIDE} each")
+        self._on_resize(rows, columns)
+
+    def when_room(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once when there may be room for output."""
+        self._room_waiters += (wake,)
+
+    def wake_writers(self) -> None:
+        """Wake those that wait for room."""
+        if self._room_waiters:
+            waiters, self._room_waiters = self._room_waiters, ()
+            for wake in waiters:
+                wake()
+
+
+class CallWriter(CallControl, ABC):
+    """The events of a call as its handler writes them."""
+
+    pid = 0
+    """Its process as user code sees it, 0 until there is one."""
+    dropped_bytes = 0
+    """Output beyond the caller's limit, or that a stopped call had no room for."""
+    started_timer: asyncio.TimerHandle | None = None
+    """Sends the event that the call has started; any other event cancels it."""
+
+    def __init__(self, start: pb.CallStart) -> None:
+        self.id = start.call_id
+        self.log = EventLog(start.window_bytes)
+        self.dropping = start.overflow == pb.OVERFLOW_DROP_OLDEST
+        """Whether the oldest output makes room for new output; otherwise the writer waits for room."""
+        self._limit = start.output_limit_bytes or None
+
+    @abstractmethod
+    def notify(self, *, now: bool) -> None:
+        """Notify the subscriber of events to send; `now` says whether they should wait for no more."""
+
+    def started(self, pid: int = 0, *, soon: bool = True) -> None:
+        """Append the event that the call runs; without `soon` it is sent with the next event, or a moment later."""
+        self.pid = pid
+        self.log.append(pb.CallEvent(started=pb.Started(pid=pid)))
+        if soon:
+            self.notify(now=False)
+        else:
+            loop = asyncio.get_running_loop()
+            self.started_timer = loop.call_later(_STARTED_DELAY, partial(self.notify, now=True))
+
+    @property
+    def room(self) -> int:
+        """How many bytes of output may be written now; less than SMALLEST_READ means wait with `when_room`."""
+        if self.dropping or self._limit == 0 or self.stop_reason is not None:
+            return CHUNK
+        return min(CHUNK, self.log.room)
+
+    def has_room(self, size: int) -> bool:
+        """Return whether a content block of so many bytes can be kept now."""
+        return self.dropping or self.log.empty or self.log.room >= size or self.stop_reason is not None
+
+    async def roomier(self) -> None:
+        """Wait until there may be more room."""
+        woken = asyncio.get_running_loop().create_future()
+        self.when_room(lambda: None if woken.done() else woken.set_result(None))
+        await woken
+
+    def output(self, stream: int, data: bytes) -> None:
+        """Keep what a process wrote, at most `room` bytes."""
+        data = self._within_limit(data)
+        if data:
+            if self.dropping:
+                self.log.drop_oldest(len(data) + EVENT_COST)
+            self.log.append_output(stream, data)
+            self.notify(now=self.log.used > CHUNK // 2)
+
+    def _within_limit(self, data: bytes) -> bytes:
+        kept = data if self._limit is None else data[: self._limit]
+        if self.stop_reason is not None and self._is_full(len(kept)):
+            kept = b""
+        if self._limit is not None:
+            self._limit -= len(kept)
+        self.dropped_bytes += len(data) - len(kept)
+        return kept
+
+    def _is_full(self, size: int) -> bool:
+        """Return whether a call that was stopped has no room: its end does not wait for a slow reader."""
+        return not self.dropping and self.log.room < size
+
+    async def content(self, block: bytes, *, soon: bool = True) -> None:
+        """Keep a content block as `keep` does, once there is room. One that is larger than the window goes alone."""
+        while not self.keep(block, soon=soon):
+            self.notify(now=True)
+            await self.roomier()
+
+    def keep(self, block: bytes, *, soon: bool = True) -> bool:
+        """Keep a content block; return False if there is no room. Without `soon` it is sent with the next event."""
+        size = len(block)
+        if self.log.used + size + EVENT_COST > self.log.capacity:
+            if not self.has_room(size):
+                return False
+            if self.stop_reason is not None and self._is_full(size):
+                self.dropped_bytes += size
+                return True
+            if self.dropping:
+                self.log.drop_oldest(size + EVENT_COST)
+        self.log.append(pb.CallEvent(content=pb.Content(json=block)), size)
+        if soon:
+            self.notify(now=False)
+        return True
+
+    async def text(self, content: str, description: str = "stderr") -> None:
+        """Keep a text as content."""
+        for block in content_blocks.texts(content, description):
+            await self.content(block)
+
+    def request_input(self, request: bytes) -> None:
+        """Append the event that a line of input is awaited; `request` is the kernel's JSON, which may be anything."""
+        try:
+            parsed = json.loads(request)
+            prompt, password = str(parsed["prompt"])[:LONGEST_MESSAGE], bool(parsed["password"])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            prompt, password = "", False
+        prompt = prompt.encode("utf-8", "backslashreplace").decode()
+        self.log.append(pb.CallEvent(input_requested=pb.InputRequested(prompt=prompt, password=password)))
+        self.notify(now=True)
+
+    def progress(self, done: float, total: float, message: str) -> None:
+        """Append how far the tool is, if there is room: a later event supersedes it."""
+        encodable = message[:LONGEST_MESSAGE].encode("utf-8", "backslashreplace").decode()
+        event = pb.CallEvent(progress=pb.Progress(progress=done, total=total, message=encodable))
+        full = self.stop_reason is not None and self._is_full(CHUNK)
+        if self.room >= event.ByteSize() + EVENT_COST and not full:
+            if self.dropping:
+                self.log.drop_oldest(event.ByteSize() + EVENT_COST)
+            self.log.append(event, 0)
+            self.notify(now=False)
+
+
 class Call(CallWriter):
     """A call from its start until its log is forgotten. Handlers write to it, a link's subscription reads it."""
+
+    end_reason: int = pb.END_REASON_UNSPECIFIED
+    forsaken = False
+    """Whether it had no subscriber for longer than the reattach timeout."""
+    _subscriber: Subscriber | None = None
+    _reattach_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, start: pb.CallStart, timeouts: Timeouts, disk: Disk | None = None) -> None:
         super().__init__(start)
         self.timeouts = timeouts
         self.head = pb.CallEventBatch(call_id=start.call_id).SerializeToString()
         self.input = Input(partial(self.notify, now=True)) if start.takes_input else None
-        self.end_reason: int = pb.END_REASON_UNSPECIFIED
-        self.forsaken = False
-        """Whether it had no subscriber for longer than the reattach timeout."""
-        self._disk = disk
-        self._subscriber: Subscriber | None = None
         self._always_drops = self.dropping
-        self._reattach_timer: asyncio.TimerHandle | None = None
+        self._disk = disk
 
     def notify(self, *, now: bool) -> None:
         """Notify the subscriber of events to send; `now` says whether they should wait for no more."""
@@ -77,7 +306,18 @@ class Call(CallWriter):
         """Append the result, the last event."""
         if self.dropped_bytes:
             self.log.append(pb.CallEvent(dropped=pb.Dropped(bytes=self.dropped_bytes)))
-        self.log.append(pb.CallEvent(result=_result(outcome)))
+        fits = len(outcome.structured) <= _LARGEST_STRUCTURED
+        result = pb.Result(
+            reason=outcome.reason,  # type: ignore[arg-type]  # typeshed has no open enums
+            is_error=outcome.is_error,
+            message=outcome.message[:LONGEST_MESSAGE],
+            structured_json=outcome.structured if fits else b"",
+        )
+        if outcome.exit_code is not None:
+            result.exit_code = outcome.exit_code
+        if outcome.signal is not None:
+            result.signal = outcome.signal
+        self.log.append(pb.CallEvent(result=result))
         self.finished = True
         self.end_reason = outcome.reason
         if self.input is not None:
@@ -138,18 +378,3 @@ class Call(CallWriter):
     def _forsake(self) -> None:
         self.forsaken = self.dropping = True
         self.wake_writers()
-
-
-def _result(outcome: Outcome) -> pb.Result:
-    fits = len(outcome.structured) <= _LARGEST_STRUCTURED
-    result = pb.Result(
-        reason=outcome.reason,  # type: ignore[arg-type]  # typeshed has no open enums
-        is_error=outcome.is_error,
-        message=outcome.message[:LONGEST_MESSAGE],
-        structured_json=outcome.structured if fits else b"",
-    )
-    if outcome.exit_code is not None:
-        result.exit_code = outcome.exit_code
-    if outcome.signal is not None:
-        result.signal = outcome.signal
-    return result

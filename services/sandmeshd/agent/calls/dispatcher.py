@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallExpired, CallNotFound, InvalidArgument, LeaseLost, SandboxNotFound
@@ -18,6 +19,8 @@ from sandmeshd.agent.calls.spill import Disk
 
 if TYPE_CHECKING:
     from sandmeshd.agent.calls.toolbox import Added, Handler
+
+_LOST: Final = "the fencing token is not the one in force: the lease ran out or passed to someone else"
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class CallTable:
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[str, Call] = {}
+        self.kept: dict[str, Call] = {}
+        """Those that run and those whose logs are kept, by id."""
         self._finished: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
         self._expired: OrderedDict[str, None] = OrderedDict()
@@ -89,14 +93,12 @@ class CallTable:
         Raises:
             CallExpired: It finished and its log is no longer kept.
         """
-        self._expire()
-        call = self._calls.get(call_id)
-        if call is None and call_id in self._expired:
+        if call_id in self._expired or self._finished.get(call_id, math.inf) <= self._loop.time():
             raise CallExpired(
                 f"call {call_id} finished and its events are no longer kept; it does not run again. Use a new call_id",
                 {"call_id": call_id},
             )
-        return call
+        return self.kept.get(call_id)
 
     def get(self, call_id: str) -> Call:
         """Return a call that exists.
@@ -113,31 +115,20 @@ class CallTable:
     @property
     def untouched(self) -> bool:
         """Whether no call was ever started."""
-        return not (self._calls or self._expired)
-
-    def add(self, call: Call) -> None:
-        """Add a call that starts now."""
-        self._calls[call.id] = call
+        return not (self.kept or self._expired)
 
     def finish(self, call: Call) -> None:
-        """Record that a call has finished: its log may be forgotten from now on."""
-        self._finished[call.id] = self._loop.time() + self._retention.seconds
-        self._bytes += call.log.used
-        self._expire()
-
-    def running(self) -> list[Call]:
-        """Return the calls that have not finished."""
-        return [call for call in self._calls.values() if not call.finished]
-
-    def _expire(self) -> None:
+        """Record that a call has finished, and forget the logs of those that are kept no longer."""
         now = self._loop.time()
+        self._finished[call.id] = now + self._retention.seconds
+        self._bytes += call.log.used
         while self._finished:
             call_id = next(iter(self._finished))
             many = len(self._finished) > self._retention.calls or self._bytes > self._retention.bytes
             if not many and self._finished[call_id] > now:
                 return
             del self._finished[call_id]
-            forgotten = self._calls.pop(call_id)
+            forgotten = self.kept.pop(call_id)
             self._bytes -= forgotten.log.used
             forgotten.log.close()
             self._expired[call_id] = None
@@ -180,16 +171,19 @@ class Dispatcher:
             LeaseLost: It is not.
         """
         if token != self._token:
-            raise LeaseLost("the fencing token is not the one in force: the lease ran out or passed to someone else")
+            raise LeaseLost(_LOST)
 
-    def check_sandbox(self, sandbox_id: str) -> None:
-        """Check that a request is for this sandbox.
+    def check(self, sandbox_id: str, token: int | None = None) -> None:
+        """Check that a request is for this sandbox and, but for a hello, that it has the token in force.
 
         Raises:
             SandboxNotFound: It is for another one, which had this address before.
+            LeaseLost: The token is not the one in force.
         """
         if sandbox_id != self.identity.sandbox_id:
             raise SandboxNotFound(f"sandbox {sandbox_id} is not here", {"sandbox_id": sandbox_id})
+        if token is not None and token != self._token:
+            raise LeaseLost(_LOST)
 
     def list_tools(self, group: str, respond: Callable[[bytes], None]) -> None:
         """Call `respond` with the serialized ListToolsResponse: at once, or when MCP servers have started."""
@@ -197,7 +191,9 @@ class Dispatcher:
         if toolbox.added is None or not toolbox.added.unsettled:
             respond(toolbox.listing(group).SerializeToString())
         else:
-            self._keep(self._loop.create_task(_respond_when_settled(toolbox, toolbox.added, group, respond)))
+            task = self._loop.create_task(_respond_when_settled(toolbox, toolbox.added, group, respond))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def find_or_start(self, start: pb.CallStart, arguments: bytes) -> Call:
         """Return the call of an id, started now if the id is new.
@@ -220,14 +216,11 @@ class Dispatcher:
         limit = self._policy.max_seconds
         if limit is not None and tools.is_bounded(start.tool):
             seconds = limit if seconds is None else min(seconds, limit)
-        call = Call(start, self._policy.timeouts, self._policy.disk)
-        self.calls.add(call)
-        self._keep(self._loop.create_task(self._run(call, declared, handler, seconds)))
-        return call
-
-    def _keep(self, task: asyncio.Task[None]) -> None:
+        call = self.calls.kept[start.call_id] = Call(start, self._policy.timeouts, self._policy.disk)
+        task = self._loop.create_task(self._run(call, declared, handler, seconds))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return call
 
     async def _run(self, call: Call, declared: Any, handler: Handler, seconds: float | None) -> None:
         timer = None if seconds is None else self._loop.call_later(seconds, call.stop, pb.END_REASON_TIMED_OUT)

@@ -52,11 +52,6 @@ class Place(NamedTuple):
     output: int = 0
 
 
-def bounded_window(requested: int) -> int:
-    """Return the window for a caller's request: 0 is the default, others are held to the bounds."""
-    return min(max(requested, SMALLEST_WINDOW), LARGEST_WINDOW) if requested else DEFAULT_WINDOW
-
-
 class EventLog:
     """The events of one call from the first that is not acknowledged.
 
@@ -64,7 +59,10 @@ class EventLog:
     """
 
     def __init__(self, window: int, spill: Spill | None = None) -> None:
-        self.window = window
+        """Create an empty log; a window of 0 bytes is the default one, others are held to the bounds."""
+        self.window = min(max(window, SMALLEST_WINDOW), LARGEST_WINDOW) if window else DEFAULT_WINDOW
+        self.capacity = self.window - RESERVE - EVENT_COST
+        """How many bytes of the window output may use."""
         self.spilling = False
         """Whether events that do not fit go to disk, as they do while there is no subscriber."""
         self.spill = spill
@@ -81,7 +79,7 @@ class EventLog:
     @property
     def room(self) -> int:
         """How many more bytes of output fit into the window, or onto disk while the log spills."""
-        room = self.window - RESERVE - EVENT_COST - self.used
+        room = self.capacity - self.used
         return max(room, self.spill.room - EVENT_COST) if self.spilling and self.spill is not None else room
 
     @property
@@ -99,13 +97,23 @@ class EventLog:
         missed = self._gap is not None and place.sequence < self._gap.last
         return missed or (self._head < len(self._entries) and place.sequence < self.last)
 
-    def append(self, event: pb.CallEvent, output: int = 0) -> None:
-        """Number an event and keep it; `output` is how many bytes of output it carries."""
-        event.sequence = self.last + 1
+    def append(self, event: pb.CallEvent, output: int = 0, *fields: bytes) -> None:
+        """Number an event and keep it; `output` is how many bytes of output it carries.
+
+        `fields` are the parts of the event that are already encoded.
+        """
+        self.last += 1
+        event.sequence = self.last
         if output < LEAST:
-            self._append(pb.CallEventBatch(events=(event,)).SerializeToString(), output)
+            piece = pb.CallEventBatch(events=(event,)).SerializeToString()
         else:
-            self._append(b"".join(field(_EVENTS, [event.SerializeToString()])), output)
+            piece = b"".join(field(_EVENTS, [event.SerializeToString(), *fields]))
+        extent = None
+        if self.spilling and self.spill is not None and self.capacity - self.used < len(piece):
+            extent = self.spill.append(piece)
+        self._entries.append(_Entry(self.last, extent or piece, self._output, self._output + output))
+        self._output += output
+        self.used += 0 if extent else len(piece) + EVENT_COST
 
     def append_output(self, stream: int, data: bytes) -> None:
         """Number what a process wrote and keep it."""
@@ -113,19 +121,9 @@ class EventLog:
         if len(data) < LEAST:
             output.data = data
             self.append(pb.CallEvent(output=output), len(data))
-            return
-        encoded = field(_OUTPUT, [output.SerializeToString(), *field(_DATA, [data])])
-        event = pb.CallEvent(sequence=self.last + 1).SerializeToString()
-        self._append(b"".join(field(_EVENTS, [event, *encoded])), len(data))
-
-    def _append(self, piece: bytes, output: int) -> None:
-        self.last += 1
-        extent = None
-        if self.spilling and self.spill is not None and self.window - RESERVE - EVENT_COST - self.used < len(piece):
-            extent = self.spill.append(piece)
-        self._entries.append(_Entry(self.last, extent or piece, self._output, self._output + output))
-        self._output += output
-        self.used += 0 if extent else len(piece) + EVENT_COST
+        else:
+            encoded = [output.SerializeToString(), *field(_DATA, [data])]
+            self.append(pb.CallEvent(), len(data), *field(_OUTPUT, encoded))
 
     def close(self) -> None:
         """Release what is on disk; the log is read no more."""

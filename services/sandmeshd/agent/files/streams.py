@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.calls.writer import CHUNK
+from sandmeshd.agent.calls.call import CHUNK, Call
 from sandmeshd.agent.files.failures import CallStopped
 
 R = TypeVar("R")

@@ -94,7 +94,7 @@ class Link(FramedLink):
             return
         try:
             _check_protocol(hello.protocol)
-            self._dispatcher.check_sandbox(hello.sandbox_id)
+            self._dispatcher.check(hello.sandbox_id)
         except SandmeshError as error:
             self._send_error(message.channel, error)
             self.close()
@@ -144,8 +144,7 @@ class Link(FramedLink):
     # Frames that start and follow calls; the response is the call's events.
 
     def _start(self, channel: int, fenced: pb.Fenced, start: call_pb2.CallStart) -> None:
-        self._dispatcher.check_sandbox(start.sandbox_id)
-        self._dispatcher.check_token(start.fencing_token or fenced.fencing_token)
+        self._dispatcher.check(start.sandbox_id, start.fencing_token or fenced.fencing_token)
         if max(start.arguments_size, len(start.arguments)) > LARGEST_ARGUMENTS:
             raise TooLarge("a call's arguments may have at most 64 MiB: write larger data to a file in the sandbox")
         if start.arguments_size > len(start.arguments):
@@ -167,8 +166,7 @@ class Link(FramedLink):
             self._follow(channel, call, 0)
 
     def _attach(self, channel: int, fenced: pb.Fenced, attach: call_pb2.Attach) -> None:
-        self._dispatcher.check_sandbox(attach.sandbox_id)
-        self._dispatcher.check_token(attach.fencing_token or fenced.fencing_token)
+        self._dispatcher.check(attach.sandbox_id, attach.fencing_token or fenced.fencing_token)
         call = self._dispatcher.calls.get(attach.call_id)
         if attach.after_sequence > call.log.last:
             raise InvalidArgument(

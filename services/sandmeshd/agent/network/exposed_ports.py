@@ -17,9 +17,8 @@ from typing import Any, ClassVar, Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome
 from sandmeshd.agent.calls.toolbox import Service
-from sandmeshd.agent.calls.writer import CHUNK, SMALLEST_READ
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import is_stopped, unless_stopped

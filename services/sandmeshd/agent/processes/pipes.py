@@ -11,8 +11,7 @@ from collections import deque
 from functools import partial
 from typing import Final
 
-from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.calls.writer import CHUNK, SMALLEST_READ
+from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
 
 _MOST_PIPES: Final = 64
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.calls.call import SMALLEST_READ, Call
 from sandmeshd.agent.calls.terminal_keys import Keys, kernel_makes_signals
-from sandmeshd.agent.calls.writer import SMALLEST_READ
 from sandmeshd.agent.processes.pipes import Drain, OutputPipe
 
 _MOST_AFTER_END: Final = 256 << 10
