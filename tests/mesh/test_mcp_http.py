@@ -71,6 +71,15 @@ async def test_what_the_mesh_refuses_is_a_result_that_says_what_to_do(url: str) 
         assert caught.value.code == types.INVALID_PARAMS
 
 
+async def test_what_a_model_is_offered_ends_by_itself(url: str) -> None:
+    async with connected(url) as client:
+        offered = {tool.name for tool in (await client.list_tools()).tools}
+        for name in ("watch_tools", "start_process", "wait_for_port"):
+            assert name not in offered
+            with pytest.raises(MCPError, match="not offered"):
+                await client.call_tool(name, {})
+
+
 async def test_output_comes_as_progress_while_the_tool_runs(url: str) -> None:
     heard: list[tuple[float, str | None]] = []
     first = asyncio.Event()

@@ -44,6 +44,19 @@ async def found(box: BaseSandboxAsync, name: str) -> McpServer:
     return server
 
 
+async def test_a_name_that_clashes_is_refused_alone_and_the_other_servers_of_the_config_start(
+    box: BaseSandboxAsync,
+) -> None:
+    servers = {one.name: one for one in await add(box, generic=stdio(), fs=stdio(), filesystem=stdio())}
+    for name in ("generic", "fs"):
+        assert servers[name].state == "FAILED"
+        assert "choose another name" in servers[name].error
+    assert servers["filesystem"].state == "READY", "a base sandbox has no tools of that group"
+    assert (await box.call_tool("filesystem.echo", {"text": "here"})).text == "here"
+    for name in servers:
+        await box.remove_mcp_server(name)
+
+
 async def test_the_tools_of_a_server_are_the_sandboxs_own(box: BaseSandboxAsync) -> None:
     listed = await box.list_tools()
     assert {"generic", "well"} <= listed.keys()
@@ -293,7 +306,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a url": ({"mcpServers": {"a": {"url": "ftp://a"}}}, "http:// or https://"),
     "headers": ({"mcpServers": {"a": {"url": "http://a", "headers": {"A": "b\r\nc"}}}}, "printable ASCII"),
     "a dot": ({"mcpServers": {"a.b": {"command": "a"}}}, "none of them a dot"),
-    "a group": ({"mcpServers": {"generic": {"command": "a"}}}, "choose another"),
     "a time": ({"mcpServers": {"a": {"command": "a", "startup_timeout": 0}}}, "startup_timeout"),
     "there": ({"mcpServers": {"well": {"command": "a"}, "new": {"command": "a"}}}, "'well' already.*overwrite"),
 }

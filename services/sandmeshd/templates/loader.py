@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
-from sandmeshd.agent.mcp.manager.config import read_template_config
+from sandmeshd.agent.mcp.manager.config import check_template_config
 from sandmeshd.templates.model import Template
 
 
@@ -40,7 +40,7 @@ def _template(root: Traversable, entry: Traversable) -> Template:
         values.setdefault("tool_groups", SANDBOX_TYPES[name])
     servers = values.get("mcp_config")
     if isinstance(servers, str):
-        values["mcp_config"] = _servers(root.joinpath("servers", servers))
+        values["mcp_config"] = _servers(root.joinpath("servers", servers), values.get("tool_groups", ()))
     values["python"] = _read(root.joinpath("environments", f"{environment}.toml"))
     try:
         return Template.model_validate(values)
@@ -48,10 +48,10 @@ def _template(root: Traversable, entry: Traversable) -> Template:
         raise InvalidArgument(f"{entry} is not a template: {error}", {"file": str(entry)}) from None
 
 
-def _servers(entry: Traversable) -> str:
+def _servers(entry: Traversable, groups: Iterable[str]) -> str:
     try:
         text = entry.read_text("utf-8")
-        read_template_config(text.encode())
+        check_template_config(text.encode(), groups)
     except (OSError, ValueError, TypeError, AttributeError, InvalidArgument) as error:
         raise InvalidArgument(f"{entry} cannot be read: {error}", {"file": str(entry)}) from None
     return text

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import ValidationError
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
-from sandmeshd.agent.mcp.manager.config import read_template_config
+from sandmeshd.agent.mcp.manager.config import check_template_config
 from sandmeshd.templates.model import OwnTool, Template, TemplateLimits
 
 LEVELS = ("low", "medium", "high")
@@ -28,14 +28,15 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
     level = definition.security_level or "medium"
     if level not in LEVELS:
         raise _invalid(name, f"security_level must be one of {', '.join(LEVELS)}, not {level!r}", "security_level")
+    groups = tuple(dict.fromkeys((*imaged.tool_groups, *parent.tool_groups)))
     values: dict[str, object] = {
         "name": name,
         "description": definition.description or parent.description,
-        "tool_groups": tuple(dict.fromkeys((*imaged.tool_groups, *parent.tool_groups))),
+        "tool_groups": groups,
         "python": imaged.python,
         "variables": {**imaged.variables, **parent.variables, **definition.environment},
         "network": _network(definition, parent, level),
-        "mcp_config": _servers(definition) or imaged.mcp_config or parent.mcp_config,
+        "mcp_config": _servers(definition, groups) or imaged.mcp_config or parent.mcp_config,
         "image": definition.image,
         "image_is_shipped": not definition.image or bool(image_template(definition.image, shipped)),
         "limits": _limits(definition.limits),
@@ -92,9 +93,9 @@ def _seconds(definition: pb.TemplateDefinition) -> float | None:
     return definition.call_timeout.ToNanoseconds() / 1e9
 
 
-def _servers(definition: pb.TemplateDefinition) -> str:
+def _servers(definition: pb.TemplateDefinition, groups: Iterable[str]) -> str:
     try:
-        read_template_config(definition.mcp_config_json)
+        check_template_config(definition.mcp_config_json, groups)
         return definition.mcp_config_json.decode()
     except (ValueError, AttributeError, InvalidArgument) as error:
         raise _invalid(definition.name, f"mcp_config: {error}", "mcp_config") from None

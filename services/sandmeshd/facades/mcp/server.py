@@ -23,7 +23,7 @@ from sandmeshd.facades.mcp.results import write_result
 from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.subscriptions import Subscriptions
-from sandmeshd.facades.mcp.tool_list import offered_tools
+from sandmeshd.facades.mcp.tool_list import check_offered, offered_tools
 
 log = structlog.get_logger()
 
@@ -105,6 +105,7 @@ class SessionServer:
     async def _run(self, context: Context, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
         if self._sandboxes.settings.manage and name in NAMES:
             return await manage(self._sandboxes, name, arguments)
+        check_offered(name)
         box = await self._sandboxes.box()
         try:
             if "progress_token" not in (context.meta or {}):

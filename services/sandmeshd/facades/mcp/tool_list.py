@@ -10,8 +10,9 @@ from typing import Any
 from mcp import types
 from pydantic import ValidationError
 
-from sandmesh._tools import TOOLS, Tool, description, input_schema
+from sandmesh._tools import PLUMBING, TOOLS, Tool, description, input_schema
 from sandmesh._tools.model_names import qualified_names
+from sandmesh.errors import ToolNotFound
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES
 from sandmeshd.facades.mcp.sandbox_tools import management_tools
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
@@ -25,6 +26,16 @@ async def offered_tools(sandboxes: SessionSandboxes) -> list[types.Tool]:
     """
     own = management_tools() if sandboxes.settings.manage else []
     return [*own, *(one for one in await _of_sandbox(sandboxes) if one.name not in {tool.name for tool in own})]
+
+
+def check_offered(name: str) -> None:
+    """Refuse the tools of the SDK's handles, some of which end only when they are cancelled.
+
+    Raises:
+        ToolNotFound: It is one of them.
+    """
+    if name in TOOLS and TOOLS[name].group in PLUMBING:
+        raise ToolNotFound(f"{name!r} is not offered to MCP clients: list the tools", {"tool": name})
 
 
 async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+from sandmesh._tools.declaration import PLUMBING
 from sandmesh.errors import InvalidArgument
 
 START_SECONDS: Final = 120.0
 """How long a server may take to start: the first start of one that uvx or npx fetches takes a while."""
 MAX_SERVERS: Final = 64
-_RESERVED: Final = frozenset({"generic", "filesystem", "process", "kernel", "mcp", "fs", "ports"})
+_SERVICES: Final = frozenset({"fs", "ports"})
+"""What comes before the dot in names of a sandbox's own services, which are found before a server's tools."""
+_SHARED: Final = frozenset({"git"})
+"""Groups of a sandbox's own that an MCP server may share: the published server of that name has other tools."""
+_CLASH: Final = "this sandbox has a group of tools of that name: choose another name for the server"
 _NAME: Final = re.compile(r"[^.\x00-\x1f\x7f]{1,64}")
 _TYPES: Final = {
     "stdio": "stdio",
@@ -37,10 +42,14 @@ class ServerConfig:
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     startup_timeout: float = START_SECONDS
+    problem: str = ""
+    """Why it cannot be started in this sandbox, empty if it can."""
 
 
-def read_config(config: Mapping[str, Any]) -> list[ServerConfig]:
-    """Read a whole configuration.
+def read_config(config: Mapping[str, Any], groups: Iterable[str] = ()) -> list[ServerConfig]:
+    """Read a whole configuration for a sandbox that has these groups of tools.
+
+    A server whose name is one of theirs has a `problem`; the others can be started.
 
     Raises:
         InvalidArgument: Something does not fit; the message names the server and what is wrong.
@@ -52,19 +61,30 @@ def read_config(config: Mapping[str, Any]) -> list[ServerConfig]:
     named = cast("dict[str, object]", servers)
     if not 0 < len(named) <= MAX_SERVERS:
         raise InvalidArgument(f"mcpServers has 1 to {MAX_SERVERS} servers, not {len(named)}")
-    return [_read(name, entry) for name, entry in named.items()]
+    configs = [_read(name, entry) for name, entry in named.items()]
+    own = ({*groups} - _SHARED) | PLUMBING | _SERVICES
+    return [replace(one, problem=_CLASH) if one.name in own else one for one in configs]
 
 
-def read_template_config(config: bytes) -> list[ServerConfig]:
+def read_template_config(config: bytes, groups: Iterable[str] = ()) -> list[ServerConfig]:
     """Read the configuration that a template has; empty is none."""
-    return read_config(json.loads(config)) if config else []
+    return read_config(json.loads(config), groups) if config else []
+
+
+def check_template_config(config: bytes, groups: Iterable[str]) -> None:
+    """Check the configuration of a template whose sandboxes have these groups of tools.
+
+    Raises:
+        InvalidArgument: It is invalid, or a server cannot be started in them.
+    """
+    for one in read_template_config(config, groups):
+        if one.problem:
+            raise _refuse(one.name, one.problem)
 
 
 def _read(name: str, entry: object) -> ServerConfig:
     if not _NAME.fullmatch(name) or not name.strip():
         raise _refuse(name, "a server's name has 1 to 64 characters, none of them a dot")
-    if name in _RESERVED:
-        raise _refuse(name, "this name is a group of tools of the sandbox's own: choose another one")
     if not isinstance(entry, dict):
         raise _refuse(name, f'it is {{"command": ...}} or {{"url": ...}}, not {entry!r}')
     fields = cast("dict[str, Any]", entry)

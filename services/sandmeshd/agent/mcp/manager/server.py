@@ -129,6 +129,7 @@ class Server:
         self.status.starts += 1
         run: Run | None = None
         try:
+            _check_config(self.config)
             async with asyncio.timeout(self.config.startup_timeout):
                 client = await self._client()
                 loop = asyncio.get_running_loop()
@@ -291,6 +292,11 @@ class Server:
         lines = [f"MCP server {self.config.name!r} {what}: {self.status.error or 'its connection ended'}."]
         last = self._stderr.lines()[-_LAST_LINES:] if self._stderr is not None else []
         return "\n".join([*lines, *(["Its last lines of standard error:"] if last else []), *last])
+
+
+def _check_config(config: ServerConfig) -> None:
+    if config.problem:
+        raise ToolFailure(config.problem)
 
 
 def _check(run: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -33,8 +33,11 @@ _MAX_NAMES: Final = 256
 class Servers:
     """All servers. Those of the template exist from the start and run when they are needed."""
 
-    def __init__(self, context: ClientContext, template_servers: list[ServerConfig]) -> None:
+    def __init__(
+        self, context: ClientContext, template_servers: list[ServerConfig], groups: Sequence[str] = ()
+    ) -> None:
         self._context = context
+        self._groups = groups
         self._client: asyncio.Task[ClientProcess] | None = None
         self._servers: dict[str, Server] = {config.name: self._create(config) for config in template_servers}
         self._template_servers = list(self._servers.values())
@@ -60,7 +63,7 @@ class Servers:
         """
         if not self._context.libraries:
             raise CapabilityMissing("sandboxes of this driver run no MCP servers", {"needs": "mcp"})
-        names = [config.name for config in read_config(request.config)]
+        names = [config.name for config in read_config(request.config, self._groups)]
         existing = [name for name in names if name in self._servers]
         if existing and not request.overwrite:
             message = f"there is an MCP server named {', '.join(map(repr, existing))} already"
@@ -83,7 +86,7 @@ class Servers:
     async def add(self, request: AddMcpServers, call: Call) -> Outcome:
         """Add servers and wait until each is ready or failed."""
         call.started()
-        configs = read_config(request.config)
+        configs = read_config(request.config, self._groups)
         replaced = [self._servers[config.name] for config in configs if config.name in self._servers]
         added = [self._create(config) for config in configs]
         self._servers.update({server.config.name: server for server in added})
@@ -204,7 +207,8 @@ class Servers:
 def make_servers(processes: Processes, config: agent_pb2.AgentConfig) -> Servers:
     """Create the servers of a sandbox, which has those of its template at first."""
     context = ClientContext(processes, list(config.mcp_libraries), dict(config.environment), config.workspace)
-    return Servers(context, read_template_config(config.mcp_config))
+    groups = list(config.tool_groups)
+    return Servers(context, read_template_config(config.mcp_config, groups), groups)
 
 
 async def _call(server: Server, tool: str, arguments: bytes, call: Call) -> Outcome:
