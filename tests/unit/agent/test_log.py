@@ -17,7 +17,7 @@ from sandmeshd.agent.calls.event_log import (
     EventLog,
     Place,
 )
-from sandmeshd.agent.calls.subscription import encode_frame
+from sandmeshd.agent.link.framing import encode_frame
 
 
 def write(log: EventLog, size: int) -> None:

@@ -15,8 +15,7 @@ from sandmesh.errors import InvalidArgument, ProtocolMismatch, SandmeshError, To
 from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.calls.dispatcher import Dispatcher
-from sandmeshd.agent.calls.subscription import Subscription
-from sandmeshd.agent.link.framing import FramedLink
+from sandmeshd.agent.link.framing import FramedLink, Subscription
 from sandmeshd.agent.network.egress import Egress
 
 LARGEST_ARGUMENTS: Final = 64 << 20
@@ -44,8 +43,6 @@ class Link(FramedLink):
         self._egress = egress
         self._authenticated = False
         self._hello_timer = self._loop.call_later(_HELLO_SECONDS, self.close)
-        self._subscriptions: dict[int, Subscription] = {}
-        self._calls: dict[str, Subscription] = {}
         self._partial_starts: dict[int, _PartialStart] = {}
         self._frames: dict[str, Callable[[int, pb.Fenced, Any], None]] = {
             "start": self._start,
@@ -79,12 +76,21 @@ class Link(FramedLink):
             self.close()
             return
         body = message.WhichOneof("body")
-        if not self._authenticated:
-            self._hello(message)
-        elif body == "call":
-            self._call(message.channel, message.call)
-        else:
+        if body != "call" or not self._authenticated:
             self._request(message, body)
+            return
+        channel, fenced = message.channel, message.call
+        kind = fenced.frame.WhichOneof("frame")
+        if kind is None:
+            self._send_error(channel, InvalidArgument("the call's frame is empty"))
+            return
+        try:
+            self._frames[kind](channel, fenced, getattr(fenced.frame, kind))
+        except SandmeshError as error:
+            if kind in {"start", "argument_chunk", "attach"}:
+                self._reject(channel, fenced.frame.call_id, error)
+            elif not self._is_own(channel, fenced.frame.call_id):
+                self._send_error(channel, error)
 
     def _hello(self, message: pb.ToAgent) -> None:
         self._hello_timer.cancel()
@@ -104,6 +110,9 @@ class Link(FramedLink):
         self.write(pb.FromAgent(channel=message.channel, hello=hello_back).SerializeToString())
 
     def _request(self, message: pb.ToAgent, body: str | None) -> None:
+        if not self._authenticated:
+            self._hello(message)
+            return
         try:
             if body == "install_token":
                 self._dispatcher.install_token(message.install_token.fencing_token)
@@ -127,19 +136,6 @@ class Link(FramedLink):
             self._done(message.channel)
         except SandmeshError as error:
             self._send_error(message.channel, error)
-
-    def _call(self, channel: int, fenced: pb.Fenced) -> None:
-        kind = fenced.frame.WhichOneof("frame")
-        if kind is None:
-            self._send_error(channel, InvalidArgument("the call's frame is empty"))
-            return
-        try:
-            self._frames[kind](channel, fenced, getattr(fenced.frame, kind))
-        except SandmeshError as error:
-            if kind in {"start", "argument_chunk", "attach"}:
-                self._reject(channel, fenced.frame.call_id, error)
-            elif not self._is_own(channel, fenced.frame.call_id):
-                self._send_error(channel, error)
 
     # Frames that start and follow calls; the response is the call's events.
 
@@ -237,12 +233,6 @@ class Link(FramedLink):
         if fenced.fencing_token or call_id not in self._calls:
             self._dispatcher.check_token(fenced.fencing_token)
         return self._dispatcher.calls.get(call_id)
-
-    def forget(self, subscription: Subscription) -> None:
-        """Forget a subscription that was replaced or whose last event was sent."""
-        super().forget(subscription)
-        self._calls.pop(subscription.call.id, None)
-        self._subscriptions.pop(subscription.channel, None)
 
     def _is_own(self, channel: int, call_id: str) -> bool:
         subscription = self._subscriptions.get(channel)

@@ -8,7 +8,6 @@ import fcntl
 import os
 import termios
 from collections import deque
-from functools import partial
 from typing import Final
 
 from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
@@ -34,8 +33,9 @@ class OutputPipe:
         self.reader, self.writer = ends or os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.reader, False)
         self._loop = asyncio.get_running_loop()
-        self._call: Call | None = None
-        self._watched = False
+        self.call: Call | None = None
+        """The call that the output belongs to; `watch` begins to read for it."""
+        self.watched = False
         self.ended = False
         """Whether every writer is gone."""
 
@@ -50,15 +50,9 @@ class OutputPipe:
         self.close_writer()
         self.ended = True
         if self.reader >= 0:
-            self._watch(False)
+            self._unwatch()
             os.close(self.reader)
             self.reader = -1
-
-    def attach(self, call: Call | None) -> None:
-        """Set the call that the output belongs to from now on."""
-        self._call = call
-        if call is not None:
-            self._watch(True)
 
     async def drain(self, call: Call) -> None:
         """Read what the pipe holds now, waiting for room in the call."""
@@ -74,26 +68,30 @@ class OutputPipe:
         """Detach the reading end and return it, None if there is no writer any more."""
         if self.ended:
             return None
-        self._watch(False)
+        self._unwatch()
         fd, self.reader = self.reader, -1
         self.close()
         return fd
 
-    def _watch(self, watched: bool) -> None:
-        if watched and not self._watched and not self.ended:
+    def watch(self) -> None:
+        """Read whenever there is output and the call has room."""
+        if not self.watched and not self.ended:
             self._loop.add_reader(self.reader, self._readable)
-        elif self._watched and not watched:
+            self.watched = True
+
+    def _unwatch(self) -> None:
+        if self.watched:
             self._loop.remove_reader(self.reader)
-        self._watched = watched and not self.ended
+            self.watched = False
 
     def _readable(self) -> None:
-        if self._call is None:
-            self._watch(False)
-        elif self._call.room < SMALLEST_READ:
-            self._watch(False)
-            self._call.when_room(partial(self._watch, True))
+        if self.call is None:
+            self._unwatch()
+        elif self.call.room < SMALLEST_READ:
+            self._unwatch()
+            self.call.when_room(self.watch)
         else:
-            self._read(self._call.room)
+            self._read(self.call.room)
 
     def _read(self, size: int) -> int:
         try:
@@ -103,10 +101,10 @@ class OutputPipe:
         except OSError:
             # A terminal whose slave end is closed reports EIO.
             data = b""
-        if self._call is not None and data:
-            self._call.output(self.stream, data)
+        if self.call is not None and data:
+            self.call.output(self.stream, data)
         if not data:
-            self._watch(False)
+            self._unwatch()
             self.ended = True
         return len(data)
 

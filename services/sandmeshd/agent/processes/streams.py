@@ -69,7 +69,8 @@ class Pipes:
     def follow(self, call: Call) -> None:
         """Write the program's output to the call from now on."""
         for pipe in self._pipes:
-            pipe.attach(call)
+            pipe.call = call
+            pipe.watch()
 
     async def finish(self, call: Call) -> None:
         """Write to the call what the program had written when it ended."""
@@ -112,11 +113,12 @@ class Terminal:
 
     def follow(self, call: Call) -> None:
         """Write the program's output to the call from now on."""
-        self._pipe.attach(call)
+        self._pipe.call = call
+        self._pipe.watch()
 
     async def finish(self, call: Call) -> None:
         """Write to the call what the program had written when it ended."""
-        self._pipe.attach(None)
+        self._pipe.call = None
         left = _MOST_AFTER_END
         while left > 0 and (data := self._read(min(left, SMALLEST_READ))):
             while call.room < len(data):

@@ -7,6 +7,7 @@ import json
 import signal
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -35,38 +36,6 @@ class Code(Protocol):
         ...
 
 
-class FairLock:
-    """A lock that is granted in the order of requests, and not to calls that were stopped meanwhile."""
-
-    def __init__(self) -> None:
-        self._busy = False
-        self._waiting: deque[asyncio.Future[bool]] = deque()
-
-    @property
-    def busy(self) -> bool:
-        """Whether somebody holds it."""
-        return self._busy
-
-    async def acquire(self, call: Call) -> bool:
-        """Acquire it for a call; return False if the call was stopped first."""
-        if not self._busy:
-            self._busy = True
-            return True
-        granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(granted)
-        with call.stopping(lambda: None if granted.done() else granted.set_result(False)):
-            return await granted
-
-    def release(self) -> None:
-        """Pass it to the next request."""
-        while self._waiting:
-            granted = self._waiting.popleft()
-            if not granted.done():
-                granted.set_result(True)
-                return
-        self._busy = False
-
-
 class Cells:
     """A kernel, replaced when it dies, and the cells that wait for it; `make` starts one."""
 
@@ -77,13 +46,18 @@ class Cells:
         self._make = make
         self._running: Kernel | None = None
         self._end_cause = ""
-        self._lock = FairLock()
+        self._locked = False
+        """Whether a cell runs or is about to."""
+        self._waiting: deque[asyncio.Future[bool]] = deque()
         self._loop = asyncio.get_running_loop()
         self._kernel: asyncio.Task[Kernel] | None = None
+        self._live: Kernel | None = None
+        """The kernel of the last cell, while it was not replaced."""
 
     def renew(self) -> asyncio.Task[Kernel]:
         """Start a kernel, so that the next cell finds one."""
         self._end_cause = ""
+        self._live = None
         self._kernel = self._loop.create_task(self._make())
         # The next cell retries a failed start and reports its error.
         self._kernel.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -123,16 +97,33 @@ class Cells:
 
     async def run(self, cell: Code, call: Call, kind: int = kernel_protocol.RUN) -> Outcome:
         """Run a cell once those before it have ended."""
-        if not await self._lock.acquire(call):
+        if self._locked and not await self._turn(call):
             return await _stopped(call, "before it ran")
+        self._locked = True
         try:
             return await self._run(cell, call, kind)
         finally:
-            self._lock.release()
+            self._locked = bool(self._waiting) and self._pass_turn()
+
+    async def _turn(self, call: Call) -> bool:
+        """Wait until those who came before have ended; return False if the call was stopped first."""
+        granted: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting.append(granted)
+        with call.stopping(lambda: None if granted.done() else granted.set_result(False)):
+            return await granted
+
+    def _pass_turn(self) -> bool:
+        """Pass the turn to the next call that was not stopped meanwhile; return whether there was one."""
+        while self._waiting:
+            granted = self._waiting.popleft()
+            if not granted.done():
+                granted.set_result(True)
+                return True
+        return False
 
     async def run_warm_up(self, cell: Code, call: Call) -> Outcome:
         """Run a cell that the kernel forgets, where the kernel has run none yet and is idle."""
-        idle = not self._lock.busy and self._is_fresh()
+        idle = not self._locked and self._is_fresh()
         return await self.run(cell, call, kernel_protocol.WARM_UP) if idle else Outcome(is_error=True)
 
     def _is_fresh(self) -> bool:
@@ -140,17 +131,18 @@ class Cells:
         return task is not None and task.done() and task.exception() is None and not task.result().used
 
     async def _run(self, cell: Code, call: Call, kind: int) -> Outcome:
-        kernel, notice = await self._live_kernel()
-        counts = kind != kernel_protocol.WARM_UP
-        kernel.used = counts
+        kernel, notice = self._live, ""
+        if kernel is None or kernel.process.ended.done():
+            kernel, notice = await self._live_kernel()
+        self._oom_kills = self._memory.oom_kills()
+        kernel.used = counts = kind != kernel_protocol.WARM_UP
         call.started(kernel.pid, soon=False)
         if notice:
             await call.text(notice)
         timer = None
         if cell.timeout is not None:
             timer = self._loop.call_later(cell.timeout, call.stop, pb.END_REASON_TIMED_OUT)
-        stopper = _Stopper(kernel, call)
-        with call.stopping(stopper.stop, kernel.process.signal):
+        with call.stopping(partial(kernel.stop, call.timeouts.interrupt), kernel.process.signal):
             code = cell.code.encode("utf-8", "surrogatepass")
             if call.input is None:
                 kernel.send(kind, code)
@@ -162,11 +154,14 @@ class Cells:
                 end = await kernel.follow(call)
             finally:
                 self._running = None
-        for pending in (timer, stopper.timer):
-            if pending is not None:
-                pending.cancel()
-        # A cell that ended in the moment of the kill has lost its kernel all the same.
-        return await self._outcome(kernel, call, None if stopper.killed else end)
+        if timer is not None:
+            timer.cancel()
+        if end is None or end[0] & kernel_protocol.LEAVES or call.stop_reason is not None:
+            return await self._interrupted(kernel, call, end)
+        line, _, raised = end[1:].partition(b"\0")
+        failed = bool(end[0] & kernel_protocol.FAILED)
+        message = line.decode("utf-8", "replace")
+        return Outcome(is_error=failed, message=message, structured=_structured_error(raised) if failed else b"")
 
     async def _live_kernel(self) -> tuple[Kernel, str]:
         """Return the kernel, and a notice for the cell if it is not the last cell's."""
@@ -178,7 +173,7 @@ class Cells:
                 cause = "it ran out of memory" if self._ran_out_of_memory(ended) else _describe(ended)
                 notice = f"The kernel had died since the last cell ({cause}): this one is fresh.\n"
             kernel = await self._current()
-        self._oom_kills = self._memory.oom_kills()
+        self._live = kernel
         return kernel, notice
 
     def _ran_out_of_memory(self, ended: Ended) -> bool:
@@ -199,47 +194,30 @@ class Cells:
             self.renew()
         return ended
 
-    async def _outcome(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
-        if end is None or end[0] & kernel_protocol.LEAVES:
-            cause = self._end_cause
-            ended = await self._replace(kernel)
-            if end is None and cause and call.stop_reason is None:
-                return await _killed_on_request(call, cause)
-            if end is None and call.stop_reason is None and self._ran_out_of_memory(ended):
-                return await self._out_of_memory(call)
-            return await (_died(call, ended) if end is None else _exited(call))
-        if call.stop_reason is not None:
+    async def _interrupted(self, kernel: Kernel, call: Call, end: bytes | None) -> Outcome:
+        """Return the outcome of a cell that was stopped or lost its kernel."""
+        if kernel.stop_timer is not None:
+            kernel.stop_timer.cancel()
+        if end is not None and not kernel.killed and not end[0] & kernel_protocol.LEAVES:
             # A late interrupt must not hit the next cell.
             await self._processes.settled()
             return await _stopped(call, "and was interrupted; the kernel and its variables were kept")
-        line, _, raised = end[1:].partition(b"\0")
-        failed = bool(end[0] & kernel_protocol.FAILED)
-        message = line.decode("utf-8", "replace")
-        return Outcome(is_error=failed, message=message, structured=_structured_error(raised) if failed else b"")
+        cause = self._end_cause
+        ended = await self._replace(kernel)
+        # A cell that ended in the moment of the kill has lost its kernel all the same.
+        if end is not None and not kernel.killed:
+            return await _exited(call)
+        if call.stop_reason is None and cause:
+            return await _killed_on_request(call, cause)
+        if call.stop_reason is None and self._ran_out_of_memory(ended):
+            return await self._out_of_memory(call)
+        return await _died(call, ended)
 
     async def _out_of_memory(self, call: Call) -> Outcome:
         lost = "The kernel was killed: its variables are lost, and the next cell gets a fresh one."
         message = f"{self._memory.out_of_memory_message()} {lost}"
         await call.text(message + "\n")
         return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, signal=signal.SIGKILL, message=message)
-
-
-class _Stopper:
-    """Stops a cell: by an interrupt, and by killing its kernel if that does not help in time."""
-
-    def __init__(self, kernel: Kernel, call: Call) -> None:
-        self._kernel = kernel
-        self._timeout = call.timeouts.interrupt
-        self.timer: asyncio.TimerHandle | None = None
-        self.killed = False
-
-    def stop(self) -> None:
-        self._kernel.process.signal(signal.SIGINT)
-        self.timer = asyncio.get_running_loop().call_later(self._timeout, self._kill)
-
-    def _kill(self) -> None:
-        self.killed = True
-        self._kernel.process.kill()
 
 
 def _structured_error(raised: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import select
+import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,8 +22,15 @@ from sandmeshd.agent.processes.pipes import OutputPipe
 from sandmeshd.agent.processes.spawner import Ended, Process, Processes
 from sandmeshd.agent.userland import kernel_protocol
 
-_WAITING: Final = frozenset({kernel_protocol.BLOCK_WAITS, kernel_protocol.SYNC, kernel_protocol.ASK})
-_KNOWN: Final = _WAITING | {kernel_protocol.BLOCK, kernel_protocol.END}
+_KNOWN: Final = frozenset(
+    {
+        kernel_protocol.BLOCK,
+        kernel_protocol.BLOCK_WAITS,
+        kernel_protocol.SYNC,
+        kernel_protocol.END,
+        kernel_protocol.ASK,
+    }
+)
 _USERLAND: Final = str(Path(__file__).parents[1] / "userland" / "__main__.py")
 _READ_BUFFER: Final = 4 << 20
 _EXIT_SECONDS: Final = 0.25
@@ -37,7 +45,7 @@ def _refuse_constant(name: str) -> object:
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _handle_none(_kind: int, _payload: bytes) -> bool:
+def _handle_none(_payload: bytes) -> bool:
     return False
 
 
@@ -50,8 +58,8 @@ class _Channel(asyncio.Protocol):
         self.lost = False
         self.undrained = False
         """Whether frames arrived since the output before them was last read."""
-        self.handle: Callable[[int, bytes], bool] = _handle_none
-        """Called with a frame that is awaited and the first; returns whether it handled the frame at once."""
+        self.handle: Callable[[bytes], bool] = _handle_none
+        """Called with a block that both the kernel and a reader wait for; returns whether it was handled at once."""
         self._arrival: asyncio.Future[None] | None = None
         self._buffer = FrameBuffer(kernel_protocol.MAX_PAYLOAD + 1)
         self._unread = 0
@@ -67,10 +75,15 @@ class _Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._buffer.feed(data):
-                self._receive(message)
-        except (FrameTooLarge, ValueError):
-            if self.transport is not None:
-                self.transport.abort()
+                kind, payload = (message[0], message[1:]) if message else (0, b"")
+                if kind not in _KNOWN:
+                    self._abort()
+                    return
+                if not (kind == kernel_protocol.BLOCK_WAITS and self._awaited and self.handle(payload)):
+                    self.frames.append((kind, payload))
+                    self._unread += len(payload) + 64
+        except FrameTooLarge:
+            self._abort()
             return
         if self._unread > _READ_BUFFER and self.transport is not None:
             self.transport.pause_reading()
@@ -78,14 +91,13 @@ class _Channel(asyncio.Protocol):
             self.undrained = True
             self.wake()
 
-    def _receive(self, message: bytes) -> None:
-        kind, payload = (message[0], message[1:]) if message else (0, b"")
-        if kind not in _KNOWN:
-            raise ValueError(f"a kernel sends nothing of kind {kind}")
-        awaited = not self.frames and self._arrival is not None and not self._arrival.done()
-        if not (awaited and self.handle(kind, payload)):
-            self.frames.append((kind, payload))
-            self._unread += len(payload) + 64
+    @property
+    def _awaited(self) -> bool:
+        return not self.frames and self._arrival is not None and not self._arrival.done()
+
+    def _abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
 
     async def next(self, process: Process) -> tuple[int, bytes] | None:
         """Wait for a frame and return it; None if the kernel is gone."""
@@ -118,6 +130,9 @@ class Kernel:
         """Whether another one was started in its place."""
         self._channel = channel
         self._pipes = out, err
+        self.stop_timer: asyncio.TimerHandle | None = None
+        self.killed = False
+        """Whether its process was killed because an interrupt did not end the cell."""
         self._output_poll = select.poll()
         for pipe in self._pipes:
             self._output_poll.register(pipe.reader, select.POLLIN)
@@ -139,47 +154,58 @@ class Kernel:
 
     async def follow(self, call: Call) -> bytes | None:
         """Write a cell's output to its call, in order. Returns: END's payload, None if the kernel died."""
-        for pipe in self._pipes:
-            pipe.attach(call)
-        self._channel.handle = partial(self._handle_block, call)
+        out, err = self._pipes
+        out.call = err.call = call
+        if not (out.watched and err.watched):
+            out.watch()
+            err.watch()
+        channel = self._channel
+        channel.handle = partial(self._handle_block, call)
         try:
             while True:
-                frame = await self._channel.next(self.process)
-                await self._drain(call)
+                frame = await channel.next(self.process)
+                # Output that was written before the last frame precedes all frames that arrived together.
+                if channel.undrained or self.process.ended.done():
+                    channel.undrained = False
+                    if self._output_poll.poll(0):
+                        await out.drain(call)
+                        await err.drain(call)
                 if frame is None or frame[0] == kernel_protocol.END:
                     return frame[1] if frame else None
-                await self._append(call, *frame)
+                if frame[0] != kernel_protocol.BLOCK:
+                    await self._reply(call, *frame)
+                elif is_block(frame[1]):
+                    # A block that the kernel does not wait for is sent with the next frame.
+                    await call.content(frame[1], soon=False)
         finally:
-            self._channel.handle = _handle_none
-            for pipe in self._pipes:
-                pipe.attach(None)
+            channel.handle = _handle_none
+            out.call = err.call = None
 
-    def _handle_block(self, call: Call, kind: int, payload: bytes) -> bool:
+    def _handle_block(self, call: Call, payload: bytes) -> bool:
         """Keep a block that can be kept at once: the kernel, which waits, continues before the block is parsed."""
-        if kind != kernel_protocol.BLOCK_WAITS or not call.has_room(len(payload)) or self._output_poll.poll(0):
+        if not call.has_room(len(payload)) or self._output_poll.poll(0):
             return False
         self.send(kernel_protocol.GO_ON)
         if is_block(payload):
             call.keep(payload)
         return True
 
-    async def _drain(self, call: Call) -> None:
-        """Read the output that was written before the last frame. It precedes all frames that arrived together."""
-        if not (self._channel.undrained or self.process.ended.done()):
-            return
-        self._channel.undrained = False
-        if self._output_poll.poll(0):
-            for pipe in self._pipes:
-                await pipe.drain(call)
-
-    async def _append(self, call: Call, kind: int, payload: bytes) -> None:
+    async def _reply(self, call: Call, kind: int, payload: bytes) -> None:
+        """Handle a frame that the kernel waits for."""
         if kind == kernel_protocol.ASK:
             call.request_input(payload)
-        elif kind != kernel_protocol.SYNC and is_block(payload):
-            # A block that the kernel does not wait for is sent with the next frame.
-            await call.content(payload, soon=kind in _WAITING)
-        if kind in _WAITING:
-            self.send(kernel_protocol.GO_ON)
+        elif kind == kernel_protocol.BLOCK_WAITS and is_block(payload):
+            await call.content(payload)
+        self.send(kernel_protocol.GO_ON)
+
+    def stop(self, timeout: float) -> None:
+        """Interrupt the cell; kill the process if the cell has not ended after `timeout` seconds."""
+        self.process.signal(signal.SIGINT)
+        self.stop_timer = asyncio.get_running_loop().call_later(timeout, self._kill)
+
+    def _kill(self) -> None:
+        self.killed = True
+        self.process.kill()
 
     async def ready(self) -> None:
         """Wait until the kernel accepts cells.
