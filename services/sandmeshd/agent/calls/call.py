@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,15 +156,16 @@ class CallControl:
                 wake()
 
 
-class CallWriter(CallControl, ABC):
+class CallWriter(CallControl):
     """The events of a call as its handler writes them."""
 
     pid = 0
     """Its process as user code sees it, 0 until there is one."""
     dropped_bytes = 0
     """Output beyond the caller's limit, or that a stopped call had no room for."""
-    started_timer: asyncio.TimerHandle | None = None
+    _started_timer: asyncio.TimerHandle | None = None
     """Sends the event that the call has started; any other event cancels it."""
+    _subscriber: Subscriber | None = None
 
     def __init__(self, start: pb.CallStart) -> None:
         self.id = start.call_id
@@ -174,9 +174,13 @@ class CallWriter(CallControl, ABC):
         """Whether the oldest output makes room for new output; otherwise the writer waits for room."""
         self._limit = start.output_limit_bytes or None
 
-    @abstractmethod
     def notify(self, *, now: bool) -> None:
         """Notify the subscriber of events to send; `now` says whether they should wait for no more."""
+        if self._started_timer is not None:
+            self._started_timer.cancel()
+            self._started_timer = None
+        if self._subscriber is not None:
+            self._subscriber.notify(now=now)
 
     def started(self, pid: int = 0, *, soon: bool = True) -> None:
         """Append the event that the call runs; without `soon` it is sent with the next event, or a moment later."""
@@ -186,7 +190,7 @@ class CallWriter(CallControl, ABC):
             self.notify(now=False)
         else:
             loop = asyncio.get_running_loop()
-            self.started_timer = loop.call_later(_STARTED_DELAY, partial(self.notify, now=True))
+            self._started_timer = loop.call_later(_STARTED_DELAY, partial(self.notify, now=True))
 
     @property
     def room(self) -> int:
@@ -283,7 +287,6 @@ class Call(CallWriter):
     end_reason: int = pb.END_REASON_UNSPECIFIED
     forsaken = False
     """Whether it had no subscriber for longer than the reattach timeout."""
-    _subscriber: Subscriber | None = None
     _reattach_timer: asyncio.TimerHandle | None = None
 
     def __init__(self, start: pb.CallStart, timeouts: Timeouts, disk: Disk | None = None) -> None:
@@ -293,14 +296,6 @@ class Call(CallWriter):
         self.input = Input(partial(self.notify, now=True)) if start.takes_input else None
         self._always_drops = self.dropping
         self._disk = disk
-
-    def notify(self, *, now: bool) -> None:
-        """Notify the subscriber of events to send; `now` says whether they should wait for no more."""
-        if self.started_timer is not None:
-            self.started_timer.cancel()
-            self.started_timer = None
-        if self._subscriber is not None:
-            self._subscriber.notify(now=now)
 
     def finish(self, outcome: Outcome) -> None:
         """Append the result, the last event."""

@@ -179,9 +179,6 @@ class Link(FramedLink):
 
     def _follow(self, channel: int, call: Call, after: int) -> None:
         subscription = Subscription(self, channel, call, after)
-        before = self._calls.get(call.id)
-        if before is not None:
-            before.replaced()
         call.attach(subscription)
         self._calls[call.id] = self._subscriptions[channel] = subscription
         if call.finished and after == call.log.last:
