@@ -104,6 +104,13 @@ class HttpOptions:
         float, typer.Option(help="How long a client may be idle until its sandbox is released.", metavar="SECONDS")
     ] = 600.0
     max_sessions: Annotated[int, typer.Option(help="The largest number of clients at once.", metavar="COUNT")] = 1000
+    largest_message: Annotated[
+        int,
+        typer.Option(
+            help="The most bytes that clients take as one message, 0 for no bound; larger results become links.",
+            metavar="BYTES",
+        ),
+    ] = 1 << 20
 
     def settings(self) -> HttpSettings:
         """Return the options as settings."""
@@ -119,6 +126,7 @@ class HttpOptions:
             allowed_origins=tuple(self.allowed_origin or ()),
             idle_timeout=self.idle_timeout,
             max_sessions=self.max_sessions,
+            largest_message=self.largest_message,
         )
 
 

@@ -1,14 +1,17 @@
 """The files of a sandbox's workspace as resources of the Model Context Protocol.
 
-A URI is `workspace:///` and the path below the workspace, with each byte that a URI cannot hold as %XX. The sandbox
-itself refuses what leads out of the workspace, by `..` or a link.
+A URI is `workspace:///` and the path below the workspace, with each byte that a URI cannot hold as %XX; a part of a
+file has `?offset=N&length=M`, in bytes, after it. The sandbox itself refuses what leads out of the workspace, by `..`
+or a link.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import mimetypes
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from urllib.parse import quote, unquote_to_bytes
@@ -26,13 +29,16 @@ LARGEST = 16 << 20
 
 # Deeper than people nest and far from what the sandbox refuses.
 DEPTH = 64
+_PART = re.compile(r"(?:offset=(?P<offset>[0-9]{1,15}))?&?(?:length=(?P<length>[0-9]{1,15}))?")
 
 
 class Workspace:
     """Lists and reads the files of the sandbox in use."""
 
-    def __init__(self, sandboxes: SessionSandboxes) -> None:
+    def __init__(self, sandboxes: SessionSandboxes, largest_message: int = 0) -> None:
         self._sandboxes = sandboxes
+        # As base64 three bytes of a file take four of a message.
+        self._largest = min(LARGEST, largest_message * 3 // 4) if largest_message else LARGEST
 
     async def list(self, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of the files, by path; those below a name that begins with a dot are left out."""
@@ -51,17 +57,18 @@ class Workspace:
         """Return a file's text, or its bytes where it is no UTF-8.
 
         Raises:
-            MCPError: It is not there, leads out of the workspace, is no file, or is larger than 16 MiB.
+            MCPError: It is not there, leads out of the workspace, is no file, or is too large.
         """
-        path = path_of(uri)
+        whole, offset, length = _part_of(uri)
+        path = path_of(whole)
         box = await self.needed(uri)
         with failing(uri):
-            info = await box.fs.stat(path)
-            if info.size > LARGEST:
-                fix = "read a part of it with a tool, or copy it with `sandmesh cp`"
-                raise MCPError(types.INVALID_PARAMS, f"{uri} has {info.size} bytes, which is too large: {fix}")
-            data = await box.fs.read(path, "bytes")
-        return types.ReadResourceResult(contents=[_contents(uri, path, data)])
+            wanted = length if length is not None else (await box.fs.stat(path)).size - offset
+            if wanted > self._largest:
+                fix = f"read it in parts, as {whole}?offset=0&length={self._largest}, or copy it with `sandmesh cp`"
+                raise MCPError(types.INVALID_PARAMS, f"{uri} has {wanted} bytes, which is too large: {fix}")
+            data = await box.fs.read(path, "bytes", offset=offset, length=length)
+        return types.ReadResourceResult(contents=[_contents(uri, path, data, self._largest * 4 // 3)])
 
     async def needed(self, uri: str) -> SandboxAsync:
         """Return the sandbox that a file is in.
@@ -88,6 +95,14 @@ def templates() -> types.ListResourceTemplatesResult:
         name="workspace", uri_template=f"{SCHEME}{{+path}}", description="A file of the sandbox's workspace."
     )
     return types.ListResourceTemplatesResult(resource_templates=[template])
+
+
+def _part_of(uri: str) -> tuple[str, int, int | None]:
+    whole, _, query = uri.partition("?")
+    match = _PART.fullmatch(query)
+    if match is None:
+        raise MCPError(types.INVALID_PARAMS, f"{uri!r} has no part of a file: write {whole}?offset=0&length=1000")
+    return whole, int(match["offset"] or 0), int(match["length"]) if match["length"] else None
 
 
 def path_of(uri: str) -> str:
@@ -129,13 +144,13 @@ def _resource(entry: FileInfo) -> types.Resource:
     )
 
 
-def _contents(uri: str, path: str, data: bytes) -> types.TextResourceContents | types.BlobResourceContents:
+def _contents(uri: str, path: str, data: bytes, most: int) -> types.TextResourceContents | types.BlobResourceContents:
     kind = mimetypes.guess_type(path)[0]
     try:
         text = data.decode()
     except UnicodeDecodeError:
         text = "\0"
-    if "\0" in text:
+    if "\0" in text or len(json.dumps(text, ensure_ascii=False).encode()) > most:
         blob = base64.b64encode(data).decode()
         return types.BlobResourceContents(uri=uri, mime_type=kind or "application/octet-stream", blob=blob)
     return types.TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=text)

@@ -17,6 +17,8 @@ from mcp.server.session import ServerSession
 from sandmesh import SandmeshError, __version__
 from sandmesh.errors import ToolNotFound
 from sandmeshd.facades.mcp.failures import GONE, failed_result, mesh_error, unknown_tool
+from sandmeshd.facades.mcp.large_results import SCHEME as RESULTS
+from sandmeshd.facades.mcp.large_results import LargeResults
 from sandmeshd.facades.mcp.progress import progress_reporter
 from sandmeshd.facades.mcp.resources import Workspace, templates
 from sandmeshd.facades.mcp.results import write_result
@@ -33,9 +35,10 @@ Context = ServerRequestContext[Any]
 class SessionServer:
     """Answers one MCP client."""
 
-    def __init__(self, sandboxes: SessionSandboxes) -> None:
+    def __init__(self, sandboxes: SessionSandboxes, largest_message: int = 0) -> None:
         self._sandboxes = sandboxes
-        self._workspace = Workspace(sandboxes)
+        self._large = LargeResults(largest_message)
+        self._workspace = Workspace(sandboxes, self._large.part_bytes)
         self._subscriptions = Subscriptions(self._workspace)
         self._client: ServerSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,9 +112,9 @@ class SessionServer:
         box = await self._sandboxes.box()
         try:
             if "progress_token" not in (context.meta or {}):
-                return write_result(await box.call_tool(name, arguments))
+                return self._large.shorten(write_result(await box.call_tool(name, arguments)))
             async with progress_reporter(context.session.report_progress) as receive:
-                return write_result(await box.call_tool(name, arguments, receive))
+                return self._large.shorten(write_result(await box.call_tool(name, arguments, receive)))
         except GONE:
             await self._sandboxes.lost(box)
             raise
@@ -127,7 +130,8 @@ class SessionServer:
         return templates()
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self._workspace.read(str(params.uri))
+        uri = str(params.uri)
+        return self._large.read(uri) if uri.startswith(RESULTS) else await self._workspace.read(uri)
 
     async def _subscribe(self, context: Context, wanted: types.SubscribeRequestParams) -> types.EmptyResult:
         await self._subscriptions.add(str(wanted.uri), context.session.send_resource_updated)
@@ -146,9 +150,14 @@ def _instructions(sandboxes: SessionSandboxes) -> str:
 
 
 @asynccontextmanager
-async def open_session_server(sandboxes: SessionSandboxes) -> AsyncGenerator[SessionServer]:
-    """Open one MCP session's server; at the end of the block its sandbox ends."""
-    session = SessionServer(sandboxes)
+async def open_session_server(
+    sandboxes: SessionSandboxes, *, largest_message: int = 0
+) -> AsyncGenerator[SessionServer]:
+    """Open one MCP session's server; at the end of the block its sandbox ends.
+
+    A result over `largest_message` bytes becomes links to its parts; 0 is no bound.
+    """
+    session = SessionServer(sandboxes, largest_message)
     try:
         yield session
     finally:

@@ -15,11 +15,15 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from sandmesh.errors import MeshUnavailable, NotFound, PoolExhausted
+from sandmeshd.facades.mcp.event_store import RecentEvents
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
 from sandmeshd.facades.mcp.server import open_session_server
 from sandmeshd.facades.mcp.settings import AdapterSettings, HttpSettings
 
 log = structlog.get_logger()
+
+RETRY_MS = 500
+"""After which a client connects again whose stream broke off, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,12 @@ class HttpSessions:
         if len(self._open) >= self._http.max_sessions:
             raise PoolExhausted(f"{len(self._open)} MCP sessions are open, which is the most: end one, or wait")
         session_id = secrets.token_urlsafe(24)
-        transport = StreamableHTTPServerTransport(session_id, idle_timeout=self._http.idle_timeout)
+        transport = StreamableHTTPServerTransport(
+            session_id,
+            event_store=RecentEvents(),
+            retry_interval=RETRY_MS,
+            idle_timeout=self._http.idle_timeout,
+        )
         ready = asyncio.Event()
         running = asyncio.create_task(self._run(session_id, transport, token, ready), name="sandmesh-mcp-session")
         self._open[session_id] = _Session(transport, _digest(token), running)
@@ -99,7 +108,9 @@ class HttpSessions:
     ) -> None:
         try:
             async with (
-                open_session_server(SessionSandboxes(self._adapter, token)) as session,
+                open_session_server(
+                    SessionSandboxes(self._adapter, token), largest_message=self._http.largest_message
+                ) as session,
                 transport.connect() as (incoming, outgoing),
             ):
                 ready.set()

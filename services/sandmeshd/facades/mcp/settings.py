@@ -71,6 +71,9 @@ class HttpSettings(http.HttpSettings):
     listen: tuple[str, ...] = ("127.0.0.1:8580",)
     """Addresses as host:port; port 0 takes a free one."""
 
+    largest_message: int = Field(default=1 << 20, ge=0)
+    """The most bytes that clients take as one message, 0 for no bound: larger results become links to their parts."""
+
     idle_timeout: float = Field(default=600.0, gt=0)
     """Seconds without a request or an open stream after which an MCP session and its sandbox end."""
 
