@@ -5,7 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from sandmeshd.runtime.metrics import AllocatorMetrics, GatewayMetrics, MeshGauges, RpcMetrics
+from sandmeshd.gateway.metrics import GatewayMetrics
+from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, RpcMetrics
 
 
 def rows() -> list[str]:

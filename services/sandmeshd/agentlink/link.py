@@ -142,9 +142,9 @@ class AgentLink(asyncio.Protocol):
 
     def send(self, frame: pb.ToAgent) -> None:
         """Write a frame; on a broken link it goes nowhere, and `on_lost` reports that."""
-        self.send_parts([frame.SerializeToString()])
+        self.write([frame.SerializeToString()])
 
-    def send_parts(self, parts: Sequence[bytes]) -> None:
+    def write(self, parts: Sequence[bytes]) -> None:
         """Write a serialized ToAgent, whose parts are copied once."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join([frames.prefix(sum(map(len, parts))), *parts]))

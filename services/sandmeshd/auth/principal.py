@@ -32,11 +32,12 @@ class Principal:
 
     def owns(self, session_key: str) -> bool:
         """Return whether a session, and so its sandboxes and calls, is the principal's; a pool's is no user's."""
-        return self.scope != "user" or session_key.startswith(self._user_key)
+        return session_key.startswith(self.session_prefix)
 
     @cached_property
-    def _user_key(self) -> str:
-        return user_key(self.user_id)
+    def session_prefix(self) -> str:
+        """What the keys of all sessions begin with that are the principal's."""
+        return user_key(self.user_id) if self.scope == "user" else ""
 
 
 SERVICE = Principal("service")

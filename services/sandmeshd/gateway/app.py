@@ -23,13 +23,14 @@ from sandmeshd.gateway.call_socket import call_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
 from sandmeshd.gateway.local_sockets import open_local_sockets
+from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.ports import open_ports
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.gateway.unary_socket import unary_sockets
 from sandmeshd.runtime.http import Certificate, HttpAddresses, HttpListener, open_listener
 from sandmeshd.runtime.http.metrics import metrics_page
-from sandmeshd.runtime.metrics import GatewayMetrics, Observed
+from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.server import Registration, open_server
 from sandmeshd.runtime.rpc.tls import ServerTls

@@ -10,16 +10,15 @@ from typing import Final, cast
 from google.protobuf.message import DecodeError
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import SandmeshError, to_detail
 from sandmesh.shared.bulk_frames import LEAST, read_input
-from sandmeshd.gateway.calls import NAME, Client, Put
 from sandmeshd.gateway.local_sockets import Connections, Peer, SocketContext, SocketKind, settled
-from sandmeshd.gateway.relay import Relay
-from sandmeshd.gateway.wire import refusal
+from sandmeshd.gateway.relay import Client
 from sandmeshd.runtime.rpc.interceptors import Around, Context, unexpected
 
-METHOD: Final = f"/{NAME}/Multiplex"
-MakeClient = Callable[[Put], Client]
+METHOD: Final = f"/{pb.DESCRIPTOR.services_by_name['CallService'].full_name}/Multiplex"
+MakeClient = Callable[[Callable[[bytes], None]], Client]
+"""Makes a client from what sends it a serialized response."""
 
 
 class CallSocket(Peer):
@@ -55,11 +54,11 @@ class CallSocket(Peer):
         if found is not None:
             self._client.take_input(*found)
         else:
-            self._client.take_all(pb.MultiplexRequest.FromString(message))
+            self._client.take(pb.MultiplexRequest.FromString(message))
 
     def refusal(self, error: SandmeshError) -> bytes:
         """Return a response that refuses the client."""
-        return refusal("", error)
+        return pb.MultiplexResponse(batch=pb.CallEventBatch(error=to_detail(error))).SerializeToString()
 
     async def end(self) -> None:
         """End the connection; calls go on."""
@@ -85,7 +84,8 @@ class CallSocket(Peer):
     def _admit(self) -> None:
         if self._ended.is_set():
             return
-        self._client = self._make_client(self._put)
+        # A response leaves at once: each call's window bounds how much may wait in the connection.
+        self._client = self._make_client(self.send)
         early, self._early = self._early, []
         self._take_early(early)
 
@@ -95,10 +95,6 @@ class CallSocket(Peer):
                 self.handle(message)
         except DecodeError:
             self.close()
-
-    def _put(self, relay: Relay | None, response: bytes, last_sequence: int) -> None:
-        # It leaves at once: each call's window bounds how much may wait in the connection.
-        self.send(response)
 
 
 def call_sockets(make_client: MakeClient, arounds: Sequence[Around]) -> SocketKind:

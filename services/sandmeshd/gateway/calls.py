@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import grpc
 
@@ -15,7 +15,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
 from sandmeshd.agentlink.link import request as request_agent
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.gateway.relay import Relay
+from sandmeshd.gateway.relay import Client, Relay
 from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
@@ -23,8 +23,7 @@ from sandmeshd.gateway.settings import GatewaySettings
 _LIST_SECONDS = 150.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Put = Callable[[Relay | None, bytes, int], None]
-"""Takes a call's serialized response (without a call, an empty one) and the sequence of its last event."""
+Item = TypeVar("Item")
 
 NAME = pb.DESCRIPTOR.services_by_name["CallService"].full_name
 
@@ -38,21 +37,21 @@ class Calls:
 
     async def multiplex(self, requests: AsyncIterator[pb.MultiplexRequest], context: Context) -> None:
         """Carry all the calls of a client."""
-        outbox = Outbox()
+        outbox: Outbox[bytes] = Outbox()
         client = self.make_client(outbox.put)
         writing = asyncio.create_task(_write_all(outbox, context))
         try:
             async for request in requests:
-                client.take_all(request)
+                client.take(request)
             outbox.end()
             await writing
         finally:
             writing.cancel()
             client.detach()
 
-    def make_client(self, put: Put) -> Client:
-        """Return a client whose calls are carried together, with their responses going to `put`."""
-        return Client(self._own_routes(), self._settings.deadline_grace_seconds, put)
+    def make_client(self, send: Callable[[bytes], None]) -> Client:
+        """Return a client whose calls are carried together, with their responses going to `send`."""
+        return Client(self._own_routes(), self._settings.deadline_grace_seconds, send)
 
     async def run_call(self, request: pb.RunCallRequest, context: Context) -> None:
         """Start a call and stream its events."""
@@ -136,22 +135,22 @@ async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay
         relay.push(request.frame)
 
 
-async def _write_all(outbox: Outbox, context: Context) -> None:
-    async for _, response, _ in outbox:
+async def _write_all(outbox: Outbox[bytes], context: Context) -> None:
+    async for response in outbox:
         await context.write(response)
 
 
-class Outbox:
+class Outbox(Generic[Item]):
     """Responses on their way to one client, in order."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Relay | None, bytes, int]] = deque()
+        self._waiting: deque[Item] = deque()
         self._wake = asyncio.Event()
         self._ended = False
 
-    def put(self, relay: Relay | None, response: bytes, last_sequence: int) -> None:
+    def put(self, response: Item) -> None:
         """Add a response."""
-        self._waiting.append((relay, response, last_sequence))
+        self._waiting.append(response)
         self._wake.set()
 
     def end(self) -> None:
@@ -159,7 +158,7 @@ class Outbox:
         self._ended = True
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[tuple[Relay | None, bytes, int]]:
+    async def __aiter__(self) -> AsyncIterator[Item]:
         """Yield responses until the end."""
         while True:
             while self._waiting:
@@ -174,12 +173,12 @@ class Follower:
     """The caller of one call on a stream of its own."""
 
     def __init__(self, *, acknowledges: bool) -> None:
-        self._outbox = Outbox()
+        self._outbox: Outbox[tuple[Relay, bytes, int]] = Outbox()
         self._acknowledges = acknowledges
 
     def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
         """Queue a response."""
-        self._outbox.put(call, response, last_sequence)
+        self._outbox.put((call, response, last_sequence))
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
         """End the stream."""
@@ -196,7 +195,7 @@ class Follower:
             if error is not None:
                 raise error
             await context.write(response)
-            if self._acknowledges and relay is not None:
+            if self._acknowledges:
                 relay.acknowledge(last_sequence)
 
 
@@ -204,65 +203,6 @@ def _refused(response: bytes) -> SandmeshError | None:
     # Only batches without an event get here, so nothing of a call's data is parsed.
     batch = pb.RunCallResponse.FromString(response).batch
     return from_detail(batch.error) if batch.HasField("error") else None
-
-
-class Client:
-    """The caller of all calls of a multiplexed stream."""
-
-    def __init__(self, routes: OwnedRoutes, grace: float, put: Put) -> None:
-        self._routes = routes
-        self._grace = grace
-        self._put = put
-        self._relays: dict[str, Relay] = {}
-
-    def take_all(self, request: pb.MultiplexRequest) -> None:
-        """Route frames to their calls; an empty request asks whether the connection lives."""
-        for frame in request.frames:
-            self.take(frame)
-        if not request.frames:
-            self._put(None, b"", 0)
-
-    def take(self, frame: pb.CallFrame) -> None:
-        """Route a frame to its call; one for a call that is over is dropped, as it crossed the result."""
-        relay = self._relays.get(frame.call_id)
-        if relay is not None and frame.HasField("detach"):
-            relay.detach()
-            del self._relays[frame.call_id]
-        elif relay is not None and not (frame.HasField("attach") or frame.HasField("start")):
-            relay.push(frame)
-        elif frame.HasField("start") or frame.HasField("attach"):
-            self._open(frame, relay)
-
-    def take_input(self, call_id: str, frame: bytes) -> None:
-        """Route a serialized frame with input, as `take` does."""
-        relay = self._relays.get(call_id)
-        if relay is not None:
-            relay.push_input(frame)
-
-    def _open(self, frame: pb.CallFrame, before: Relay | None) -> None:
-        if before is not None:
-            before.detach()
-        relay = Relay(self._routes, self, frame.call_id)
-        self._relays[frame.call_id] = relay
-        try:
-            relay.open(frame, self._grace)
-        except SandmeshError as error:
-            relay.refuse(error)
-
-    def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
-        """Queue a response."""
-        self._put(call, response, last_sequence)
-
-    def ended(self, call: Relay, error: SandmeshError | None) -> None:
-        """Forget a call that is over: what its client still sends of it has nobody to go to."""
-        if self._relays.get(call.call_id) is call:
-            del self._relays[call.call_id]
-
-    def detach(self) -> None:
-        """Detach from every call; the calls go on."""
-        for relay in list(self._relays.values()):
-            relay.detach()
-        self._relays.clear()
 
 
 def handlers(calls: Calls) -> grpc.GenericRpcHandler:

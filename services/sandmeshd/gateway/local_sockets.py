@@ -99,7 +99,7 @@ class Peer(asyncio.Protocol, ABC):
     def send(self, message: bytes) -> None:
         """Send a message; to a client that is gone it goes nowhere."""
         if self._transport is not None:
-            self._transport.write(frames.pack(message))
+            self._transport.write(frames.prefix(len(message)) + message)
 
     def close(self) -> None:
         """End the connection when what was sent has left."""

@@ -1,8 +1,14 @@
-"""One caller's view of one call: frames go to the agent, events come back, a broken link is mended if it can be."""
+"""Calls on their way between a caller and agents: frames go to the agent, events come back.
+
+MultiplexResponse, RunCallResponse, OpenCallResponse and AttachCallResponse all hold one CallEventBatch in field 1, so
+an agent's serialized batch becomes any of them, unparsed, by the field's tag and its length before it.
+https://protobuf.dev/programming-guides/encoding/
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,16 +16,20 @@ import structlog
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState
+from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState, to_detail
+from sandmesh.shared import bulk_frames
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.gateway.meter import CallMeter
+from sandmeshd.gateway.metrics import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
-from sandmeshd.gateway.wire import fence, refusal, wrap
 
 log = structlog.get_logger()
 
 CHUNK = 1024 * 1024
 MAX_UNSENT = 80 * CHUNK
+
+_BATCH = bulk_frames.tag(pb.MultiplexResponse.DESCRIPTOR, "batch")
+_CALL = bulk_frames.tag(agent_pb2.ToAgent.DESCRIPTOR, "call")
+_FRAME = bulk_frames.tag(agent_pb2.Fenced.DESCRIPTOR, "frame")
 
 
 class Subscriber(Protocol):
@@ -66,44 +76,47 @@ class Relay:
     def open(self, frame: pb.CallFrame, grace: float) -> None:
         """Begin with a `start` or `attach` frame; a call may take `grace` seconds beyond its own timeout.
 
-        Raises:
-            InvalidArgument: It is another frame, or names no sandbox.
+        It is refused where it begins with another frame, or names no sandbox.
         """
+        self._routes.metrics.followed += 1
         kind = frame.WhichOneof("frame")
         if kind not in ("start", "attach"):
-            raise InvalidArgument(
-                f"the first frame of a call is start or attach, not {kind}", {"call_id": self.call_id}
-            )
+            message = f"the first frame of a call is start or attach, not {kind}"
+            self.refuse(InvalidArgument(message, {"call_id": self.call_id}))
+            return
         first = frame.start if kind == "start" else frame.attach
         if not first.sandbox_id or not self.call_id:
-            raise InvalidArgument(f"{kind} needs a sandbox_id and a call_id")
+            self.refuse(InvalidArgument(f"{kind} needs a sandbox_id and a call_id"))
+            return
         self.sandbox_id, self._token = first.sandbox_id, first.fencing_token
         first.call_id = self.call_id
-        self._meter.follow(frame.start if kind == "start" else None)
-        tool = frame.start.tool if kind == "start" else ""
-        log.debug("a call is followed", sandbox_id=self.sandbox_id, call_id=self.call_id, begins_by=kind, tool=tool)
-        if kind == "start":
-            self._set_deadline(frame.start, grace)
-        else:
+        ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
+        log.debug("a call is followed", **ids, begins_by=kind, tool=frame.start.tool)
+        if kind == "attach":
             self._last = frame.attach.after_sequence
+        else:
+            self._meter.started(frame.start)
+            if frame.start.HasField("timeout"):
+                seconds = frame.start.timeout.ToNanoseconds() / 1e9 + grace
+                self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         link = self._routes.known(self.sandbox_id)
         if link is None:
             self._backlog.frames.append(frame)
             self._backlog.connecting = asyncio.create_task(self._connect())
         else:
-            self._use(link)
-            self._forward(frame)
+            self._link, self._channel = link, link.attach(self)
+            self._forward(frame, link)
 
     def push(self, frame: pb.CallFrame) -> None:
         """Send a further frame of the caller's; of a call that is over the agent asks for none."""
         if self.over:
             return
         if frame.HasField("input"):
-            self._meter.gave(len(frame.input.data))
+            self._routes.metrics.received.inc(len(frame.input.data))
         if self._link is None:
             self._backlog.frames.append(frame)
         else:
-            self._forward(frame)
+            self._forward(frame, self._link)
 
     def push_input(self, frame: bytes) -> None:
         """Send a serialized frame with input, which is not parsed here."""
@@ -113,8 +126,8 @@ class Relay:
         if link is None or link.unsent > MAX_UNSENT:
             self.push(pb.CallFrame.FromString(frame))
             return
-        self._meter.gave(len(frame))
-        link.send_parts(fence(self._channel, self._token, frame))
+        self._routes.metrics.received.inc(len(frame))
+        link.write(_fence(self._channel, self._token, frame))
 
     def acknowledge(self, sequence: int) -> None:
         """Acknowledge all events up to one to the agent."""
@@ -124,7 +137,7 @@ class Relay:
     def detach(self) -> None:
         """Detach the caller; the call goes on."""
         if not self.over and self._link is not None:
-            self._send(pb.CallFrame(call_id=self.call_id, detach=pb.Detach()))
+            self._send(pb.CallFrame(call_id=self.call_id, detach=pb.Detach()), self._link)
         self._finish()
 
     async def drain(self) -> None:
@@ -138,9 +151,11 @@ class Relay:
         """Pass events on."""
         if frame.last_sequence:
             self._last = frame.last_sequence
-        self._meter.took(len(frame.batch))
-        self._subscriber.deliver(self, wrap(frame.batch), frame.last_sequence)
+        batch = frame.batch
+        self._routes.metrics.sent.inc(len(batch))
+        self._subscriber.deliver(self, _BATCH + bulk_frames.varint(len(batch)) + batch, frame.last_sequence)
         if frame.final:
+            self._link = None  # which has released the channel
             reason = self._meter.ended(frame.end_reason)
             log.debug("a call ended", sandbox_id=self.sandbox_id, call_id=self.call_id, reason=reason)
             self._finish()
@@ -167,53 +182,33 @@ class Relay:
             return
         if self.over:
             return
-        self._use(link)
+        self._link, self._channel = link, link.attach(self)
         waiting, self._backlog.frames = self._backlog.frames, []
         for frame in waiting:
-            self._forward(frame)
+            self._forward(frame, link)
 
-    def _use(self, link: AgentLink) -> None:
-        self._link, self._channel = link, link.attach(self)
-
-    def _forward(self, frame: pb.CallFrame) -> None:
-        link = self._link
-        if link is None:
-            return
+    def _forward(self, frame: pb.CallFrame, link: AgentLink) -> None:
+        chunks: Sequence[pb.CallFrame] = ()
         if link.unsent > MAX_UNSENT:
             self.refuse(TooLarge("input came faster than the sandbox takes it: wait for input_ack_sequence"))
-        elif frame.HasField("start"):
-            self._send_start(frame, link)
-        else:
-            if frame.HasField("attach") and not frame.attach.fencing_token:
-                frame.attach.fencing_token = link.fencing_token
-            self._send(frame)
-
-    def _send_start(self, frame: pb.CallFrame, link: AgentLink) -> None:
-        start = frame.start
-        self._token = start.fencing_token = start.fencing_token or link.fencing_token
-        arguments = start.arguments
-        if len(arguments) <= CHUNK:
-            self._send(frame)
             return
-        start.arguments_size = start.arguments_size or len(arguments)
-        start.arguments = arguments[:CHUNK]
-        self._send(frame)
-        for offset in range(CHUNK, len(arguments), CHUNK):
-            chunk = pb.ArgumentChunk(data=arguments[offset : offset + CHUNK])
-            self._send(pb.CallFrame(call_id=self.call_id, argument_chunk=chunk))
+        if frame.HasField("start"):
+            self._token = frame.start.fencing_token = frame.start.fencing_token or link.fencing_token
+            if len(frame.start.arguments) > CHUNK:
+                chunks = _split(frame)
+        elif frame.HasField("attach") and not frame.attach.fencing_token:
+            frame.attach.fencing_token = link.fencing_token
+        self._send(frame, link)
+        for chunk in chunks:
+            self._send(chunk, link)
 
-    def _send(self, frame: pb.CallFrame) -> None:
-        if self._link is not None:
-            fenced = agent_pb2.Fenced(frame=frame, fencing_token=self._token)
-            self._link.send(agent_pb2.ToAgent(channel=self._channel, call=fenced))
-
-    def _set_deadline(self, start: pb.CallStart, grace: float) -> None:
-        if start.HasField("timeout"):
-            seconds = start.timeout.ToNanoseconds() / 1e9 + grace
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+    def _send(self, frame: pb.CallFrame, link: AgentLink) -> None:
+        fenced = agent_pb2.Fenced(frame=frame, fencing_token=self._token)
+        link.write([agent_pb2.ToAgent(channel=self._channel, call=fenced).SerializeToString()])
 
     def _expire(self) -> None:
-        self._send(pb.CallFrame(call_id=self.call_id, cancel=pb.Cancel()))
+        if self._link is not None:
+            self._send(pb.CallFrame(call_id=self.call_id, cancel=pb.Cancel()), self._link)
         message = "the sandbox did not end the call at its deadline; it was told to cancel it"
         self.refuse(DeadlineExceeded(message, changed=True))
 
@@ -225,12 +220,15 @@ class Relay:
         ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
         log.info("a call was refused", **ids, reason=error.reason, error=error.message)
         self._finish()
-        self._subscriber.deliver(self, refusal(self.call_id, error), 0)
+        batch = pb.CallEventBatch(call_id=self.call_id, error=to_detail(error))
+        self._subscriber.deliver(self, pb.MultiplexResponse(batch=batch).SerializeToString(), 0)
         self._subscriber.ended(self, error)
 
     def _finish(self) -> None:
+        if self.over:
+            return  # A subscriber may detach while its last response is delivered.
         self.over = True
-        self._meter.left()
+        self._routes.metrics.followed -= 1
         if self._timer is not None:
             self._timer.cancel()
         if self._link is not None:
@@ -238,3 +236,68 @@ class Relay:
         connecting = self._backlog.connecting
         if connecting is not None and connecting is not asyncio.current_task():
             connecting.cancel()
+
+
+def _split(frame: pb.CallFrame) -> Sequence[pb.CallFrame]:
+    """Leave the first chunk of its arguments to a start; return frames with the rest."""
+    start, arguments = frame.start, frame.start.arguments
+    start.arguments_size = start.arguments_size or len(arguments)
+    start.arguments = arguments[:CHUNK]
+    rest = [arguments[offset : offset + CHUNK] for offset in range(CHUNK, len(arguments), CHUNK)]
+    return [pb.CallFrame(call_id=frame.call_id, argument_chunk=pb.ArgumentChunk(data=data)) for data in rest]
+
+
+def _fence(channel: int, token: int, frame: bytes) -> list[bytes]:
+    """Make a ToAgent of a serialized CallFrame, in parts."""
+    fenced = [agent_pb2.Fenced(fencing_token=token).SerializeToString(), *bulk_frames.field(_FRAME, [frame])]
+    return [agent_pb2.ToAgent(channel=channel).SerializeToString(), *bulk_frames.field(_CALL, fenced)]
+
+
+class Client:
+    """The caller of all calls of a multiplexed stream, whose serialized responses go to `send`."""
+
+    def __init__(self, routes: OwnedRoutes, grace: float, send: Callable[[bytes], None]) -> None:
+        self._routes = routes
+        self._grace = grace
+        self._send = send
+        self._relays: dict[str, Relay] = {}
+
+    def take(self, request: pb.MultiplexRequest) -> None:
+        """Route frames to their calls; an empty request asks whether the connection lives."""
+        for frame in request.frames:
+            relay = self._relays.get(frame.call_id)
+            if frame.HasField("start") or frame.HasField("attach"):
+                if relay is not None:
+                    relay.detach()
+                relay = self._relays[frame.call_id] = Relay(self._routes, self, frame.call_id)
+                relay.open(frame, self._grace)
+            elif relay is None:
+                continue  # The call is over: the frame crossed its result.
+            elif frame.HasField("detach"):
+                relay.detach()
+                del self._relays[frame.call_id]
+            else:
+                relay.push(frame)
+        if not request.frames:
+            self._send(b"")
+
+    def take_input(self, call_id: str, frame: bytes) -> None:
+        """Route a serialized frame with input, as `take` does."""
+        relay = self._relays.get(call_id)
+        if relay is not None:
+            relay.push_input(frame)
+
+    def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
+        """Send a response."""
+        self._send(response)
+
+    def ended(self, call: Relay, error: SandmeshError | None) -> None:
+        """Forget a call that is over: what its client still sends of it has nobody to go to."""
+        if self._relays.get(call.call_id) is call:
+            del self._relays[call.call_id]
+
+    def detach(self) -> None:
+        """Detach from every call; the calls go on."""
+        for relay in list(self._relays.values()):
+            relay.detach()
+        self._relays.clear()

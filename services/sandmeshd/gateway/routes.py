@@ -25,7 +25,7 @@ from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.connection import connect
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.auth.principal import SERVICE, Principal, acting_for
-from sandmeshd.runtime.metrics import GatewayMetrics
+from sandmeshd.gateway.metrics import GatewayMetrics
 
 log = structlog.get_logger()
 
@@ -47,10 +47,13 @@ class Routes:
         self._sandboxes = sandboxes
         self._timeout = timeout
         self._silence = silence
-        self._links: dict[str, AgentLink] = {}
+        self.links: dict[str, AgentLink] = {}
+        """The open ones by sandbox."""
+        self.session_keys: dict[str, str] = {}
+        """Of the sessions that have the sandboxes of open links; empty in a pool."""
+        self.ahead: set[str] = set()
+        """The sandboxes in pools whose links are open, of which it is not known who takes them."""
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
-        self._sessions: dict[str, str] = {}
-        self._ahead: set[str] = set()
         self._watching: asyncio.Task[None] | None = None
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links, until whoever opens a gateway gives another."""
@@ -59,34 +62,26 @@ class Routes:
         """Return the routes to a principal's sandboxes."""
         return OwnedRoutes(self, principal)
 
-    def session_key(self, sandbox_id: str) -> str:
-        """Return the key of the session that has the sandbox of an open link; empty in a pool."""
-        return self._sessions.get(sandbox_id, "")
-
     async def learn_session(self, sandbox_id: str) -> None:
         """Ask which session has a sandbox: one may have taken it from its pool since its link was opened."""
         self._assign((await self._resolve(sandbox_id)).sandbox)
 
     def _assign(self, sandbox: sandbox_pb2.Sandbox) -> None:
-        link = self._links.get(sandbox.sandbox_id)
+        link = self.links.get(sandbox.sandbox_id)
         if link is not None:
-            self._sessions[sandbox.sandbox_id] = sandbox.session_key
+            self.session_keys[sandbox.sandbox_id] = sandbox.session_key
             link.fencing_token = sandbox.lease.fencing_token
             if sandbox.session_key:
-                self._ahead.discard(sandbox.sandbox_id)
+                self.ahead.discard(sandbox.sandbox_id)
             self._count()
 
     def _count(self) -> None:
         # Those that nobody uses yet are no links of anybody's.
-        self.metrics.links.set(len(self._links) - len(self._ahead))
+        self.metrics.links.set(len(self.links) - len(self.ahead))
 
     def take_used(self) -> set[str]:
         """Return the sandboxes whose links carried anything since the last time, or do now."""
-        return {sandbox_id for sandbox_id, link in self._links.items() if link.take_used()}
-
-    def known(self, sandbox_id: str) -> AgentLink | None:
-        """Return the open link to a sandbox, where there is one and it is known whose the sandbox is."""
-        return self._links.get(sandbox_id) if sandbox_id not in self._ahead else None
+        return {sandbox_id for sandbox_id, link in self.links.items() if link.take_used()}
 
     async def link(self, sandbox_id: str) -> AgentLink:
         """Return the link to a sandbox.
@@ -95,10 +90,10 @@ class Routes:
             SandboxNotFound: There is no such sandbox.
             SandboxLost: It is gone; the message and facts say how it ended.
         """
-        link = self._links.get(sandbox_id)
+        link = self.links.get(sandbox_id)
         if link is None:
             link = await asyncio.shield(self._begin(sandbox_id))
-        if sandbox_id in self._ahead:
+        if sandbox_id in self.ahead:
             await self.learn_session(sandbox_id)
         return link
 
@@ -108,19 +103,19 @@ class Routes:
             # It goes on behind all sessions, and for none of their callers.
             self._watching = Context().run(asyncio.create_task, _watch_pools(self._sandboxes, self._expect_taken))
         for sandbox in session_pb2.ConnectSessionResponse.FromString(response).session.sandboxes.values():
-            if sandbox.sandbox_id in self._links:
+            if sandbox.sandbox_id in self.links:
                 self._assign(sandbox)
             elif sandbox.state == sandbox_pb2.SANDBOX_STATE_READY:
                 self._begin(sandbox.sandbox_id).add_done_callback(partial(self._opened_for, sandbox))
 
     def _opened_for(self, sandbox: sandbox_pb2.Sandbox, _: asyncio.Task[AgentLink]) -> None:
-        if sandbox.sandbox_id in self._ahead:
+        if sandbox.sandbox_id in self.ahead:
             self._assign(sandbox)
 
     def _expect_taken(self, waiting: sandbox_pb2.WatchPoolsResponse) -> None:
         """Open a link ahead, to an agent on this machine: what lies between others may forget one that is quiet."""
-        known = waiting.sandbox_id in self._links or waiting.sandbox_id in self._opening
-        if not known and read_address(waiting.endpoint).path and len(self._ahead) < _MOST_AHEAD:
+        known = waiting.sandbox_id in self.links or waiting.sandbox_id in self._opening
+        if not known and read_address(waiting.endpoint).path and len(self.ahead) < _MOST_AHEAD:
             self._begin(waiting.sandbox_id, waiting)
 
     def _begin(self, sandbox_id: str, waiting: sandbox_pb2.WatchPoolsResponse | None = None) -> asyncio.Task[AgentLink]:
@@ -148,7 +143,7 @@ class Routes:
             self._watching.cancel()
         for task in self._opening.values():
             task.cancel()
-        for link in list(self._links.values()):
+        for link in list(self.links.values()):
             link.close()
 
     async def _open(self, sandbox_id: str) -> AgentLink:
@@ -161,14 +156,14 @@ class Routes:
 
     async def _open_ahead(self, waiting: sandbox_pb2.WatchPoolsResponse) -> AgentLink:
         link = await self._connect(waiting.sandbox_id, waiting.endpoint, waiting.agent_token)
-        self._ahead.add(waiting.sandbox_id)
+        self.ahead.add(waiting.sandbox_id)
         self._count()
         return link
 
     async def _connect(self, sandbox_id: str, endpoint: str, agent_token: str) -> AgentLink:
         make = partial(AgentLink, sandbox_id, self._closed, self._silence)
         link = await connect(endpoint, make, agent_token, self._timeout)
-        self._links[sandbox_id] = link
+        self.links[sandbox_id] = link
         return link
 
     async def _resolve(self, sandbox_id: str) -> sandbox_pb2.ResolveSandboxResponse:
@@ -177,10 +172,10 @@ class Routes:
             return await self._sandboxes.ResolveSandbox(request, timeout=self._timeout)
 
     def _closed(self, link: AgentLink) -> None:
-        if self._links.get(link.sandbox_id) is link:
-            del self._links[link.sandbox_id]
-            self._sessions.pop(link.sandbox_id, None)
-            self._ahead.discard(link.sandbox_id)
+        if self.links.get(link.sandbox_id) is link:
+            del self.links[link.sandbox_id]
+            self.session_keys.pop(link.sandbox_id, None)
+            self.ahead.discard(link.sandbox_id)
             self._count()
 
 
@@ -210,12 +205,14 @@ class OwnedRoutes:
     def __init__(self, routes: Routes, principal: Principal) -> None:
         self.metrics = routes.metrics
         self._routes = routes
-        self._principal = principal
+        self._session_prefix = principal.session_prefix
 
     def known(self, sandbox_id: str) -> AgentLink | None:
-        """Return the open link to a sandbox of the caller's, where there is one."""
-        link = self._routes.known(sandbox_id)
-        return link if link is not None and self._owns(sandbox_id) else None
+        """Return the open link to a sandbox, where there is one and the sandbox is known to be the caller's."""
+        session_key = self._routes.session_keys.get(sandbox_id)
+        if session_key is None or sandbox_id in self._routes.ahead or not session_key.startswith(self._session_prefix):
+            return None
+        return self._routes.links[sandbox_id]
 
     async def link(self, sandbox_id: str) -> AgentLink:
         """Return the link to a sandbox.
@@ -245,12 +242,9 @@ class OwnedRoutes:
         raise SandboxLost(f"sandbox {sandbox_id} ended while the call ran", {"detail": detail})
 
     async def _owned(self, link: AgentLink) -> AgentLink:
-        sandbox_id = link.sandbox_id
-        if not self._owns(sandbox_id) and not self._routes.session_key(sandbox_id):
+        sandbox_id, keys = link.sandbox_id, self._routes.session_keys
+        if self._session_prefix and not keys.get(sandbox_id):
             await self._routes.learn_session(sandbox_id)
-        if not self._owns(sandbox_id):
+        if not keys.get(sandbox_id, "").startswith(self._session_prefix):
             raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
         return link
-
-    def _owns(self, sandbox_id: str) -> bool:
-        return self._principal.owns(self._routes.session_key(sandbox_id))

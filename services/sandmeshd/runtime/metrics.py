@@ -13,10 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 Refresh = Callable[[], Awaitable[None]]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-MOST_TOOLS = 200
-OTHER = "other"
 
-CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 CREATE_BUCKETS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.25, 2.5, 5, 10, 30, 60)
 RPC_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -56,61 +53,6 @@ class RpcMetrics:
             "sandmesh_rpc_seconds", "How long RPCs took that are no streams, by method.", ("method",),
             buckets=RPC_BUCKETS, registry=registry,
         )  # fmt: skip
-
-
-class GatewayMetrics:
-    """Calls that a gateway carried."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.started = Counter(
-            "sandmesh_calls_started_total", "Calls that were sent to an agent, by tool.", ("tool",), registry=registry
-        )
-        self.ended = Counter(
-            "sandmesh_calls_total",
-            "Calls that ended, by tool and reason: an EndReason, or the ErrorReason of one that was refused.",
-            ("tool", "reason"), registry=registry,
-        )  # fmt: skip
-        self.seconds = Histogram(
-            "sandmesh_call_seconds", "From a call's start at the gateway to its result, by tool.", ("tool",),
-            buckets=CALL_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self.open = Gauge("sandmesh_open_calls", "Calls that a caller follows now.", registry=registry)
-        self.links = Gauge("sandmesh_agent_links", "Open links to agents, but for those to pools.", registry=registry)
-        self.received = Counter(
-            "sandmesh_call_input_bytes_total", "Bytes of arguments and input, to agents.", registry=registry
-        )
-        self.sent = Counter("sandmesh_call_output_bytes_total", "Bytes of events, from agents.", registry=registry)
-        self.followed = 0
-        """How many calls are followed now; a plain number, as each call changes it twice."""
-        self._tools: dict[str, ToolMetrics] = {}
-        self.open.set_function(lambda: self.followed)
-
-    def tool(self, name: str) -> ToolMetrics:
-        """Return a tool's, or those of `other` once very many were seen, as anybody may make up names."""
-        found = self._tools.get(name)
-        if found is None:
-            name = name if len(self._tools) < MOST_TOOLS else OTHER
-            found = self._tools.get(name) or ToolMetrics(self, name)
-            self._tools[name] = found
-        return found
-
-
-class ToolMetrics:
-    """What a gateway counts of one tool's calls, found once so that a call need not look for it."""
-
-    def __init__(self, metrics: GatewayMetrics, name: str) -> None:
-        self.started = metrics.started.labels(name)
-        self.seconds = metrics.seconds.labels(name)
-        self._ended = metrics.ended
-        self._name = name
-        self._reasons: dict[str, Counter] = {}
-
-    def ended(self, reason: str) -> Counter:
-        """Return the counter of calls that ended for a reason."""
-        found = self._reasons.get(reason)
-        if found is None:
-            found = self._reasons[reason] = self._ended.labels(self._name, reason)
-        return found
 
 
 class AllocatorMetrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway import GatewaySettings, open_gateway
 from sandmeshd.gateway.call_socket import call_sockets
-from sandmeshd.gateway.calls import Client, Put
 from sandmeshd.gateway.local_sockets import open_local_sockets
+from sandmeshd.gateway.relay import Client
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 from sandmeshd.runtime.rpc.server import open_server
@@ -205,8 +205,8 @@ async def serving(path: Path, *arounds: Around) -> AsyncGenerator[None]:
         channel = await stack.enter_async_context(open_channel(upstream.addresses[0]))
         routes = Routes(sandbox_pb2_grpc.SandboxServiceStub(channel), 1.0)
 
-        def make(put: Put) -> Client:
-            return Client(routes.of(ADMIN), 1.0, put)
+        def make(send: Callable[[bytes], None]) -> Client:
+            return Client(routes.of(ADMIN), 1.0, send)
 
         await stack.enter_async_context(
             open_local_sockets([f"unix://{path}", "127.0.0.1:0"], [call_sockets(make, arounds)])
