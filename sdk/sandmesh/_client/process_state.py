@@ -16,13 +16,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sandmesh._client.portal import THREAD as PORTAL_THREAD
 from sandmesh._client.portal import Portal
 from sandmesh.errors import RuntimeUnavailable
+from sandmesh.shared.late_imports import add_late_import, wait_for_imports
 
 if TYPE_CHECKING:
     from sandmesh._client.private_mesh import PrivateMesh
@@ -36,8 +36,8 @@ SUSPEND_SECONDS = 3.0
 GRPC_THREADS = frozenset({"event_engine", "lifeguard", "grpc_global_tim", "timer_manager", "grpc_shutdown"})
 
 
-# What this package imports when it is first needed, in whichever thread that is.
-LATE_IMPORTS = ("sandmesh._tools.validation", "sandmesh._client.private_mesh", "google.protobuf.json_format")
+add_late_import("sandmesh._client.private_mesh")
+add_late_import("google.protobuf.json_format")
 
 
 class Connected(Protocol):
@@ -151,13 +151,6 @@ class Process:
         return Process((self, self._inherited), poisoned=alive or self._poisoned)
 
 
-def _wait_for_imports() -> None:
-    # A child inherits the lock of a module that another thread is importing, and hangs when it imports the same.
-    for name in LATE_IMPORTS:
-        if name in sys.modules:
-            import_module(name)
-
-
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
@@ -198,7 +191,7 @@ class _Holder:
 
     def before_fork(self) -> None:
         self.process.before_fork()
-        _wait_for_imports()
+        wait_for_imports()
 
     def after_fork_in_parent(self) -> None:
         self.process.after_fork()
