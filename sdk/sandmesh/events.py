@@ -95,8 +95,13 @@ def text_decoder() -> codecs.IncrementalDecoder:
 
 def read_block(content: pb.Content) -> dict[str, Any]:
     """Convert a content block; one that is not a JSON object, which only a broken tool sends, becomes text."""
-    block = _read_object(content.json)
-    return {"type": "text", "text": content.json.decode(errors="backslashreplace")} if block is None else block
+    try:
+        block: object = json.loads(content.json)
+    except ValueError:
+        block = None
+    if isinstance(block, dict):
+        return cast("dict[str, Any]", block)
+    return {"type": "text", "text": content.json.decode(errors="backslashreplace")}
 
 
 def read_result(result: pb.Result) -> Result:

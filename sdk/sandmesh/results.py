@@ -14,14 +14,8 @@ class ToolResult(dict[str, Any]):
     one.
     """
 
-    _raw: dict[str, bytes]
-
-    @classmethod
-    def with_output(cls, plain: dict[str, Any], raw: dict[str, bytes]) -> ToolResult:
-        """Build a result that keeps the raw bytes of a process's output, which need not be text."""
-        made = cls(plain)
-        made._raw = raw
-        return made
+    raw: dict[str, bytes] | None = None
+    """The raw bytes of "stdout" and "stderr", which need not be text; None for a result that was made of a dict."""
 
     @property
     def content(self) -> list[dict[str, Any]]:
@@ -88,8 +82,7 @@ class ToolResult(dict[str, Any]):
         return [table["data"] for table in tables]
 
     def _bytes(self, stream: str) -> bytes:
-        raw: dict[str, bytes] | None = getattr(self, "_raw", None)
-        return raw[stream] if raw is not None else self._joined(stream).encode()
+        return self.raw[stream] if self.raw is not None else self._joined(stream).encode()
 
     def _joined(self, *descriptions: str | None) -> str:
         joined: list[str] = []

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from sandmesh import BaseSandboxAsync
 from sandmesh._calls.call import Order
-from sandmesh._calls.call_socket import CallSocket
-from sandmesh._calls.local_socket import connect
+from sandmesh._calls.local_socket import CallSocket, connect
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import run_call
 from sandmesh.api.call.v1 import call_pb2 as pb

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import SandmeshError, TooLarge
+from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge
 
 CHUNK = 1024 * 1024
 MAX_ARGUMENTS = 64 * 1024 * 1024
@@ -61,18 +62,35 @@ class Order:
     attach_to: str = ""
     """A call that is there already: nothing is started, its events are followed."""
 
-    def __post_init__(self) -> None:
-        """Refuse arguments that no agent takes, before anything is sent.
 
-        Raises:
-            TooLarge: They are more than 64 MiB.
-        """
-        if len(self.arguments) > MAX_ARGUMENTS:
-            message = (
-                f"the arguments of {self.tool} are {len(self.arguments)} bytes and at most {MAX_ARGUMENTS} pass: "
-                "write the data to files in parts"
-            )
-            raise TooLarge(message, {"size": str(len(self.arguments)), "limit": str(MAX_ARGUMENTS)})
+def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:
+    """Write a call's arguments as JSON.
+
+    Raises:
+        InvalidArgument: They are no mapping, or hold what JSON cannot.
+        TooLarge: They are more than any agent takes, 64 MiB.
+    """
+    if arguments is None:
+        return b""
+    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        message = f"arguments of {tool} are a mapping of names to values, not {arguments!r}"
+        raise InvalidArgument(message, {"argument": f"arguments of {tool}"})
+    try:
+        written = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"the arguments of {tool} cannot be JSON: {error}", {"tool": tool}) from None
+    if len(written) > MAX_ARGUMENTS:
+        raise too_large(tool, written)
+    return written
+
+
+def too_large(tool: str, arguments: bytes) -> TooLarge:
+    """Return the error of arguments that no agent takes."""
+    message = (
+        f"the arguments of {tool} are {len(arguments)} bytes and at most {MAX_ARGUMENTS} pass: "
+        "write the data to files in parts"
+    )
+    return TooLarge(message, {"size": str(len(arguments)), "limit": str(MAX_ARGUMENTS)})
 
 
 class Call:
@@ -91,27 +109,6 @@ class Call:
         """The number of the last input that was sent, here or by who had the call before."""
         self.inputs: deque[pb.Input] = deque()
         """What was sent and not yet taken by the sandbox: a new stream carries it again."""
-
-    def start_frame(self) -> pb.CallFrame:
-        """Return the frame that starts it, with as many arguments as fit."""
-        order = self.order
-        arguments = order.arguments
-        start = pb.CallStart(
-            sandbox_id=order.sandbox_id,
-            call_id=self.call_id,
-            tool=order.tool,
-            arguments=arguments if len(arguments) <= CHUNK else arguments[:CHUNK],
-            arguments_size=len(arguments) if len(arguments) > CHUNK else 0,
-            fencing_token=order.fencing_token,
-            window_bytes=WINDOW,
-            output_limit_bytes=order.output_limit,
-            takes_input=order.takes_input,
-            overflow=pb.OVERFLOW_DROP_OLDEST if order.drops_oldest else pb.OVERFLOW_BLOCK,
-        )
-        if order.timeout:
-            start.timeout.seconds = int(order.timeout)
-            start.timeout.nanos = int(order.timeout % 1 * 1e9)
-        return pb.CallFrame(call_id=self.call_id, start=start)
 
     def chunk_frames(self) -> Iterator[pb.CallFrame]:
         """Yield the frames with the rest of its arguments."""
@@ -138,24 +135,12 @@ class Call:
         self.last_input += 1
         return pb.Input(sequence=self.last_input, data=f"{line}\n".encode())
 
-    def input_taken(self, batch: pb.CallEventBatch) -> bool:
-        """Forget the input that the sandbox has; return whether a batch reports any, or that the call is there."""
-        if batch.events and not batch.input_ack_sequence and not batch.input_taken_sequence:
-            return False
+    def input_taken(self, batch: pb.CallEventBatch) -> None:
+        """Forget the input that the sandbox has, as a batch reports it."""
         self.last_input = max(self.last_input, batch.input_taken_sequence, batch.input_ack_sequence)
         while self.inputs and self.inputs[0].sequence <= batch.input_ack_sequence:
             self.inputs.popleft()
-        return True
 
     def cancel_frame(self) -> pb.CallFrame:
         """Return the frame that ends it."""
         return pb.CallFrame(call_id=self.call_id, cancel=pb.Cancel())
-
-    def unseen(self, events: Sequence[pb.CallEvent]) -> Sequence[pb.CallEvent]:
-        """Return those of some events that did not come before: an attach may bring some twice."""
-        last = self.last
-        if events and events[0].sequence <= last:
-            events = [event for event in events if event.sequence > last]
-        if events:
-            self.last = events[-1].sequence
-        return events

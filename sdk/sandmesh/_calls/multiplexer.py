@@ -8,14 +8,14 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import grpc
 
-from sandmesh._calls.call import WINDOW, Call, Nobody, Order, Receiver
-from sandmesh._calls.call_socket import CallSocket
+from sandmesh._calls.call import CHUNK, WINDOW, Call, Nobody, Order, Receiver
+from sandmesh._calls.local_socket import CallSocket
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, WrongState, from_detail
 from sandmesh.shared.backoff import back_off
@@ -87,12 +87,30 @@ class Outbox:
 
     def add_start(self, call: Call) -> None:
         """Add the frames that start a call, or attach to it."""
-        if call.order.attach_to:
+        order, arguments = call.order, call.order.arguments
+        if order.attach_to:
             self.frames.extend(call.attach_frames())
-        elif len(call.order.arguments) <= SMALL:
-            self.frames.append(call.start_frame())
+            return
+        start = pb.CallStart(
+            sandbox_id=order.sandbox_id,
+            call_id=call.call_id,
+            tool=order.tool,
+            arguments=arguments if len(arguments) <= CHUNK else arguments[:CHUNK],
+            arguments_size=len(arguments) if len(arguments) > CHUNK else 0,
+            fencing_token=order.fencing_token,
+            window_bytes=WINDOW,
+            output_limit_bytes=order.output_limit,
+            takes_input=order.takes_input,
+            overflow=pb.OVERFLOW_DROP_OLDEST if order.drops_oldest else pb.OVERFLOW_BLOCK,
+        )
+        if order.timeout:
+            start.timeout.seconds = int(order.timeout)
+            start.timeout.nanos = int(order.timeout % 1 * 1e9)
+        frame = pb.CallFrame(call_id=call.call_id, start=start)
+        if len(arguments) <= SMALL:
+            self.frames.append(frame)
         else:
-            self.bulk.extend((call.start_frame(), *call.chunk_frames()))
+            self.bulk.extend((frame, *call.chunk_frames()))
 
     def discard(self, call: Call) -> bool:
         """Discard a call's large frames; return whether its start was the first of them, so that it never began."""
@@ -253,20 +271,15 @@ class CallMux:
         if self._direct is None:
             self._work.set()
         elif not self._turn:
+            self._flush()
             self._turn = True
-            self.loop.call_soon(self._end_turn)
-            self._flush(self._direct)
+            self.loop.call_soon(self._flush)
 
-    def _end_turn(self) -> None:
-        self._turn = False
-        if self._direct is None:
-            self._work.set()
-        else:
-            self._flush(self._direct)
-
-    def _flush(self, stream: CallSocket) -> None:
+    def _flush(self) -> None:
         """Write what is queued without waking the writer, as far as there is room."""
-        while stream.has_room:
+        self._turn = False
+        stream = self._direct
+        while stream is not None and stream.writable.is_set():
             request = self._outbox.next_request(closing=self._open is None)
             if not request.frames:
                 return
@@ -350,11 +363,15 @@ class CallMux:
             del self._calls[batch.call_id]
             call.receiver.on_error(from_detail(batch.error))
             return
-        if call.input_taken(batch):
+        events: Sequence[pb.CallEvent] = batch.events
+        if not events or batch.input_ack_sequence or batch.input_taken_sequence:
+            call.input_taken(batch)
             call.receiver.on_input_taken(call)
-        events = call.unseen(batch.events)
+        if events and events[0].sequence <= call.last:  # an attach may bring some twice
+            events = [event for event in events if event.sequence > call.last]
         if not events:
             return
+        call.last = events[-1].sequence
         size = batch.ByteSize()
         if events[-1].HasField("result"):
             del self._calls[call.call_id]

@@ -1,36 +1,65 @@
-"""Runs a call to its result, or gives its events as they happen."""
+"""Runs a call to its result, which is made of its events."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+import codecs
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
-from sandmesh._calls.assembly import Assembly
-from sandmesh._calls.call import GRACE_SECONDS, Call, Order
+from sandmesh._calls.call import GRACE_SECONDS, Call, Order, Receiver
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import DeadlineExceeded, SandmeshError, WrongState
-from sandmesh.events import CallEvent, EventReader, Result
+from sandmesh.errors import DeadlineExceeded, SandmeshError
+from sandmesh.events import STREAMS, CallEvent, EventReader, read_block, read_result, text_decoder
 from sandmesh.results import ToolResult
 
 # A timer that never comes; loops refuse infinity.
 NO_LIMIT_SECONDS = 10.0 * 365 * 86400
 
+# The one tool whose users look for its exit code among the blocks.
+SHELL = "run_shell_command"
 
-def overdue(order: Order) -> DeadlineExceeded:
-    """Return the error of a call whose time passed without a word."""
+Block = dict[str, Any]
+
+# How an agent marks a block that is more of the last one, which was too long for one event.
+CONTINUES = {"continues": True}
+
+# What may be that long, and in which part of a block.
+_LONG = (("", "text"), ("", "data"), ("resource", "text"), ("resource", "blob"))
+
+
+async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
+    """Run a call and give its result.
+
+    Raises:
+        SandmeshError: The mesh refused it or could not go on with it.
+        DeadlineExceeded: There was no result in its time, nor an answer a little later.
+    """
+    collector = collector or Collector(mux)
+    call = mux.begin(order, collector)
+    late = start_deadline(mux, order, collector)
+    try:
+        return await collector.done
+    except BaseException:
+        mux.abandon(call)
+        raise
+    finally:
+        late.cancel()
+
+
+def start_deadline(mux: CallMux, order: Order, receiver: Receiver) -> asyncio.TimerHandle:
+    """Start the timer that ends a call whose time passed without a word."""
+    seconds = order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
+    return mux.loop.call_later(seconds, lambda: receiver.on_error(_overdue(order)))
+
+
+def _overdue(order: Order) -> DeadlineExceeded:
     message = (
         f"{order.tool} gave no result within {order.timeout:g} s and the mesh said nothing more; "
         "it was told to cancel the call"
     )
     return DeadlineExceeded(message, {"sandbox_id": order.sandbox_id}, changed=True)
-
-
-def patience(order: Order) -> float:
-    """Return for how many seconds a call is waited for."""
-    return order.timeout + min(order.timeout, GRACE_SECONDS) if order.timeout else NO_LIMIT_SECONDS
 
 
 class Collector:
@@ -81,168 +110,121 @@ class HeardCollector(Collector):
         super().on_events(call, events, size)
 
 
-async def run_call(mux: CallMux, order: Order, collector: Collector | None = None) -> ToolResult:
-    """Run a call and give its result.
+class Assembly:
+    """Collects the events of one call; what one stream wrote without another between is one block."""
 
-    Raises:
-        SandmeshError: The mesh refused it or could not go on with it.
-        DeadlineExceeded: There was no result in its time, nor an answer a little later.
-    """
-    collector = collector or Collector(mux)
-    call = mux.begin(order, collector)
-    late = mux.loop.call_later(patience(order), lambda: collector.on_error(overdue(order)))
-    try:
-        return await collector.done
-    finally:
-        late.cancel()
-        mux.abandon(call)
+    def __init__(self, tool: str, call_id: str) -> None:
+        self._tool = tool
+        self._call_id = call_id
+        self._content: list[Block] = []
+        self._pieces: list[str] = []
+        self._whole: Block | None = None
+        self._continued: list[Block] = []
+        self._open: int = 0
+        self._decoders: dict[int, codecs.IncrementalDecoder] = {}
+        self._raw: dict[int, list[bytes]] = {}
+        self._dropped = 0
+
+    def add(self, event: pb.CallEvent) -> None:
+        """Take the next event; the result comes with `finish`."""
+        kind = event.WhichOneof("event")
+        if kind == "output":
+            self._add_output(event.output)
+            return
+        if kind not in ("content", "dropped"):
+            return
+        if self._open:
+            self._close()
+        if kind == "dropped":
+            self._add_dropped(event.dropped)
+            return
+        block = read_block(event.content)
+        if block.get("annotations") == CONTINUES and self._whole is not None:
+            self._continued.append(block)
+            return
+        if self._continued:
+            self._join()
+        self._whole = block
+        block.setdefault("annotations", None)
+        block.setdefault("description", "stdout" if block.get("type") == "text" else None)
+        self._content.append(block)
+
+    def finish(self, ended: pb.Result) -> ToolResult:
+        """Return the result."""
+        result = read_result(ended)
+        if self._open:
+            self._close()
+        if self._continued:
+            self._join()
+        if self._decoders:
+            self._flush()
+        # An exit code explains itself; a word of ours in between would not be what the program wrote.
+        if result.is_error and result.message and result.exit_code is None:
+            self._explain(result.message)
+        if self._tool == SHELL and result.exit_code is not None:
+            self._content.append(_text_block(str(result.exit_code), "returncode"))
+        meta = {
+            "call_id": self._call_id,
+            "tool": self._tool,
+            "reason": result.reason,
+            "exit_code": result.exit_code,
+            "signal": result.signal,
+            "dropped_bytes": self._dropped,
+            "message": result.message,
+        }
+        made = ToolResult({"meta": meta, "content": self._content, "isError": result.is_error})
+        if result.structured is not None:
+            made["structuredContent"] = result.structured
+        made.raw = {name: b"".join(self._raw.get(number, ())) for number, name in STREAMS.items()}
+        return made
+
+    def _add_output(self, output: pb.Output) -> None:
+        number = output.stream if output.stream in STREAMS else pb.STREAM_STDOUT
+        if number != self._open:
+            if self._open:
+                self._close()
+            self._open = number
+        if number not in self._raw:
+            self._raw[number], self._decoders[number] = [], text_decoder()
+        self._raw[number].append(output.data)
+        self._pieces.append(self._decoders[number].decode(output.data))
+
+    def _add_dropped(self, dropped: pb.Dropped) -> None:
+        self._dropped += dropped.bytes
+        self._content.append(_text_block(f"[{dropped.bytes} bytes of output were left out here]\n", "stderr"))
+
+    def _join(self) -> None:
+        whole = self._whole or {}
+        for holder, field in _LONG:
+            parts = [_part(block, holder, field) for block in (whole, *self._continued)]
+            if parts[0] is not None:
+                (whole[holder] if holder else whole)[field] = "".join(part or "" for part in parts)
+        self._continued.clear()
+
+    def _close(self) -> None:
+        text = "".join(self._pieces)
+        if text:
+            self._content.append(_text_block(text, STREAMS[self._open]))
+        self._pieces.clear()
+        self._open = 0
+
+    def _flush(self) -> None:
+        # Bytes of a character that never became whole.
+        for number, decoder in self._decoders.items():
+            rest = decoder.decode(b"", final=True)
+            if rest:
+                self._content.append(_text_block(rest, STREAMS[number]))
+
+    def _explain(self, message: str) -> None:
+        if not any(message in str(block.get("text", "")) for block in self._content):
+            self._content.append(_text_block(message, "stderr"))
 
 
-class _Buffer:
-    """Holds the events that came until they are taken; what is not taken is not acknowledged and so holds back more."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.ready: deque[tuple[CallEvent, int, int]] = deque()
-        self.error: SandmeshError | None = None
-        self.ended = False
-        self._loop = loop
-        self._reader = EventReader()
-        self._waiter: asyncio.Future[None] | None = None
-
-    def on_events(self, call: Call, events: Sequence[pb.CallEvent], size: int) -> None:
-        share = size // len(events) + 1
-        for event in events:
-            read = self._reader.read(event)
-            if read is not None:
-                self.ready.append((read, event.sequence, share))
-        self.ended = self.ended or isinstance(self.ready[-1][0], Result)
-        self._tell()
-
-    def on_input_taken(self, call: Call) -> None:
-        """Ignore it: no input was sent."""
-
-    def on_error(self, error: SandmeshError) -> None:
-        if not self.ended:
-            self.error, self.ended = error, True
-            self._tell()
-
-    async def wait(self) -> None:
-        while not self.ready and not self.ended:
-            self._waiter = self._loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-
-    def _tell(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+def _text_block(text: str, description: str | None) -> Block:
+    return {"type": "text", "text": text, "annotations": None, "description": description}
 
 
-class EventStream(AsyncIterator[CallEvent]):
-    """The events of one call as they happen; the call starts when the first is asked for.
-
-    Who iterates slowly slows the call: output that was not taken holds back more once a window (1 MiB) is full.
-    Leaving the iteration, `aclose()` or the end of an `async with` block cancels a call that still runs.
-    """
-
-    def __init__(self, open_mux: Callable[[], CallMux], order: Order) -> None:
-        self._open_mux = open_mux
-        self._order = order
-        self._mux: CallMux | None = None
-        self._call: Call | None = None
-        self._buffer: _Buffer | None = None
-        self._late: asyncio.TimerHandle | None = None
-
-    async def __anext__(self) -> CallEvent:
-        """Wait for the next event.
-
-        Raises:
-            SandmeshError: The mesh refused the call or could not go on with it.
-        """
-        buffer = await self._wait()
-        if not buffer.ready:
-            self._end(buffer)
-            raise StopAsyncIteration
-        event, sequence, size = buffer.ready.popleft()
-        self._acknowledge(sequence, size)
-        return event
-
-    async def take(self) -> list[CallEvent]:
-        """Wait for events and give those there are; an empty list is the end.
-
-        Raises:
-            SandmeshError: The mesh refused the call or could not go on with it.
-        """
-        buffer = await self._wait()
-        if not buffer.ready:
-            self._end(buffer)
-            return []
-        taken = list(buffer.ready)
-        buffer.ready.clear()
-        self._acknowledge(taken[-1][1], sum(size for _, _, size in taken))
-        return [event for event, _, _ in taken]
-
-    async def answer(self, line: str) -> None:
-        """Send a line of input to code that reads one.
-
-        Raises:
-            WrongState: The call was not started, or takes no input.
-        """
-        if self._mux is None or self._call is None or not self._order.takes_input:
-            raise WrongState("no call that takes input runs here", {"state": "NO_INPUT"})
-        self._mux.send_input(self._call, self._call.next_line(line))
-
-    async def aclose(self) -> None:
-        """Cancel the call if it still runs, and end the iteration."""
-        self.drop()
-
-    def drop(self) -> None:
-        """Close as `aclose` does, in the loop, without waiting."""
-        if self._buffer is None:
-            self._buffer = _Buffer(asyncio.get_running_loop())
-        self._buffer.ready.clear()
-        self._buffer.ended = True
-        if self._late is not None:
-            self._late.cancel()
-        if self._mux is not None and self._call is not None:
-            self._mux.abandon(self._call)
-
-    async def __aenter__(self) -> EventStream:
-        """Return itself."""
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        """Cancel the call if it still runs."""
-        self.drop()
-
-    def __del__(self) -> None:
-        """Cancel a call that nobody will hear of."""
-        mux, call = self._mux, self._call
-        if mux is not None and call is not None and self._buffer is not None and not self._buffer.ended:
-            with suppress(RuntimeError):  # its loop is closed, and with it the call's stream
-                mux.loop.call_soon_threadsafe(mux.abandon, call)
-
-    async def _wait(self) -> _Buffer:
-        if self._buffer is None:
-            self._mux = mux = self._open_mux()
-            self._buffer = buffer = _Buffer(mux.loop)
-            self._call = mux.begin(self._order, buffer)
-            order = self._order
-            self._late = mux.loop.call_later(patience(order), lambda: buffer.on_error(overdue(order)))
-        try:
-            await self._buffer.wait()
-        except asyncio.CancelledError:
-            self.drop()
-            raise
-        return self._buffer
-
-    def _end(self, buffer: _Buffer) -> None:
-        error, buffer.error = buffer.error, None
-        self.drop()
-        if error is not None:
-            raise error
-
-    def _acknowledge(self, sequence: int, size: int) -> None:
-        if self._mux is not None and self._call is not None:
-            self._mux.acknowledge(self._call, sequence, size)
+def _part(block: Block, holder: str, field: str) -> str | None:
+    inner: Any = block.get(holder) if holder else block
+    part: Any = cast("Block", inner).get(field) if isinstance(inner, dict) else None
+    return part if isinstance(part, str) else None

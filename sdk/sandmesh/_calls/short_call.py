@@ -10,7 +10,7 @@ from typing import Any
 
 from sandmesh._calls.call import Call, Order
 from sandmesh._calls.multiplexer import CallMux
-from sandmesh._calls.runner import overdue, patience
+from sandmesh._calls.runner import start_deadline
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError
 
@@ -57,7 +57,7 @@ async def run_quick(mux: CallMux, order: Order, data: bytes | None = None) -> Qu
     call = mux.begin(replace(order, takes_input=data is not None), quick)
     if data is not None:
         mux.send_input(call, pb.Input(sequence=1, data=data, end=True))
-    late = mux.loop.call_later(patience(order), lambda: quick.on_error(overdue(order)))
+    late = start_deadline(mux, order, quick)
     try:
         await quick.done
     finally:

@@ -215,22 +215,6 @@ def _read_words(value: object) -> object:
     return NetworkGrant("public" if "public" in words else "hosts", rest)
 
 
-def write_arguments(tool: str, arguments: Mapping[str, Any] | None) -> bytes:
-    """Write a call's arguments as JSON.
-
-    Raises:
-        InvalidArgument: They are no mapping, or hold what JSON cannot.
-    """
-    if arguments is None:
-        return b""
-    if not isinstance(arguments, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
-        raise _refuse(f"arguments of {tool}", "are a mapping of names to values", arguments)
-    try:
-        return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"the arguments of {tool} cannot be JSON: {error}", {"tool": tool}) from None
-
-
 def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
     """Return a sandbox's record as plain JSON."""
     from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow

@@ -9,8 +9,7 @@ from typing import TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
-from sandmesh._calls.call_socket import CallSocket
-from sandmesh._calls.local_socket import Metadata, connect
+from sandmesh._calls.local_socket import CallSocket, Metadata, connect
 from sandmesh._calls.multiplexer import Stream
 from sandmesh._client.addresses import Target
 from sandmesh._client.channel import METHODS, Stubs, make_channel, make_stubs

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from sandmesh._calls.call import Order
-from sandmesh._calls.runner import EventStream
+from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.short_call import SMALL, run_quick
 from sandmesh._client.connection import Connection
 from sandmesh._files.os_errors import check_result, is_interrupted

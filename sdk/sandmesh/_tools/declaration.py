@@ -51,9 +51,11 @@ class Tool:
         Raises:
             pydantic.ValidationError: A value is missing, unknown or of the wrong type.
         """
-        from sandmesh._tools.validation import initialize  # noqa: PLC0415 - programs that call no tool need no pydantic
+        from pydantic_core import ArgsKwargs  # noqa: PLC0415 - programs that call no tool need no pydantic
 
-        initialize(self, args, kwargs)
+        from sandmesh._tools.validation import adapter  # noqa: PLC0415 - as above
+
+        adapter(self.name).validator.validate_python(ArgsKwargs(args, kwargs), self_instance=self)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: instances are immutable."""
@@ -139,6 +141,7 @@ def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 def dump(declared: Tool) -> dict[str, Any]:
     """Return an instance's parameters as plain JSON values, without those that equal their defaults."""
-    from sandmesh._tools import validation  # noqa: PLC0415 - as above
+    from sandmesh._tools.validation import adapter  # noqa: PLC0415 - as above
 
-    return validation.dump(declared)
+    plain: dict[str, Any] = adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
+    return plain

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import ArgsKwargs
 
 from sandmesh._tools.declaration import TOOLS, Param, T, Tool
 from sandmesh.errors import InvalidArgument
@@ -22,17 +21,9 @@ def constrained(source: Any, param: Param) -> Any:
 
 
 @cache
-def _adapter(name: str) -> TypeAdapter[Any]:
+def adapter(name: str) -> TypeAdapter[Any]:
+    """Return what validates and writes the instances of a tool's declaration."""
     return TypeAdapter(TOOLS[name])
-
-
-def initialize(declared: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Set an instance's fields from its constructor's arguments.
-
-    Raises:
-        pydantic.ValidationError: A value is missing, unknown or of the wrong type.
-    """
-    _adapter(declared.name).validator.validate_python(ArgsKwargs(args, kwargs), self_instance=declared)
 
 
 def parse(cls: type[T], arguments: bytes) -> T:
@@ -42,7 +33,7 @@ def parse(cls: type[T], arguments: bytes) -> T:
         InvalidArgument: It is not an object, or a value is missing, unknown or of the wrong type; each is named.
     """
     try:
-        parsed: T = _adapter(cls.name).validate_json(arguments or b"{}")
+        parsed: T = adapter(cls.name).validate_json(arguments or b"{}")
     except ValidationError as error:
         raise explain(cls, error) from None
     return parsed
@@ -58,15 +49,9 @@ def explain(cls: type[Tool], error: ValidationError) -> InvalidArgument:
     return InvalidArgument(f"{cls.name}({known}) was called with bad arguments: {problems}", {"tool": cls.name})
 
 
-def dump(declared: Tool) -> dict[str, Any]:
-    """Return an instance's parameters as plain JSON values, without those that equal their defaults."""
-    plain: dict[str, Any] = _adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
-    return plain
-
-
 def input_schema(cls: type[Tool]) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a tool's parameters."""
-    schema = _adapter(cls.name).json_schema()
+    schema = adapter(cls.name).json_schema()
     schema.pop("description", None)
     schema["title"] = cls.name
     return schema

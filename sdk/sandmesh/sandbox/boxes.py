@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
-from sandmesh._calls.call import Order
+from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
 from sandmesh._client.messages import check_options, read_name, read_seconds, write_spec, write_ttl
 from sandmesh.inputs import Options
-from sandmesh.sandbox.attachment import BoxConfig
 from sandmesh.sandbox.class_registry import class_registry
+from sandmesh.sandbox.handle import BoxConfig
 from sandmesh.sandbox.lifecycle import LifecycleAsync
 from sandmesh.sandbox.mcp import McpServersAsync
 from sandmesh.sandbox.ports import PortsAsync
@@ -88,6 +88,8 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
 
     def _file_order(self, tool: str, arguments: bytes) -> Order:
         record = self._attached().record
+        if len(arguments) > MAX_ARGUMENTS:
+            raise too_large(tool, arguments)
         return Order(record.sandbox_id, record.lease.fencing_token, tool, arguments, self._config.timeout)
 
 

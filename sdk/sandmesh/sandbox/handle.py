@@ -2,13 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Self
 
-from sandmesh._calls.multiplexer import CallMux
-from sandmesh.errors import WrongState
-from sandmesh.sandbox.attachment import Attachment, BoxConfig, attach
+from sandmesh._calls.call import Order, write_arguments
+from sandmesh._client.connection import Connection, acquire, release
+from sandmesh._client.messages import read_state, write_ttl
+from sandmesh._tools import Tool, dump
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.session.v1 import session_pb2
+from sandmesh.errors import SandboxLost, SandmeshError, WrongState
+from sandmesh.sandbox.session.lease import Lifetimes, SessionLease
+
+# The most bytes of a collected result; `stream` has no such limit.
+OUTPUT_LIMIT = 64 * 1024 * 1024
+
+_USABLE = ("READY", "PAUSED")
+
+
+@dataclass(frozen=True)
+class BoxConfig:
+    """The configuration of a box, from its constructor."""
+
+    sandbox_id: str | None
+    timeout: float
+    base_url: str | None
+    bearer_token: str | None
+    spec: sandbox_pb2.SandboxSpec
+    lifetimes: Lifetimes
+    ca_cert: str | Path | None
+
+
+@dataclass
+class Attachment:
+    """An open box's attachment to its sandbox; `owned` is the session that it created and will end."""
+
+    connection: Connection
+    record: sandbox_pb2.Sandbox
+    owned: SessionLease | None
+    pid: int
+
+    def usable(self) -> Connection:
+        """Return the connection.
+
+        Raises:
+            WrongState: The caller is in another event loop than the box was opened in.
+        """
+        if asyncio.get_running_loop() is not self.connection.loop:
+            message = "this box was opened in another event loop: open, use and close it in one"
+            raise WrongState(message, {"state": "FOREIGN_LOOP"})
+        return self.connection
+
+    def order(self, declared: Tool, timeout: float) -> Order:
+        """Build the order of a tool call for the sandbox; a timeout of 0 is no limit."""
+        return Order(
+            sandbox_id=self.record.sandbox_id,
+            fencing_token=self.record.lease.fencing_token,
+            tool=declared.name,
+            arguments=write_arguments(declared.name, dump(declared)),
+            timeout=timeout,
+        )
+
+    async def close(self, timeout: float) -> None:
+        """Detach: an owned session ends, any other sandbox stays as it is."""
+        if self.pid != os.getpid():
+            return
+        self.usable()
+        try:
+            if self.owned is not None:
+                await self.owned.release(timeout)
+        finally:
+            await release(self.connection)
 
 
 class SandboxHandle:
@@ -74,9 +144,6 @@ class SandboxHandle:
         """Close."""
         await self.close()
 
-    def _mux(self) -> CallMux:
-        return self._attached().usable().mux
-
     def _attached(self) -> Attachment:
         attachment = self._attachment
         if attachment is None:
@@ -90,3 +157,64 @@ class SandboxHandle:
             message = f"this box was opened before a fork: attach from here by sandbox_id={sandbox_id!r} and base_url="
             raise WrongState(message, {"state": "FORKED", "sandbox_id": sandbox_id})
         return attachment
+
+
+async def attach(config: BoxConfig) -> Attachment:
+    """Attach to the sandbox of the configured id, or create one.
+
+    Raises:
+        SandmeshError: There is no mesh, no such sandbox, or none could be created; nothing is left behind.
+    """
+    connection = await acquire(config.base_url, config.bearer_token, config.timeout, config.ca_cert)
+    try:
+        if config.sandbox_id is not None:
+            record = await get_record(connection, config.sandbox_id, config.timeout)
+            _check_usable(record)
+            return Attachment(connection, record, None, os.getpid())
+        return await _create(connection, config)
+    except BaseException:
+        await release(connection)
+        raise
+
+
+async def renew(attachment: Attachment, ttl: float | None, timeout: float) -> None:
+    """Renew a sandbox's lease."""
+    if ttl is not None and attachment.owned is not None:
+        attachment.owned.renew_by(ttl)
+    record = attachment.record
+    request = sandbox_pb2.RenewLeaseRequest(
+        sandbox_id=record.sandbox_id, fencing_token=record.lease.fencing_token, ttl=write_ttl(ttl)
+    )
+    response = await attachment.usable().ask(lambda stubs: stubs.sandboxes.RenewLease, request, timeout)
+    record.lease.CopyFrom(response.lease)
+
+
+async def get_record(connection: Connection, sandbox_id: str, timeout: float) -> sandbox_pb2.Sandbox:
+    """Fetch a sandbox's record."""
+    request = sandbox_pb2.GetSandboxRequest(sandbox_id=sandbox_id)
+    response = await connection.ask(lambda stubs: stubs.sandboxes.GetSandbox, request, timeout)
+    return response.sandbox
+
+
+def _check_usable(record: sandbox_pb2.Sandbox) -> None:
+    state = read_state(record)
+    if state not in _USABLE:
+        detail = record.state_reason or state
+        raise SandboxLost(f"sandbox {record.sandbox_id} is {state}: get a new one", {"detail": detail, "state": state})
+
+
+async def _create(connection: Connection, config: BoxConfig) -> Attachment:
+    # Ids chosen here make the request safe to repeat, and to undo if its response never arrives.
+    session = SessionLease(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, config.lifetimes)
+    try:
+        connected = await session.connect([session_pb2.SlotSpec(spec=config.spec)], config.timeout)
+        (record,) = connected.sandboxes.values()
+    except asyncio.CancelledError:
+        await asyncio.shield(_undo(session))
+        raise
+    return Attachment(connection, record, session, os.getpid())
+
+
+async def _undo(session: SessionLease) -> None:
+    with suppress(SandmeshError):
+        await session.release(2.0)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from sandmesh._calls.call import Call, Order
+from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.multiplexer import CallMux
-from sandmesh._calls.runner import Collector, EventStream, run_call
+from sandmesh._calls.runner import Collector, run_call
 from sandmesh._tools import (
     CreateKernel,
     DeleteKernel,
@@ -25,7 +26,7 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import WrongState
 from sandmesh.events import InputRequested
 from sandmesh.results import ToolResult
-from sandmesh.sandbox.attachment import OUTPUT_LIMIT, Attachment
+from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment
 
 InputHandler: TypeAlias = Callable[[InputRequested], str | Awaitable[str]]
 """Returns a line of input, without its newline, for a request of the code."""

@@ -9,8 +9,7 @@ from sandmesh._client.messages import read_event, read_record, read_state
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandboxNotFound, SandmeshError
-from sandmesh.sandbox.attachment import get_record, renew
-from sandmesh.sandbox.handle import SandboxHandle
+from sandmesh.sandbox.handle import SandboxHandle, get_record, renew
 
 HEALTH_SECONDS = 5.0
 

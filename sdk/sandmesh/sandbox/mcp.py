@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from sandmesh._calls.runner import EventStream, run_call
+from sandmesh._calls.event_stream import EventStream
+from sandmesh._calls.runner import run_call
 from sandmesh._tools import AddMcpServers, ListMcpServers, RemoveMcpServer, Tool, WatchTools, build
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.events import Output

@@ -12,7 +12,7 @@ from sandmesh._client.messages import read_seconds
 from sandmesh._tools import WaitForPort, build
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, WrongState
 from sandmesh.events import Output, Result
-from sandmesh.sandbox.attachment import Attachment
+from sandmesh.sandbox.handle import Attachment
 
 # How much later the sandbox's own deadline is than the caller's, so that the caller learns the reason.
 DEADLINE_MARGIN_SECONDS = 5.0

@@ -15,7 +15,7 @@ from sandmesh._client.messages import read_name
 from sandmesh._tools import ListProcesses, StartProcess, build
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, DeadlineExceeded, InvalidArgument, WrongState
-from sandmesh.sandbox.attachment import Attachment
+from sandmesh.sandbox.handle import Attachment
 from sandmesh.sandbox.process_waits import DEADLINE_MARGIN_SECONDS, WaitableProcess
 
 # The most that the confirmation of a process may take; starting one is a fork.

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sandmesh._calls.call import Order
-from sandmesh._calls.runner import EventStream, HeardCollector, run_call
-from sandmesh._client.messages import read_name, read_tools, write_arguments
+from sandmesh._calls.call import Order, write_arguments
+from sandmesh._calls.event_stream import EventStream
+from sandmesh._calls.runner import HeardCollector, run_call
+from sandmesh._client.messages import read_name, read_tools
 from sandmesh._tools import TOOLS, Tool, dump
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.events import CallEvent
 from sandmesh.results import ToolResult
-from sandmesh.sandbox.attachment import OUTPUT_LIMIT
-from sandmesh.sandbox.handle import SandboxHandle
+from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment, SandboxHandle
 from sandmesh.sandbox.toolkit import ToolkitAsync
+
+_NAME = "the tool's name"
 
 
 class ToolCallsAsync(SandboxHandle):
@@ -60,35 +62,38 @@ class ToolCallsAsync(SandboxHandle):
             ToolNotFound: No tool, or tools of several servers, have that name; the message lists them.
             InvalidArgument: The arguments do not fit the tool's schema.
         """
-        order = self._order(name, arguments, OUTPUT_LIMIT)
-        mux = self._mux()
+        attachment = self._attached()
+        order = self._order(attachment, read_name(_NAME, name), arguments, OUTPUT_LIMIT)
+        mux = attachment.usable().mux
         return await run_call(mux, order, None if on_event is None else HeardCollector(mux, on_event))
 
     async def call(self, declaration: Tool) -> ToolResult:
         """Run a tool by its declaration: `await box.call(RunIpythonCell(code="1+1"))`."""
-        order = self._order(declaration.name, dump(declaration), OUTPUT_LIMIT)
-        return await run_call(self._mux(), order)
+        attachment = self._attached()
+        order = self._order(attachment, declaration.name, dump(declaration), OUTPUT_LIMIT)
+        return await run_call(attachment.usable().mux, order)
 
     def stream(self, tool: str, /, **arguments: Any) -> EventStream:
         """Run a tool and yield its events as they happen, with no limit on their size.
 
         The call starts with the first `anext`, and is cancelled when the iteration is left early.
         """
-        self._attached()
-        return EventStream(self._mux, self._order(tool, arguments, 0))
+        order = self._order(self._attached(), read_name(_NAME, tool), arguments, 0)
+        return EventStream(lambda: self._attached().usable().mux, order)
 
-    def _order(self, tool: str, arguments: Mapping[str, Any] | None, output_limit: int) -> Order:
-        record = self._attached().record
+    def _order(
+        self, attachment: Attachment, tool: str, arguments: Mapping[str, Any] | None, output_limit: int
+    ) -> Order:
+        record, timeout = attachment.record, self._config.timeout
+        written = write_arguments(tool, arguments)
+        # A call may be given more time than the box has; `timeout` of a sandbox's own tool may mean something else.
+        if arguments and tool in TOOLS and isinstance(explicit := arguments.get("timeout"), int | float):
+            timeout = max(timeout, explicit)
         return Order(
             sandbox_id=record.sandbox_id,
             fencing_token=record.lease.fencing_token,
-            tool=read_name("the tool's name", tool),
-            arguments=write_arguments(tool, arguments),
-            timeout=self._call_timeout(tool, arguments),
+            tool=tool,
+            arguments=written,
+            timeout=timeout,
             output_limit=output_limit,
         )
-
-    def _call_timeout(self, tool: str, arguments: Mapping[str, Any] | None) -> float:
-        # A call may be given more time than the box has; `timeout` of a sandbox's own tool may mean something else.
-        explicit = (arguments or {}).get("timeout") if tool in TOOLS else None
-        return max(self._config.timeout, explicit) if isinstance(explicit, int | float) else self._config.timeout

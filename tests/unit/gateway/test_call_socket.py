@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from sandmesh._calls.call_socket import CallSocket
-from sandmesh._calls.local_socket import connect
+from sandmesh._calls.local_socket import CallSocket, connect
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.errors.v1 import errors_pb2

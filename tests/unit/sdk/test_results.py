@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sandmesh import ToolResult
-from sandmesh._calls.assembly import Assembly
+from sandmesh._calls.runner import Assembly
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 OUT, ERR = pb.STREAM_STDOUT, pb.STREAM_STDERR
