@@ -123,7 +123,7 @@ def test_the_doctor_tries_every_driver_and_says_how_to_mend_what_does_not_work(s
     for name in ("docker", "gvisor"):
         assert found[name]["health"] == "-"
         assert "does not answer" in found[name]["seen"]
-        assert "install Docker" in found[name]["fix"]
+        assert "so that it listens at /nowhere/docker.sock" in found[name]["fix"]
     settings = {"SANDMESH_DRIVER": "docker", "SANDMESH_DOCKER_URL": nowhere}
     chosen = replace(sandmesh, environment=settings).run("doctor", "-o", "json", ok=False)
     assert chosen.code == 1

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+
+from tests.mesh.commands import running_mesh
 
 DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
 REACHED = ("only the host knows", "DEMO_VARIABLE=")
@@ -21,6 +25,20 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, folder
+
+
+def test_the_demo_speaks_of_the_mesh_that_an_address_names_and_of_a_private_one_without(
+    shown: tuple[str, Path],
+) -> None:
+    assert "The private mesh ends with this program" in shown[0]
+    with running_mesh() as commands, tempfile.TemporaryDirectory() as folder:
+        address = f"unix://{commands.settings.paths.gateway}"
+        environment = {**os.environ, "SANDMESH_ADDRESS": address}
+        command = [sys.executable, str(DEMO), folder]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"The mesh at {address} keeps running" in done.stdout
+    assert "private mesh" not in done.stdout
 
 
 def test_the_figures_are_computed_from_the_csv(shown: tuple[str, Path]) -> None:

@@ -138,7 +138,9 @@ class _Unpacker:
     def __init__(self, root: int, any_links: bool) -> None:
         self._root = root
         self._any_links = any_links
-        self._modes: list[tuple[tuple[str, ...], int]] = []
+        # A stream of the sandbox's own may have what its owner set; anybody else's may not grant an identity.
+        self._mask = 0o7777 if any_links else 0o777
+        self._directories: list[tuple[tuple[str, ...], int, float]] = []
 
     def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Create a member.
@@ -153,22 +155,24 @@ class _Unpacker:
             if member.isdir():
                 self._make_directory(parent, names, member)
             elif member.isreg():
-                _write(parent, names[-1], archive, member)
+                _write(parent, names[-1], archive, member, self._mask)
             elif member.issym():
                 if not self._any_links:
                     _check_link(names, member)
                 _clear(parent, names[-1])
                 os.symlink(member.linkname, names[-1], dir_fd=parent)
+                os.utime(names[-1], (member.mtime, member.mtime), dir_fd=parent, follow_symlinks=False)
             elif member.islnk():
                 self._link(parent, names[-1], member)
             else:
                 raise refuse(member.name, "is a device or FIFO")
 
     def finish(self) -> None:
-        """Set the modes of directories, the deepest first: one may be read-only."""
-        for names, mode in reversed(self._modes):
+        """Set the modes and times of directories, the deepest first: one may be read-only."""
+        for names, mode, time in reversed(self._directories):
             with self._parent(names, "/".join(names)) as fd:
                 os.fchmod(fd, mode)
+                os.utime(fd, (time, time))
 
     @contextmanager
     def _parent(self, names: tuple[str, ...], path: str) -> Generator[int]:
@@ -188,7 +192,7 @@ class _Unpacker:
         with suppress(FileExistsError):
             os.mkdir(names[-1], 0o755, dir_fd=parent)
         os.close(_open_directory(parent, names[-1], member.name))
-        self._modes.append((names, member.mode & 0o777))
+        self._directories.append((names, member.mode & self._mask, member.mtime))
 
     def _link(self, parent: int, name: str, member: tarfile.TarInfo) -> None:
         names = _names(member.linkname)
@@ -231,12 +235,12 @@ def _open_directory(fd: int, name: str, path: str) -> int:
         raise
 
 
-def _write(parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+def _write(parent: int, name: str, archive: tarfile.TarFile, member: tarfile.TarInfo, mask: int) -> None:
     _clear(parent, name)
     source = cast("IO[bytes]", archive.extractfile(member))
     with os.fdopen(os.open(name, _NEW, 0o600, dir_fd=parent), "wb", buffering=0) as file:
         shutil.copyfileobj(source, file, PIECE)
-        os.fchmod(file.fileno(), member.mode & 0o777)
+        os.fchmod(file.fileno(), member.mode & mask)
         os.utime(file.fileno(), (member.mtime, member.mtime))
 
 
@@ -249,7 +253,7 @@ def _clear(parent: int, name: str) -> None:
 def unpack(source: IO[bytes], root: int, *, any_links: bool = False) -> None:
     """Unpack a tar stream into an empty directory, and read the stream to its end.
 
-    With `any_links` symbolic links may point anywhere; none is ever followed.
+    With `any_links` symbolic links may point anywhere, and set-id bits are kept; no link is ever followed.
 
     Raises:
         OSError: EBADMSG for what is not a tar stream or has members that lead outside, else the system's error.
@@ -350,6 +354,8 @@ def _merge(source: int, place: int) -> None:
         inner = os.open(name, _DIRECTORY, dir_fd=source)
         try:
             _merge(inner, there)
+            with suppress(PermissionError):  # it may be another user's
+                os.utime(there, ns=(found.st_atime_ns, found.st_mtime_ns))
         finally:
             os.close(inner)
             os.close(there)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import importlib.util
 import json
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
@@ -30,6 +32,7 @@ PIP = (
     *("--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--only-binary", ":all:", "--no-compile"),
     *("--no-warn-script-location", "--root-user-action", "ignore"),
 )
+FULL_DISK = os.strerror(errno.ENOSPC)
 FETCH_LINES = ("Collecting ", "Processing ")
 """Prefixes of pip's lines that name a package, the second for an index that is a directory."""
 
@@ -131,6 +134,10 @@ def _step(line: str, share: float) -> Step | None:
 
 def _failed(command: Command) -> TemplateBuildFailed:
     detail = command.detail
+    if FULL_DISK in detail:
+        fix = f"free space below the state directory and in {tempfile.gettempdir()}"
+        message = f"the template's environment could not be built, since the disk is full: {fix}"
+        return TemplateBuildFailed(message, {"detail": detail, "fix": fix})
     last = detail.splitlines()[-1]
     return TemplateBuildFailed(f"the template's environment could not be built: {last}", {"detail": detail})
 

@@ -17,6 +17,7 @@ from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step, is_complete
 from sandmeshd.drivers.node.records import Folder
+from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.templates import Template
 
 
@@ -54,16 +55,17 @@ class TemplateBuilds:
 
         Raises:
             TemplateBuildFailed: A package could not be installed.
-            RuntimeUnavailable: The mesh's own Python lacks what builds are made with.
+            RuntimeUnavailable: The mesh's own Python lacks what builds are made with, or the disk is full.
             CapabilityMissing: It has an image, or a setting that this driver does not support.
         """
         check_template(template)
-        if not self._agent.prepared:
-            yield Step("copying the agent", 0)
-            await self._agent.build()
-        async with aclosing(self._builder.build(template.python)) as steps:
-            async for step in steps:
-                yield step
+        with full_disk_explained(self._builder.path(template.python).parent):
+            if not self._agent.prepared:
+                yield Step("copying the agent", 0)
+                await self._agent.build()
+            async with aclosing(self._builder.build(template.python)) as steps:
+                async for step in steps:
+                    yield step
 
     def mounts(self, template: Template, folder: Folder, limits: sandbox_pb2.Limits) -> Mounts:
         """Return a sandbox's mounts; its workspace is in memory if its size is limited.

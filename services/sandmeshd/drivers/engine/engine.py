@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
@@ -20,8 +21,12 @@ from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable, 
 
 T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
-START = "install Docker (https://docs.docker.com/engine/install/) and start it, or set SANDMESH_DOCKER_URL"
+INSTALL = "install Docker (https://docs.docker.com/engine/install/) and start it"
+START = "start it (systemctl start docker, or service docker start)"
+FULL = "free space where the engine keeps its data (docker system df says what takes it)"
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
+SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where an engine is installed, which an ordinary user's PATH often lacks."""
 CLOSE_SECONDS = 1.0
 """How long connections may take to close when a driver ends."""
 
@@ -57,16 +62,28 @@ def engine_errors(url: str) -> Generator[None]:
         raise _translate(error, url) from None
 
 
+def how_to_start(url: str, programs: str = "") -> str:
+    """Return the fix for an engine that does not answer at a URL: how it is started, or installed where it is not.
+
+    `programs` are the directories where its program is looked for, by default those of the system.
+    """
+    other = "or set SANDMESH_DOCKER_URL to the address of one that runs"
+    if not url.startswith("unix://"):
+        return f"start it on its machine so that it listens there, {other}"
+    programs = programs or f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PROGRAMS}"
+    start = START if shutil.which("dockerd", path=programs) else INSTALL
+    return f"{start} so that it listens at {url.removeprefix('unix://')}, {other}"
+
+
 def _translate(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument | InternalError:
     if error.status == NO_ENGINE:
         path = url.removeprefix("unix://")
         closed = os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK)  # noqa: PTH110 - may be forbidden
-        fix = JOIN if closed else START
+        fix = JOIN if closed else how_to_start(url)
         why = "is closed to this user" if closed else "does not answer"
         return RuntimeUnavailable(f"the engine at {url} {why}: {fix}", {"fix": fix})
     if "no space left" in error.message:
-        fix = "free space where the engine keeps its data (docker system df says what takes it)"
-        return RuntimeUnavailable(f"the engine's disk is full: {fix}", {"fix": fix})
+        return RuntimeUnavailable(f"the engine's disk is full: {FULL}", {"fix": FULL})
     if "address pool" in error.message:
         fix = (
             "delete sandboxes, or give the engine more default-address-pools (daemon.json): each sandbox has a network"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandmesh.shared.atomic_file import AtomicFile
-from sandmesh.shared.tar import fill_atomically, pack, unpack
+from sandmesh.shared.tar import fill_atomically, pack, pack_several, unpack, unpack_several
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.files.confinement import Workspace
 from sandmeshd.agent.files.replacement import open_replacement
@@ -201,3 +201,46 @@ def test_what_is_no_archive_or_is_cut_off_leaves_nothing(fd: int, root: Path, tm
     assert list(root.iterdir()) == []
     fill_atomically(fd, "new", lambda place: unpack(io.BytesIO(whole), place))
     assert (root / "new/file").stat().st_size == 100_000
+
+
+def _tree_with_set_ids(folder: Path) -> None:
+    (folder / "d").mkdir()
+    (folder / "d/program").write_text("x")
+    (folder / "d/program").chmod(0o4755)
+    (folder / "d/link").symlink_to("program")
+    (folder / "d").chmod(0o2775)
+    for name in ("d/program", "d/link", "d"):
+        os.utime(folder / name, (1_000_000_000, 1_000_000_000), follow_symlinks=False)
+
+
+def _seen(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {name: (folder / name).lstat() for name in ("d", "d/program", "d/link")}
+    return {name: (one.st_mode, int(one.st_mtime)) for name, one in found.items()}
+
+
+def _restored(stream: bytes, fd: int) -> None:
+    fill_atomically(fd, ".", lambda staged: unpack_several(io.BytesIO(stream), {"w": staged}))
+
+
+def test_snapshots_keep_set_id_bits_and_the_times_of_directories_and_links(tmp_path: Path, fd: int, root: Path) -> None:
+    _tree_with_set_ids(tmp_path)
+    source = os.open(tmp_path, DIRECTORY)
+    stream = b"".join(pack_several({"w": source}))
+    os.close(source)
+    before = _seen(tmp_path)
+    assert {seconds for _, seconds in before.values()} == {1_000_000_000}
+    _restored(stream, fd)
+    assert _seen(root) == before
+    # Into directories that are there already, too.
+    os.utime(root / "d")
+    _restored(stream, fd)
+    assert _seen(root) == before
+
+
+def test_an_archive_of_anybody_grants_no_identity(tmp_path: Path, fd: int, root: Path) -> None:
+    _tree_with_set_ids(tmp_path)
+    source = os.open(tmp_path, DIRECTORY)
+    stream = b"".join(pack(source))
+    os.close(source)
+    unpack(io.BytesIO(stream), fd)
+    assert [(root / name).stat().st_mode & 0o7777 for name in ("d", "d/program")] == [0o775, 0o755]

@@ -112,7 +112,7 @@ async def test_nothing_is_made_for_an_engine_that_does_not_answer(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     builder = ImageBuilder(DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path)))
     for steps in (builder.bootstrap(), builder.build("base")):
-        with pytest.raises(RuntimeUnavailable, match=r"cannot connect.*install Docker"):
+        with pytest.raises(RuntimeUnavailable, match=r"cannot connect.*so that it listens at "):
             [step async for step in steps]
     assert not made.exists()
 
@@ -128,6 +128,29 @@ async def test_a_build_that_this_processor_cannot_run_says_what_to_install(
     builder = ImageBuilder(DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path)))
     with pytest.raises(TemplateBuildFailed, match="qemu-user-static"):
         [step async for step in builder.build("base", "linux/arm64")]
+
+
+def _failing_client(folder: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> ImageBuilder:
+    docker = folder / "docker"
+    docker.write_text(f"#!/bin/sh\ncase \"$1\" in build) echo '{output}'; exit 1;; esac\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    return ImageBuilder(DockerSettings(paths=MeshPaths("unit", folder, folder)))
+
+
+async def test_the_hint_to_bootstrap_the_base_names_the_driver_that_has_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = _failing_client(tmp_path, monkeypatch, "#3 ERROR: failed to do request: dial tcp: no route")
+    with pytest.raises(TemplateBuildFailed, match="sandmesh build base --driver docker --bootstrap-base"):
+        [step async for step in builder.build("base")]
+
+
+async def test_a_build_on_a_full_disk_ends_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = _failing_client(tmp_path, monkeypatch, "#9 ERROR: write /layer.tar: no space left on device")
+    with pytest.raises(TemplateBuildFailed, match="since the disk is full: free space where the engine") as caught:
+        [step async for step in builder.build("base")]
+    assert "no space left" in caught.value.facts["detail"]
 
 
 def test_a_folder_names_its_image_where_one_may_have_that_name(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from sandmesh.errors import InternalError, SandboxStartFailed
+from sandmesh.errors import InternalError, RuntimeUnavailable, SandboxStartFailed
 from sandmeshd.drivers.engine.connection import sees_files
 from sandmeshd.drivers.engine.container_config import SANDBOX
-from sandmeshd.drivers.engine.engine import Engine, open_engine
+from sandmeshd.drivers.engine.engine import Engine, how_to_start, open_engine
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.garbage import GarbageCollector
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -59,6 +59,20 @@ async def test_a_container_that_is_gone_or_is_being_removed_has_no_log(tmp_path:
 async def test_an_image_that_no_name_can_mean_is_one_that_is_not_there(tmp_path: Path, status: int) -> None:
     async with _refusing(tmp_path, status) as engine:
         assert await engine.image("No Image") is None
+
+
+def test_an_engine_that_is_only_stopped_is_to_be_started_at_its_socket(tmp_path: Path) -> None:
+    (tmp_path / "dockerd").touch(mode=0o755)
+    url = f"unix://{tmp_path}/e.sock"
+    for programs, begin in ((str(tmp_path), "start it (systemctl start docker"), ("/nonexistent", "install Docker")):
+        assert how_to_start(url, programs).startswith(begin)
+        assert f"so that it listens at {tmp_path}/e.sock" in how_to_start(url, programs)
+
+
+async def test_an_engine_that_does_not_answer_is_named_with_its_socket(tmp_path: Path) -> None:
+    async with open_engine(f"unix://{tmp_path}/e.sock") as engine:
+        with pytest.raises(RuntimeUnavailable, match=f"so that it listens at {tmp_path}/e.sock, or set"):
+            await engine.info()
 
 
 async def test_what_the_engine_fails_at_is_told_in_its_words(tmp_path: Path) -> None:

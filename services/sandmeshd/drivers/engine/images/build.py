@@ -16,7 +16,7 @@ from pathlib import Path
 import sandmesh
 import sandmeshd
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.engine.engine import START
+from sandmeshd.drivers.engine.engine import FULL, how_to_start
 from sandmeshd.drivers.engine.images.context import fill_whole
 from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
@@ -34,6 +34,9 @@ ROOTS = {"sandmesh": ("sdk", sandmesh), "sandmeshd": ("services", sandmeshd)}
 BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
 NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
+BOOTSTRAP_COMMAND = "sandmesh build base --driver docker --bootstrap-base"
+FULL_DISK = "no space left on device"
+FULL_FIX = f"{FULL}, and in the directory of temporary files"
 CLIENTS = ("docker", "/usr/bin/docker")
 
 
@@ -178,7 +181,8 @@ class ImageBuilder:
         async with running(command, env=self._environment()) as answer:
             if not await answer.succeeded():
                 reason = (answer.detail.strip().splitlines() or ["no output"])[-1]
-                raise RuntimeUnavailable(f"no image can be built: {reason} ({START})", {"fix": START})
+                fix = how_to_start(self._settings.url)
+                raise RuntimeUnavailable(f"no image can be built: {reason} ({fix})", {"fix": fix})
 
     async def _builds(self, path: str) -> bool:
         async with running([path, "buildx", "version"], env=self._environment()) as plugin:
@@ -251,7 +255,12 @@ def fill_context(context: Path, image: str) -> Path:
 
 def _failed(command: Command, image: str) -> TemplateBuildFailed:
     lines = [line for line in command.detail.splitlines() if line.strip()] or ["no output"]
-    fix = f"look at the last lines; where no registry can be reached for {BASE}: sandmesh build --bootstrap-base"
+    fix = f"look at the last lines; where no registry can be reached for {BASE}: {BOOTSTRAP_COMMAND}"
+    if FULL_DISK in command.detail.lower():
+        return TemplateBuildFailed(
+            f"the image {image} could not be built, since the disk is full: {FULL_FIX}",
+            {"detail": "\n".join(lines), "fix": FULL_FIX},
+        )
     if is_foreign(command.detail):
         fix = f"let this machine run programs of that platform ({EMULATE}), or build on one that is of it"
     facts = {"detail": "\n".join(lines), "fix": fix}
