@@ -200,6 +200,25 @@ async def test_closed_streams_are_whole_again_in_the_next_cell(client: Client) -
     assert (await run(client, "print('again')")).stdout == b"again\n"
 
 
+async def test_replaced_streams_are_whole_again_in_the_next_cell(client: Client) -> None:
+    await run(client, "import io, os, sys\nsys.stdin = sys.stderr = io.StringIO('x'); os.dup2(2, 1)")
+    ended = await run(client, "print('out'); print('err', file=sys.stderr); sys.stdin.readline()")
+    assert ended.stdout == b"out\n"
+    assert ended.stderr.startswith(b"err\n")
+    assert "takes no input" in ended.result.message
+
+
+async def test_a_process_that_a_cell_forks_ends_with_the_cell(client: Client) -> None:
+    ended = await run(client, "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n'once'")
+    assert texts(ended) == "'once'"
+    assert texts(await run(client, "child > 0, Out[max(Out)]")) == "(True, 'once')"
+
+
+async def test_a_value_before_a_semicolon_is_not_shown(client: Client) -> None:
+    assert texts(await run(client, "1;")) == ""
+    assert texts(await run(client, "';'")) == "';'"
+
+
 async def test_the_kernel_works_in_the_workspace_and_finds_modules_there(client: Client) -> None:
     await run(client, "open('made_here.py', 'w').write('value = 7')")
     assert texts(await run(client, "import made_here; made_here.value")) == "7"

@@ -95,7 +95,7 @@ class Cells:
         if not self.busy:
             await self._replace(kernel)
 
-    async def run(self, cell: Code, call: Call, kind: int = kernel_protocol.RUN) -> Outcome:
+    async def run(self, cell: Code, call: Call, kind: bytes = kernel_protocol.RUN) -> Outcome:
         """Run a cell once those before it have ended."""
         if self._locked and not await self._turn(call):
             return await _stopped(call, "before it ran")
@@ -130,7 +130,7 @@ class Cells:
         task = self._kernel
         return task is not None and task.done() and task.exception() is None and not task.result().used
 
-    async def _run(self, cell: Code, call: Call, kind: int) -> Outcome:
+    async def _run(self, cell: Code, call: Call, kind: bytes) -> Outcome:
         kernel, notice = self._live, ""
         if kernel is None or kernel.process.ended.done():
             kernel, notice = await self._live_kernel()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.shared.frames import FrameBuffer, FrameTooLarge
+from sandmesh.shared import frames
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.processes.pipes import OutputPipe
@@ -54,14 +54,14 @@ class _Channel(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        self.frames: deque[tuple[int, bytes]] = deque()
+        self.frames: deque[tuple[bytes, bytes]] = deque()
         self.lost = False
         self.undrained = False
         """Whether frames arrived since the output before them was last read."""
         self.handle: Callable[[bytes], bool] = _handle_none
         """Called with a block that both the kernel and a reader wait for; returns whether it was handled at once."""
         self._arrival: asyncio.Future[None] | None = None
-        self._buffer = FrameBuffer(kernel_protocol.MAX_PAYLOAD + 1)
+        self._buffer = frames.FrameBuffer(kernel_protocol.MAX_PAYLOAD + 1)
         self._unread = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -75,14 +75,14 @@ class _Channel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._buffer.feed(data):
-                kind, payload = (message[0], message[1:]) if message else (0, b"")
+                kind, payload = message[:1], message[1:]
                 if kind not in _KNOWN:
                     self._abort()
                     return
                 if not (kind == kernel_protocol.BLOCK_WAITS and self._awaited and self.handle(payload)):
                     self.frames.append((kind, payload))
                     self._unread += len(payload) + 64
-        except FrameTooLarge:
+        except frames.FrameTooLarge:
             self._abort()
             return
         if self._unread > _READ_BUFFER and self.transport is not None:
@@ -99,7 +99,7 @@ class _Channel(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    async def next(self, process: Process) -> tuple[int, bytes] | None:
+    async def next(self, process: Process) -> tuple[bytes, bytes] | None:
         """Wait for a frame and return it; None if the kernel is gone."""
         while not self.frames:
             if self.lost or process.ended.done():
@@ -138,17 +138,17 @@ class Kernel:
             self._output_poll.register(pipe.reader, select.POLLIN)
         process.ended.add_done_callback(lambda _: channel.wake())
 
-    def send(self, kind: int, payload: bytes = b"") -> None:
+    def send(self, kind: bytes, payload: bytes = b"") -> None:
         """Send a frame, unless the kernel is gone."""
         if self._channel.transport is not None:
-            self._channel.transport.write(kernel_protocol.pack(kind, payload))
+            self._channel.transport.write(frames.pack(kind + payload))
 
     def send_with_input(self, payload: bytes, fd: int) -> None:
         """Send a cell with the descriptor of its standard input."""
         transport = self._channel.transport
         if transport is not None:
             with socket.fromfd(transport.get_extra_info("socket").fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as raw:
-                frame = kernel_protocol.pack(kernel_protocol.RUN_WITH_INPUT, payload)
+                frame = frames.pack(kernel_protocol.RUN_WITH_INPUT + payload)
                 sent = socket.send_fds(raw, [frame[:5]], [fd])
             transport.write(frame[sent:])
 
@@ -190,7 +190,7 @@ class Kernel:
             call.keep(payload)
         return True
 
-    async def _reply(self, call: Call, kind: int, payload: bytes) -> None:
+    async def _reply(self, call: Call, kind: bytes, payload: bytes) -> None:
         """Handle a frame that the kernel waits for."""
         if kind == kernel_protocol.ASK:
             call.request_input(payload)

@@ -113,11 +113,9 @@ class _Bridge:
         if kind == "stream":
             self._write(1 if content["name"] == "stdout" else 2, content["text"])
         elif kind in {"display_data", "execute_result"}:
-            for block in content_blocks.bundle(content["data"]):
-                self._channel.place(block)
+            self._channel.place(content_blocks.bundle(content["data"]))
         elif kind == "error" and any(_lines(content)):
-            for block in content_blocks.texts("\n".join(_lines(content)) + "\n", "stderr"):
-                self._channel.place(block)
+            self._channel.place(content_blocks.texts("\n".join(_lines(content)) + "\n", "stderr"))
 
     def _ask(self, message: dict[str, Any]) -> None:
         content = message["content"]

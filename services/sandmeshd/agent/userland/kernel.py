@@ -8,10 +8,11 @@ import io
 import os
 import select
 import signal
+import site
 import socket
 import sys
 import warnings
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland import kernel_protocol, launch, layer, output, shell
@@ -32,9 +33,8 @@ class Kernel:
 
     def __init__(self, *, warm: bool = True) -> None:
         """Create it; one that is not warm answers sooner, and warms up when it is idle."""
-        self._sink = shell.Sink()
         self._running = False
-        self._shell = shell.make_shell(self._sink)
+        self._shell = shell.make_shell()
         self._warm = False
         if warm:
             self.warm_up()
@@ -57,7 +57,7 @@ class Kernel:
         sys.path[:0] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
         sys.argv = [""]
         _reseed()
-        self._layer = layer.Layer(os.environ)
+        self._layer = _Layer()
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
@@ -66,7 +66,7 @@ class Kernel:
             # What a fork shares is copied when it is first written: before the first cell, unless that is there.
             shell.exercise(self._shell, "1+1")
             self._warm_up_when_idle(connection)
-        self._sink.channel = channel
+        self._shell.channel = channel
         streams = _Streams(channel, pipes)
         while True:
             self._serve(channel, streams)
@@ -86,11 +86,13 @@ class Kernel:
     def _serve(self, channel: output.Channel, streams: _Streams) -> None:
         kind, payload, input_fd = channel.receive()
         if kind in _CELLS:
-            streams.take(input_fd)
-            flags, message = self._run(payload.decode())
-            output.flush()
-            channel.end(flags, message, self._shell.take_error())
-            if flags & kernel_protocol.LEAVES:
+            if input_fd is not None or streams.has_input:
+                streams.take(input_fd)
+            error = self._run(payload.decode())
+            flags = (kernel_protocol.FAILED if error else 0) | (kernel_protocol.LEAVES if self._shell.leaves else 0)
+            report, self._shell.report = self._shell.report, b""
+            channel.end(flags, _line(error) if error else "", report)
+            if self._shell.leaves:
                 os._exit(0)
             # After the answer, which need not wait for it.
             streams.mend()
@@ -99,30 +101,26 @@ class Kernel:
 
     def _forget(self, channel: output.Channel) -> None:
         """Restore the state before the first cell, warmed up: there was time for it."""
-        self._sink.channel = None
+        self._shell.channel = output.NoChannel()
         self.warm_up()
         shell.forget(self._shell)
-        self._sink.channel = channel
+        self._shell.channel = channel
 
-    def _run(self, code: str) -> tuple[int, str]:
+    def _run(self, code: str) -> BaseException | None:
+        """Run a cell and return what it raised."""
         self._layer.refresh()
         try:
-            error = self._run_interruptible(code)
+            # The last cell may have set its own; asking is ten times faster than setting.
+            if _handler_of(signal.SIGINT) != self._interrupt:
+                signal.signal(signal.SIGINT, self._interrupt)
+            self._running = True
+            try:
+                result = self._shell.run_cell(code, store_history=True)
+            finally:
+                self._running = False
         except KeyboardInterrupt as interrupt:
             # It came while IPython was between the code and the result.
-            error = interrupt
-        flags = (kernel_protocol.FAILED if error else 0) | (kernel_protocol.LEAVES if self._shell.leaves else 0)
-        return flags, _line(error) if error else ""
-
-    def _run_interruptible(self, code: str) -> BaseException | None:
-        # The last cell may have set its own; asking is ten times faster than setting.
-        if _handler_of(signal.SIGINT) != self._interrupt:
-            signal.signal(signal.SIGINT, self._interrupt)
-        self._running = True
-        try:
-            result = self._shell.run_cell(code, store_history=True)
-        finally:
-            self._running = False
+            return interrupt
         error: BaseException | None = result.error_before_exec or result.error_in_exec
         return error
 
@@ -158,52 +156,79 @@ def _line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
+class _Layer:
+    """The layer of packages as a kernel sees it: what is installed while it runs can be imported in the next cell."""
+
+    def __init__(self) -> None:
+        """Make it and put it before the template's packages."""
+        layer.make(os.environ)
+        root = os.environ.get("VIRTUAL_ENV", "")
+        self._packages = f"{root}/{layer.PACKAGES}"
+        # pathlib is a slow import, here and below.
+        self._seen = os.stat(self._packages).st_mtime_ns if os.path.exists(self._packages) else 0  # noqa: PTH110, PTH116
+        if self._seen and root != sys.prefix:
+            # What runs `sys.executable -m pip`, as %pip does, means the layer.
+            sys.executable = f"{root}/bin/python"
+            at = next((n for n, path in enumerate(sys.path) if path.endswith("site-packages")), len(sys.path))
+            sys.path.insert(at, self._packages)
+            if os.listdir(self._packages) != [layer.TEMPLATE]:  # noqa: PTH208
+                site.addsitedir(self._packages)
+
+    def refresh(self) -> None:
+        """Take note of what was installed or removed since the last time."""
+        try:
+            seen = os.stat(self._packages).st_mtime_ns  # noqa: PTH116
+        except OSError:
+            seen = 0
+        if seen != self._seen:
+            self._seen = seen
+            site.addsitedir(self._packages)
+            invalidate_caches()
+
+
 class _Streams:
-    """Descriptors 0 to 2 and sys's streams, restored before each cell."""
+    """Descriptors 0 to 2 and sys's streams, restored after each cell."""
 
     def __init__(self, channel: output.Channel, pipes: list[int]) -> None:
+        self.has_input = False
+        """Whether descriptor 0 is a cell's input."""
         self._channel = channel
-        self._pipes = pipes
-        self._identities = [_identity(fd) for fd in pipes]
+        # By descriptor: user code may close or replace 1 and 2.
+        self._pipes = {fd: (pipe, os.fstat(pipe)) for fd, pipe in enumerate(pipes, start=1)}
         self._input: io.TextIOBase = output.NoInput()
+        sys.stdin = self._input
         self._open()
 
     def mend(self) -> None:
         """Undo what a cell did to the streams."""
-        for fd, (pipe, identity) in enumerate(zip(self._pipes, self._identities, strict=True), start=1):
-            if _identity(fd) != identity:
+        for fd, (pipe, status) in self._pipes.items():
+            try:
+                replaced = not os.path.samestat(os.fstat(fd), status)
+            except OSError:
+                replaced = True
+            if replaced:
                 os.dup2(pipe, fd)
         if sys.stdout is not self._out or sys.stderr is not self._err or self._out.closed or self._err.closed:
             self._open()
+        sys.stdin = self._input
 
     def take(self, input_fd: int | None) -> None:
-        """Install the descriptor of a cell's input."""
-        if input_fd is not None or not isinstance(self._input, output.NoInput):
-            self._take(input_fd)
-        sys.stdin = self._input
+        """Install the descriptor of a cell's input, or none after one that had it."""
+        source = os.open(os.devnull, os.O_RDONLY) if input_fd is None else input_fd
+        os.dup2(source, 0)
+        os.close(source)
+        self.has_input = input_fd is not None
+        reader = io.TextIOWrapper(io.FileIO(0, "r", closefd=False)) if self.has_input else output.NoInput()
+        sys.stdin = self._input = reader
+        builtins.input = self._ask if self.has_input else _INPUT
+        getpass.getpass = self._ask_password if self.has_input else _GETPASS
 
     def _open(self) -> None:
         sys.stdout = self._out = output.open_stream(1, self._channel)
         sys.stderr = self._err = output.open_stream(2, self._channel)
-
-    def _take(self, input_fd: int | None) -> None:
-        source = os.open(os.devnull, os.O_RDONLY) if input_fd is None else input_fd
-        os.dup2(source, 0)
-        os.close(source)
-        self._input = output.NoInput() if input_fd is None else io.TextIOWrapper(io.FileIO(0, "r", closefd=False))
-        builtins.input = _INPUT if input_fd is None else self._ask
-        getpass.getpass = _GETPASS if input_fd is None else self._ask_password
 
     def _ask(self, prompt: object = "", /) -> str:
         return self._channel.ask(str(prompt), password=False)
 
     def _ask_password(self, prompt: object = "Password: ", *_: object, **__: object) -> str:
         return self._channel.ask(str(prompt), password=True)
-
-
-def _identity(fd: int) -> tuple[int, int] | None:
-    try:
-        found = os.fstat(fd)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -10,28 +10,28 @@ from typing import Final
 from sandmesh.shared import frames
 
 # To the kernel.
-RUN: Final = 1
+RUN: Final = b"\x01"
 """Run the payload, a cell's code in UTF-8."""
-RUN_WITH_INPUT: Final = 2
+RUN_WITH_INPUT: Final = b"\x02"
 """The same, and the message carries the descriptor of the cell's standard input."""
-GO_ON: Final = 3
+GO_ON: Final = b"\x03"
 """What the last frame that waits asked for is done."""
-WARM_UP: Final = 4
+WARM_UP: Final = b"\x04"
 """Run the payload as RUN does, in a kernel that has run no cell, and forget it after its END."""
 
 # From the kernel.
-BLOCK: Final = 16
+BLOCK: Final = b"\x10"
 """A content block as JSON in UTF-8. The kernel goes on at once."""
-BLOCK_WAITS: Final = 17
+BLOCK_WAITS: Final = b"\x11"
 """The same; the kernel waits until the block has its place among the output."""
-SYNC: Final = 18
+SYNC: Final = b"\x12"
 """The kernel waits until what it wrote before has its place among the output. No payload."""
-END: Final = 19
+END: Final = b"\x13"
 """The cell ended: one byte of flags, then one line about what went wrong, in UTF-8.
 
 A zero byte and JSON may follow: what was raised, as `name`, `value` and the lines of `traceback`.
 """
-ASK: Final = 20
+ASK: Final = b"\x14"
 """The code waits for a line of its input: JSON with `prompt` and `password`; the kernel waits until that was told."""
 
 FAILED: Final = 1
@@ -45,8 +45,3 @@ MAX_ERROR: Final = 65_536
 """The most bytes of what was raised; of more the traceback goes."""
 MAX_TEXT: Final = 262_144
 """A text block with more characters than this is split."""
-
-
-def pack(kind: int, payload: bytes = b"") -> bytes:
-    """Return the frame of a kind and a payload."""
-    return frames.prefix(len(payload) + 1) + bytes((kind,)) + payload

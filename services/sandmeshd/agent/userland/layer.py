@@ -6,16 +6,14 @@ and pip and uv install into it and leave the template's alone.
 
 from __future__ import annotations
 
-import importlib
 import os
-import site
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_PACKAGES = f"lib/{_VERSION}/site-packages"
-_TEMPLATE = "_template.pth"
+PACKAGES = f"lib/{_VERSION}/site-packages"
+TEMPLATE = "_template.pth"
 _PIP = """#!{layer}/bin/python
 import sys
 from pip._internal.cli.main import main
@@ -42,13 +40,13 @@ def make(environment: Mapping[str, str]) -> None:
 
 
 def _fill(fresh: str, layer: str) -> None:
-    os.makedirs(f"{fresh}/{_PACKAGES}")  # noqa: PTH103
+    os.makedirs(f"{fresh}/{PACKAGES}")  # noqa: PTH103
     os.mkdir(f"{fresh}/bin")  # noqa: PTH102
     for name in ("python", "python3", _VERSION):
         os.symlink(f"{sys.prefix}/bin/python", f"{fresh}/bin/{name}")  # noqa: PTH211
     for name in ("pip", "pip3"):
         _write(f"{fresh}/bin/{name}", _PIP.format(layer=layer), 0o755)
-    _write(f"{fresh}/{_PACKAGES}/{_TEMPLATE}", f"import site; site.addsitedir({sys.prefix + '/' + _PACKAGES!r})\n")
+    _write(f"{fresh}/{PACKAGES}/{TEMPLATE}", f"import site; site.addsitedir({sys.prefix + '/' + PACKAGES!r})\n")
     with open(f"{sys.prefix}/pyvenv.cfg", encoding="utf-8") as file:  # noqa: PTH123
         _write(f"{fresh}/pyvenv.cfg", file.read())
 
@@ -68,35 +66,3 @@ def _remove(fresh: str) -> None:
         for name in folders:
             os.rmdir(f"{root}/{name}")  # noqa: PTH106
     os.rmdir(fresh)  # noqa: PTH106
-
-
-class Layer:
-    """The layer as a kernel sees it: what is installed while it runs can be imported in the next cell."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """Make it and put it before the template's packages."""
-        make(environment)
-        layer = environment.get("VIRTUAL_ENV", "")
-        self._packages = f"{layer}/{_PACKAGES}"
-        self._seen = self._changed()
-        if self._seen and layer != sys.prefix:
-            # What runs `sys.executable -m pip`, as %pip does, means the layer.
-            sys.executable = f"{layer}/bin/python"
-            at = next((n for n, path in enumerate(sys.path) if path.endswith("site-packages")), len(sys.path))
-            sys.path.insert(at, self._packages)
-            if os.listdir(self._packages) != [_TEMPLATE]:  # noqa: PTH208
-                site.addsitedir(self._packages)
-
-    def refresh(self) -> None:
-        """Take note of what was installed or removed since the last time."""
-        seen = self._changed()
-        if seen != self._seen:
-            self._seen = seen
-            site.addsitedir(self._packages)
-            importlib.invalidate_caches()
-
-    def _changed(self) -> int:
-        try:
-            return os.stat(self._packages).st_mtime_ns  # noqa: PTH116
-        except OSError:
-            return 0

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     class _Anything:
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
         def __getattr__(self, name: str) -> Any: ...
-        def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]: ...
         @classmethod
         def instance(cls, *args: Any) -> Any: ...
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
         def should_run_async(self, raw_cell: str, **kwargs: Any) -> bool: ...
         def init_completer(self) -> None: ...
 
-    class DisplayHook(_Anything):
-        def quiet(self) -> bool: ...
+    class DisplayHook(_Anything): ...
 
     class DisplayPublisher(_Anything): ...
 
@@ -82,56 +80,30 @@ _HISTORY_TRAITS: Final = ("shell", "input_hist_parsed", "input_hist_raw", "db_in
 _PLAIN: Final = frozenset({bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset})
 
 
-class Sink:
-    """The destination of content blocks: none until a kernel has its channel."""
-
-    channel: output.Channel | None = None
-
-    def show(self, content: Iterator[bytes]) -> None:
-        """Queue blocks that are sent with the next message."""
-        for block in content:
-            if self.channel is not None:
-                self.channel.show(block)
-
-    def place(self, content: Iterator[bytes]) -> None:
-        """Send blocks and wait until they are placed."""
-        for block in content:
-            if self.channel is not None:
-                self.channel.place(block)
-
-
 class _Hook(DisplayHook):
     """Shows the value of a cell's last expression."""
 
-    def quiet(self) -> bool:
-        """Return whether the cell's last expression ends with a semicolon; without one its tokens are not read."""
-        parsed = self.shell.history_manager.input_hist_parsed
-        return bool(parsed) and ";" in parsed[-1] and bool(super().quiet())
-
-    def compute_format_data(self, result: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a value's forms. Plain values have their text alone: computing others takes longer than the cell."""
+    def __call__(self, result: object = None) -> None:
+        """Send a value as blocks; keep it, and its text for %history. Images and tables are not kept in memory."""
+        shell = self.shell
+        self.check_for_underscore()
+        parsed = shell.history_manager.input_hist_parsed
+        # Whether a semicolon ends the cell is for its tokens to decide: they are not read where it has none.
+        if result is None or (parsed and ";" in parsed[-1] and self.quiet()):
+            return
         if type(result) in _PLAIN:
-            text = self.shell.display_formatter.formatters["text/plain"]
-            is_number = type(result) is int and text.type_printers.get(int) is self.shell.printer_of_int
-            return {"text/plain": repr(result) if is_number else text(result)}, {}
-        forms: tuple[dict[str, Any], dict[str, Any]] = super().compute_format_data(result)
-        return forms
-
-    def write_output_prompt(self) -> None:
-        """Write no prompt."""
-
-    def write_format_data(self, format_dict: Mapping[str, Any], md_dict: object = None) -> None:
-        """Send the value as blocks."""
-        self.shell.sink.show(content_blocks.bundle(format_dict))
-
-    def log_output(self, format_dict: Mapping[str, Any]) -> None:
-        """Keep the text for %history; images and tables were sent and are not kept in memory."""
-        if "text/plain" in format_dict:
-            self.shell.history_manager.output_hist_reprs[self.prompt_count] = format_dict["text/plain"]
-
-    def finish_displayhook(self) -> None:
-        """Write no newline."""
-        self._is_active = False
+            # Their text alone: computing other forms takes longer than the cell.
+            text = shell.display_formatter.formatters["text/plain"]
+            is_number = type(result) is int and text.type_printers.get(int) is shell.printer_of_int
+            forms = {"text/plain": repr(result) if is_number else text(result)}
+        else:
+            forms, _ = self.compute_format_data(result)
+        self.update_user_ns(result)
+        self.fill_exec_result(result)
+        if forms:
+            shell.channel.show(content_blocks.bundle(forms))
+        if "text/plain" in forms:
+            shell.history_manager.output_hist_reprs[self.prompt_count] = forms["text/plain"]
 
 
 class _Publisher(DisplayPublisher):
@@ -139,7 +111,7 @@ class _Publisher(DisplayPublisher):
 
     def publish(self, data: Mapping[str, Any], *_: object, **__: object) -> None:
         """Send an object's forms as blocks."""
-        self.shell.sink.place(content_blocks.bundle(data))
+        self.shell.channel.place(content_blocks.bundle(data))
 
     def clear_output(self, wait: bool = False) -> None:
         """Ignore the request: what was displayed stays."""
@@ -162,25 +134,22 @@ class _Prefilter(PrefilterManager):
 
     def prefilter_lines(self, lines: str, continue_prompt: bool = False) -> str:
         """Return the lines as Python."""
-        if self._is_plain(lines):
-            self.shell._last_input_line = lines  # noqa: SLF001 - IPython's own, by the parent's own method
-            return lines.rstrip("\n")
-        return super().prefilter_lines(lines, continue_prompt)
-
-    def _is_plain(self, line: str) -> bool:
         shell = self.shell
-        found = _WORD.match(line)
+        found = _WORD.match(lines)
         word = found.group(1) if found else ""
         magics = shell.magics_manager
-        return not (
-            _ESCAPES.search(line)
-            or "PYTHON-MODE" in line
+        if (
+            _ESCAPES.search(lines)
+            or "PYTHON-MODE" in lines
             or shell.autocall
             or word in magics.magics["line"]
             or word in magics.lazy_magics
             or isinstance(shell.user_ns.get(word), (Macro, IPyAutocall))
             or self._own != (len(self.checkers), len(self.transformers))
-        )
+        ):
+            return super().prefilter_lines(lines, continue_prompt)
+        shell._last_input_line = lines  # noqa: SLF001 - IPython's own, by the parent's own method
+        return lines.rstrip("\n")
 
 
 class _History(HistoryManager):
@@ -202,15 +171,16 @@ class Shell(InteractiveShell):
     _configurables: list[Any]
     _made = False
 
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
+    def __init__(self) -> None:
+        self.channel: output.Channel | output.NoChannel = output.NoChannel()
         self.leaves = False
+        self.report = b""
+        """The last exception, encoded; empty once it was sent."""
         folder = _own_folder()
         super().__init__(folder, config=_config(), displayhook_class=_Hook, display_pub_class=_Publisher)
         self.display_formatter.active_types = list(content_blocks.SHOWN)
         self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
         tables.register(self.display_formatter, JSONFormatter)
-        self._raised = b""
         self.input_transformer_manager = _Transformers()
         _read_plainly(self, _SHELL_TRAITS)
         _read_plainly(self.displayhook, ("shell", "exec_result"))
@@ -219,14 +189,9 @@ class Shell(InteractiveShell):
         self.builtin_trap.__enter__()
         self._made = True
 
-    def take_error(self) -> bytes:
-        """Return the encoded exception of the last cell, once; empty where it raised none."""
-        error, self._raised = self._raised, b""
-        return error
-
     def _showtraceback(self, etype: object, evalue: object, stb: list[str]) -> None:
-        self._raised = exception_report.encode(etype, evalue, stb)
-        self.sink.show(content_blocks.texts("\n".join(stb) + "\n", "stderr"))
+        self.report = exception_report.encode(etype, evalue, stb)
+        self.channel.show(content_blocks.texts("\n".join(stb) + "\n", "stderr"))
 
     def init_history(self) -> None:
         """Keep no history on disk."""
@@ -328,9 +293,9 @@ def _own_folder() -> str | None:
     return folder
 
 
-def make_shell(sink: Sink) -> Any:
+def make_shell() -> Any:
     """Make the shell that `get_ipython()` gives."""
-    return Shell.instance(sink)
+    return Shell.instance()
 
 
 def warm_up(shell: Any) -> None:
@@ -351,7 +316,7 @@ def forget(shell: Any) -> None:
     """Make a shell as it was before its first cell."""
     shell.reset(new_session=True)
     shell.execution_count = 1
-    shell.take_error()
+    shell.report = b""
     history = shell.history_manager
     for name in ("_i", "_ii", "_iii", "_i00"):
         setattr(history, name, "")
