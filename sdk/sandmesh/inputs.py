@@ -47,6 +47,20 @@ class SandboxType(StrEnum):
         """Return the member of a value, or the value itself if there is none."""
         return cast("SandboxType | str", cls._value2member_map_.get(value, value))
 
+    @classmethod
+    def get_builtin_members(cls) -> list[SandboxType]:
+        """Return the types that every mesh has."""
+        return [member for member in cls if member.is_builtin()]
+
+    @classmethod
+    def get_dynamic_members(cls) -> list[SandboxType]:
+        """Return the types that this program added."""
+        return [member for member in cls if not member.is_builtin()]
+
+    def is_builtin(self) -> bool:
+        """Return whether every mesh has this type."""
+        return self.value in SANDBOX_TYPES
+
 
 for _name in SANDBOX_TYPES:
     SandboxType.add_member(_name.upper().replace("-", "_"), _name)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandmesh.compat.agentscope_runtime import install, uninstall
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweep import remove
 from sandmeshd.runtime.paths import default_state_directory
@@ -77,3 +78,19 @@ def home() -> Generator[Home]:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(built)
         yield Home(folder)
+
+
+@pytest.fixture
+def old_paths() -> Generator[None]:
+    """Make the old import paths importable for one test."""
+    install()
+    yield
+    uninstall()
+
+
+@pytest.fixture
+def at_the_mesh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Point programs at the test's mesh where it has one."""
+    if "mesh" in request.fixturenames:
+        running: Mesh = request.getfixturevalue("mesh")
+        monkeypatch.setenv("SANDMESH_ADDRESS", running.addresses[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,9 @@ from sandmesh.compat.agentscope_runtime.names import ABSENT, MODULES, find
 from sandmeshd.mesh import Mesh
 
 from .conftest import MeshMaker
+from .snippets import run
+
+pytestmark = pytest.mark.usefixtures("at_the_mesh")
 
 BOXES = """
 from agentscope_runtime.sandbox import BaseSandbox, FilesystemSandbox
@@ -207,28 +209,6 @@ with SandboxManager() as manager:
     ended = [manager.check_health(one) for one in (identity, alone)]
     left = manager.list_session_keys()
 """
-
-
-@pytest.fixture
-def old_paths() -> Iterator[None]:
-    """Have the old paths for one test."""
-    install()
-    yield
-    uninstall()
-
-
-@pytest.fixture(autouse=True)
-def at_the_mesh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let programs find the test's mesh where it has one."""
-    if "mesh" in request.fixturenames:
-        running: Mesh = request.getfixturevalue("mesh")
-        monkeypatch.setenv("SANDMESH_ADDRESS", running.addresses[0])
-
-
-def run(snippet: str, **variables: Any) -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": "snippet", **variables}
-    exec(compile(snippet, "<snippet>", "exec", dont_inherit=True), space)  # noqa: S102 - it is a user's program
-    return space
 
 
 async def test_boxes_and_tools_as_functions(mesh: Mesh, old_paths: None) -> None:

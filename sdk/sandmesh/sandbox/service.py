@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, cast
+from typing import Self, TypeVar, cast
 
 from sandmesh._client.connection import acquire, release
 from sandmesh._client.messages import read_name, read_seconds, write_ttl
@@ -13,7 +13,7 @@ from sandmesh._client.process_state import process
 from sandmesh._client.sync import run
 from sandmesh.errors import WrongState
 from sandmesh.inputs import Options, SandboxType
-from sandmesh.sandbox.boxes import BaseSandboxAsync
+from sandmesh.sandbox.boxes import BaseSandboxAsync, SandboxAsync
 from sandmesh.sandbox.builtin import async_class, sync_class
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.session.connected import BoxOpener, ConnectedSessions
@@ -21,6 +21,8 @@ from sandmesh.sandbox.session.info import SessionQueries, read_ids
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.sync import BaseSandbox
 from sandmesh.shared.sandbox_types import DEFAULT_TYPE, SANDBOX_TYPES
+
+B = TypeVar("B", BaseSandbox, BaseSandboxAsync)
 
 
 class SandboxService(SessionQueries):
@@ -60,7 +62,7 @@ class SandboxService(SessionQueries):
         """
         if self._sessions is None:
             connection = await acquire(*self._address, self._timeout, self._ca_cert)
-            opener = BoxOpener(self._make_async, lambda box: box)
+            opener = self._opener(async_class, lambda box: box, is_async=True)
             self._sessions = ConnectedSessions(connection, self._timeout, self._lifetimes, opener)
         try:
             await self._ask_capacity(self._timeout)
@@ -177,7 +179,7 @@ class SandboxService(SessionQueries):
                 await release(connection)
                 return self._portal_sessions
             # The portal runs this, where a sync box's own start would wait for itself.
-            opener = BoxOpener(self._make_sync, lambda box: box.twin)
+            opener = self._opener(sync_class, lambda box: box.twin)
             self._portal_sessions = ConnectedSessions(connection, self._timeout, self._lifetimes, opener)
         return self._portal_sessions
 
@@ -186,21 +188,21 @@ class SandboxService(SessionQueries):
             raise WrongState("this service was not started: await start() first", {"state": "STOPPED"})
         return self._sessions
 
-    def _make_async(self, sandbox_type: str, sandbox_id: str) -> BaseSandboxAsync:
-        own = cast("type[BaseSandboxAsync] | None", class_registry().class_of(sandbox_type, is_async=True))
-        if own is not None and sandbox_type not in SANDBOX_TYPES:
-            return own(sandbox_id, self._timeout, *self._address, **_certificates(self._ca_cert))
-        return async_class(sandbox_type)(
-            sandbox_id, self._timeout, *self._address, sandbox_type=sandbox_type, ca_cert=self._ca_cert
-        )
+    def _variant(self, made: type[B]) -> type[B]:
+        """Return the class of the boxes that are returned for a built-in one; it may be a subclass."""
+        return made
 
-    def _make_sync(self, sandbox_type: str, sandbox_id: str) -> BaseSandbox:
-        own = cast("type[BaseSandbox] | None", class_registry().class_of(sandbox_type))
-        if own is not None and sandbox_type not in SANDBOX_TYPES:
-            return own(sandbox_id, self._timeout, *self._address, **_certificates(self._ca_cert))
-        return sync_class(sandbox_type)(
-            sandbox_id, self._timeout, *self._address, sandbox_type=sandbox_type, ca_cert=self._ca_cert
-        )
+    def _opener(
+        self, builtin: Callable[[str], type[B]], twin: Callable[[B], SandboxAsync], *, is_async: bool = False
+    ) -> BoxOpener[B]:
+        def make(sandbox_type: str, sandbox_id: str) -> B:
+            own = cast("type[B] | None", class_registry().class_of(sandbox_type, is_async=is_async))
+            if own is not None and sandbox_type not in SANDBOX_TYPES:
+                return own(sandbox_id, self._timeout, *self._address, **_certificates(self._ca_cert))
+            made = self._variant(builtin(sandbox_type))
+            return made(sandbox_id, self._timeout, *self._address, sandbox_type=sandbox_type, ca_cert=self._ca_cert)
+
+        return BoxOpener(make, twin)
 
 
 def _certificates(ca_cert: str | Path | None) -> Options:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self, TypeVar, cast
 
 import sandmesh
 from sandmesh import ToolResult
-from sandmesh._tools.filesystem import Edit
+from sandmesh.compat.agentscope_runtime.files import SandboxFS, SandboxFSAsync
+
+B = TypeVar("B", sandmesh.BaseSandbox, sandmesh.BaseSandboxAsync)
 
 
-class _AsyncNames(sandmesh.SandboxAsync):
-    """The methods of an async box under their old names, which end with `_async`."""
+class SandboxAsync(sandmesh.SandboxAsync):
+    """A sandbox of any type, for an event loop, with methods under their old names, which end with `_async`."""
+
+    @property
+    def fs(self) -> Any:
+        """The sandbox's files: a SandboxFSAsync."""
+        return SandboxFSAsync(super().fs, lambda: self.sandbox_id)
+
+    async def start_async(self) -> Self:
+        """Call `start`."""
+        return await self.start()
+
+    async def close_async(self) -> None:
+        """Call `close`."""
+        await self.close()
 
     async def get_info_async(self) -> dict[str, Any]:
         """Call `get_info`."""
@@ -30,27 +45,42 @@ class _AsyncNames(sandmesh.SandboxAsync):
         return await self.add_mcp_servers(server_configs, overwrite)
 
 
-class SandboxAsync(_AsyncNames):
-    """A sandbox of any type, for an event loop."""
-
-
-class BaseSandboxAsync(_AsyncNames, sandmesh.BaseSandboxAsync):
+class BaseSandboxAsync(SandboxAsync, sandmesh.BaseSandboxAsync):
     """A sandbox with a Python kernel and a shell, for an event loop."""
 
 
-class FilesystemSandboxAsync(_AsyncNames, sandmesh.FilesystemSandboxAsync):
+class FilesystemSandboxAsync(BaseSandboxAsync, sandmesh.FilesystemSandboxAsync):
     """A sandbox with tools for files, for an event loop."""
 
 
-class FilesystemSandbox(sandmesh.FilesystemSandbox):
+class Sandbox(sandmesh.Sandbox):
+    """A sandbox of any type."""
+
+    @property
+    def fs(self) -> Any:
+        """The sandbox's files: a SandboxFS."""
+        return SandboxFS(super().fs, lambda: self.sandbox_id)
+
+
+class BaseSandbox(Sandbox, sandmesh.BaseSandbox):
+    """A sandbox with a Python kernel and a shell."""
+
+
+class FilesystemSandbox(BaseSandbox, sandmesh.FilesystemSandbox):
     """A sandbox with tools for files; two of them also accept the old names of their parameters."""
 
-    def edit_file(self, path: str, edits: Sequence[Edit], dryRun: bool = False, dry_run: bool = False) -> ToolResult:  # type: ignore[override]  # noqa: N803 - the old name
+    def edit_file(  # type: ignore[override]  # the old names of parameters
+        self,
+        path: str,
+        edits: Sequence[Mapping[str, Any]],
+        dryRun: bool = False,  # noqa: N803 - the old name
+        dry_run: bool = False,
+    ) -> ToolResult:
         """Replace pieces of a file's text."""
         arguments = {"path": path, "edits": list(edits), "dry_run": dryRun or dry_run}
         return self.call_tool("edit_file", arguments)
 
-    def search_files(  # type: ignore[override]  # as above
+    def search_files(  # type: ignore[override]  # the old names of parameters
         self,
         path: str,
         pattern: str,
@@ -60,3 +90,10 @@ class FilesystemSandbox(sandmesh.FilesystemSandbox):
         """Find files by their names."""
         excluded = [*excludePatterns, *exclude_patterns]
         return self.call_tool("search_files", {"path": path, "pattern": pattern, "exclude_patterns": excluded})
+
+
+def variant(made: type[B]) -> type[B]:
+    """Return the class with the old names that derives from a built-in one."""
+    above = BaseSandboxAsync if issubclass(made, sandmesh.SandboxAsync) else BaseSandbox
+    found: object = globals().get(made.__name__) or type(made.__name__, (above, made), {"__doc__": made.__doc__})
+    return cast("type[B]", found)

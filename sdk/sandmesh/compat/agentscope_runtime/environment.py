@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
-from sandmesh import BaseSandbox, SandboxService
+from sandmesh import BaseSandbox
+from sandmesh.compat.agentscope_runtime.service import SandboxService
 
 
 class EnvironmentManager:
@@ -22,7 +23,7 @@ class EnvironmentManager:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        """Stop it; sessions stay."""
+        """Stop it."""
         await self._service.stop()
 
     def connect_sandbox(

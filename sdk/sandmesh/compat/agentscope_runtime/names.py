@@ -11,9 +11,9 @@ ROOT = "agentscope_runtime"
 HERE = "sandmesh.compat.agentscope_runtime"
 
 _BOXES = {
-    "Sandbox": "sandmesh:Sandbox",
+    "Sandbox": f"{HERE}.boxes:Sandbox",
     "SandboxAsync": f"{HERE}.boxes:SandboxAsync",
-    "BaseSandbox": "sandmesh:BaseSandbox",
+    "BaseSandbox": f"{HERE}.boxes:BaseSandbox",
     "BaseSandboxAsync": f"{HERE}.boxes:BaseSandboxAsync",
     "FilesystemSandbox": f"{HERE}.boxes:FilesystemSandbox",
     "FilesystemSandboxAsync": f"{HERE}.boxes:FilesystemSandboxAsync",
@@ -32,7 +32,9 @@ _REGISTRY = {
     "SandboxType": "sandmesh:SandboxType",
 }
 _MANAGER = {"SandboxManager": f"{HERE}.manager:SandboxManager"}
-_SERVICE = {"SandboxService": "sandmesh:SandboxService"}
+_SERVICE = {"SandboxService": f"{HERE}.service:SandboxService"}
+_FACTORY = {"SandboxServiceFactory": f"{HERE}.service:SandboxServiceFactory"}
+_FILES = {name: f"{HERE}.files:{name}" for name in ("SandboxFS", "SandboxFSAsync")}
 _ENVIRONMENT = {
     "EnvironmentManager": f"{HERE}.environment:EnvironmentManager",
     "create_environment_manager": f"{HERE}.environment:create_environment_manager",
@@ -44,13 +46,16 @@ MODULES = MappingProxyType(
         ROOT: _NONE,
         f"{ROOT}.engine": _NONE,
         f"{ROOT}.engine.services": {**_SERVICE, **_ENVIRONMENT},
-        f"{ROOT}.engine.services.sandbox": _SERVICE,
+        f"{ROOT}.engine.services.sandbox": {**_SERVICE, **_FACTORY},
         f"{ROOT}.engine.services.sandbox.sandbox_service": _SERVICE,
+        f"{ROOT}.engine.services.sandbox.sandbox_service_factory": _FACTORY,
         f"{ROOT}.engine.services.sandbox_service": _SERVICE,
         f"{ROOT}.engine.services.environment_manager": _ENVIRONMENT,
         f"{ROOT}.sandbox": {**_BOXES, **_REGISTRY},
         f"{ROOT}.sandbox.box": _NONE,
         f"{ROOT}.sandbox.box.sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.components": _FILES,
+        f"{ROOT}.sandbox.box.components.fs": _FILES,
         f"{ROOT}.sandbox.box.base": _BOXES,
         f"{ROOT}.sandbox.box.base.base_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.filesystem": _BOXES,
@@ -59,7 +64,7 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
         f"{ROOT}.sandbox.enums": {"SandboxType": "sandmesh:SandboxType"},
         f"{ROOT}.sandbox.registry": _REGISTRY,
-        f"{ROOT}.sandbox.utils": {"build_image_uri": "sandmesh:build_image_uri"},
+        f"{ROOT}.sandbox.utils": {"build_image_uri": f"{HERE}.images:build_image_uri"},
         f"{ROOT}.sandbox.manager": _MANAGER,
         f"{ROOT}.sandbox.manager.sandbox_manager": _MANAGER,
         f"{ROOT}.sandbox.tools": {**_FUNCTIONS, **_SANDBOX_TOOL, **_TOOL},
