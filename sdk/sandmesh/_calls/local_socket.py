@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -156,11 +157,18 @@ class CallSocket(LocalSocket):
 
 
 async def connect(kind: type[S], path: str, metadata: Metadata) -> S | None:
-    """Connect to one of the sockets beside a gateway's unix socket; return None where there is none."""
+    """Connect to one of the sockets beside a gateway's unix socket; return None where there is none.
+
+    The path may be a symbolic link to the gateway's socket, which has no others beside it.
+    """
     loop = asyncio.get_running_loop()
     try:
-        _, made = await loop.create_unix_connection(kind, f"{path}{kind.SUFFIX}")
+        _, made = await loop.create_unix_connection(kind, _beside(path, kind.SUFFIX))
     except OSError:
         return None
     made.send_hello(metadata)
     return made
+
+
+def _beside(path: str, suffix: str) -> str:
+    return f"{os.path.realpath(path)}{suffix}"

@@ -139,3 +139,13 @@ async def test_a_connection_that_is_suspended_asks_again_when_it_resumes(tmp_pat
         with pytest.raises(MeshUnavailable):
             await under_way
     assert gateway.ways == ["socket"] * 3
+
+
+async def test_a_symbolic_link_to_a_gateways_socket_leads_to_the_sockets_beside_it(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "g")
+    (tmp_path / "elsewhere").mkdir()
+    link = Gateway(tmp_path / "elsewhere" / "link")
+    link.path.symlink_to(gateway.path)
+    async with gateway.serve(), connected(link) as connection:
+        assert await get(connection) == "sb_one"
+    assert gateway.ways == ["socket"]
