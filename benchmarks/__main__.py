@@ -1,6 +1,7 @@
 """`python -m benchmarks [--markdown] [NAME ...]`: measures a mesh on this machine and prints a table.
 
-Programs of their own: `python -m benchmarks.call_path` prints each function that one call enters.
+Programs of their own: `python -m benchmarks.call_path` prints each function that one call enters, and
+`python -m benchmarks.density` what each further sandbox costs as they accumulate.
 """
 
 from __future__ import annotations

@@ -33,15 +33,19 @@ class RunningMesh:
 
 @asynccontextmanager
 async def running_mesh(
-    pools: Mapping[str, int] | None = None, log: Path | None = None, program: str = "sandmeshd.cli.user"
+    pools: Mapping[str, int] | None = None,
+    log: Path | None = None,
+    program: str = "sandmeshd.cli.user",
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[RunningMesh]:
     """Run a mesh that ends with the block and leaves nothing; with `log` it writes down every step there.
 
-    `program` is the module that runs as `sandmesh`.
+    `program` is the module that runs as `sandmesh`, `environment` what it has beside this process's.
     """
     mesh_id = f"bench-{secrets.token_hex(4)}"
-    environment = {
+    variables = {
         **os.environ,
+        **(environment or {}),
         "SANDMESH_MESH_ID": mesh_id,
         "SANDMESH_EPHEMERAL": "true",
         "SANDMESH_LOG_LEVEL": "DEBUG" if log else "WARNING",
@@ -50,7 +54,7 @@ async def running_mesh(
     command = (sys.executable, "-m", program, "up", "-o", "json", *wanted)
     with (log or Path(os.devnull)).open("wb") as kept:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=subprocess.PIPE, stderr=kept if log else None, env=environment
+            *command, stdout=subprocess.PIPE, stderr=kept if log else None, env=variables
         )
     try:
         in_docker = os.environ.get("SANDMESH_DRIVER") == "docker"
