@@ -130,18 +130,18 @@ class EventReader:
 
     def __init__(self) -> None:
         self._decoders = {number: text_decoder() for number in STREAMS}
-        self._readers: dict[str, Callable[[Any], CallEvent]] = {
+        self._readers: dict[str, Callable[[Any], CallEvent | None]] = {
             "started": lambda event: Started(event.pid or None),
             "output": self._output,
             "content": lambda event: ContentBlock(read_block(event)),
             "progress": lambda event: Progress(event.progress, event.total or None, event.message),
-            "dropped": lambda event: Dropped(event.bytes),
+            "dropped": lambda event: Dropped(event.bytes) if event.bytes else None,
             "input_requested": lambda event: InputRequested(event.prompt, event.password),
             "result": read_result,
         }
 
     def read(self, event: pb.CallEvent) -> CallEvent | None:
-        """Convert an event; return None for a kind that only a newer mesh knows."""
+        """Convert an event; return None for a kind that only a newer mesh knows, and where no output was dropped."""
         kind = event.WhichOneof("event")
         return None if kind is None else self._readers[kind](getattr(event, kind))
 

@@ -190,6 +190,8 @@ class Assembly:
         self._pieces.append(self._decoders[number].decode(output.data))
 
     def _add_dropped(self, dropped: pb.Dropped) -> None:
+        if not dropped.bytes:
+            return  # only events without output are missing
         self._dropped += dropped.bytes
         self._content.append(_text_block(f"[{dropped.bytes} bytes of output were left out here]\n", "stderr"))
 

@@ -69,7 +69,7 @@ class Calls:
         first = await anext(stream, None)
         if first is None:
             raise InvalidArgument("the stream ended before its first frame: send start or attach")
-        follower = Follower(acknowledges=False)
+        follower = Follower(gives_credit=False)
         relay = Relay(self._own_routes(), follower, first.frame.call_id)
         relay.open(first.frame, self._settings.deadline_grace_seconds)
         reading = asyncio.create_task(_forward_all(stream, relay))
@@ -120,7 +120,7 @@ class Calls:
         return await request_agent(link, agent_pb2.ToAgent(call=fenced), self._settings.connect_timeout_seconds)
 
     async def _follow(self, first: pb.CallFrame, context: Context) -> None:
-        follower = Follower(acknowledges=True)
+        follower = Follower(gives_credit=True)
         relay = Relay(self._own_routes(), follower, first.call_id)
         relay.open(first, self._settings.deadline_grace_seconds)
         try:
@@ -172,9 +172,9 @@ class Outbox(Generic[Item]):
 class Follower:
     """The caller of one call on a stream of its own."""
 
-    def __init__(self, *, acknowledges: bool) -> None:
+    def __init__(self, *, gives_credit: bool) -> None:
         self._outbox: Outbox[tuple[Relay, bytes, int]] = Outbox()
-        self._acknowledges = acknowledges
+        self._gives_credit = gives_credit
 
     def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
         """Queue a response."""
@@ -185,7 +185,7 @@ class Follower:
         self._outbox.end()
 
     async def write_all(self, context: Context) -> None:
-        """Write responses as the client takes them, acknowledging what it took.
+        """Write responses as the client takes them, giving the agent credit for more.
 
         Raises:
             SandmeshError: What the call was refused with.
@@ -195,8 +195,8 @@ class Follower:
             if error is not None:
                 raise error
             await context.write(response)
-            if self._acknowledges:
-                relay.acknowledge(last_sequence)
+            if self._gives_credit:
+                relay.acknowledge(last_sequence, keep=True)  # what is written may be lost on its way
 
 
 def _refused(response: bytes) -> SandmeshError | None:

@@ -129,10 +129,11 @@ class Relay:
         self._routes.metrics.received.inc(len(frame))
         link.write(_fence(self._channel, self._token, frame))
 
-    def acknowledge(self, sequence: int) -> None:
-        """Acknowledge all events up to one to the agent."""
+    def acknowledge(self, sequence: int, *, keep: bool = False) -> None:
+        """Acknowledge all events up to one to the agent, or, to `keep` them, only give it credit for more."""
         if sequence:
-            self.push(pb.CallFrame(call_id=self.call_id, acknowledge=pb.Acknowledge(sequence=sequence)))
+            acknowledge = pb.Acknowledge(sequence=sequence, keep=keep)
+            self.push(pb.CallFrame(call_id=self.call_id, acknowledge=acknowledge))
 
     def detach(self) -> None:
         """Detach the caller; the call goes on."""
@@ -167,8 +168,8 @@ class Relay:
         if self.over or self._link is not link:
             return
         self._link = None
-        attach = pb.Attach(sandbox_id=self.sandbox_id, call_id=self.call_id, after_sequence=self._last)
-        attach.fencing_token = self._token
+        ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
+        attach = pb.Attach(**ids, after_sequence=self._last, fencing_token=self._token, keep=True)
         self._backlog.frames.insert(0, pb.CallFrame(call_id=self.call_id, attach=attach))
         self._backlog.connecting = asyncio.create_task(self._connect(again=True))
 

@@ -54,6 +54,7 @@ class Channel:
         self.client = client
         self.number = number
         self.call_id = call_id
+        self.taken = 0
         self.frames: asyncio.Queue[pb.FromAgent] = asyncio.Queue()
 
     async def next(self) -> pb.FromAgent:
@@ -73,6 +74,14 @@ class Channel:
 
     def acknowledge(self, sequence: int) -> None:
         self.send(acknowledge=call_pb2.Acknowledge(sequence=sequence))
+
+    async def take(self) -> int:
+        """Read a batch as a gateway does for a stream, which gives credit alone; return the bytes of output so far."""
+        batch, _ = await self.batch()
+        self.taken += sum(len(event.output.data) for event in batch.events)
+        if batch.events:
+            self.send(acknowledge=call_pb2.Acknowledge(sequence=batch.events[-1].sequence, keep=True))
+        return self.taken
 
     async def end(self, *, acknowledge: bool = True) -> Ended:
         """Read to the end, raising what refuses the call."""

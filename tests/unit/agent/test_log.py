@@ -51,7 +51,7 @@ def test_an_acknowledgement_frees_what_it_covers_and_no_more() -> None:
         write(log, 1000)
     full = log.room
     log.acknowledge(2)
-    assert [event.sequence for event in events(log)] == [3, 4]
+    assert [event.sequence for event in events(log, after=2)] == [3, 4]
     assert log.room > full + 2000
     log.acknowledge(4)
     assert log.empty
@@ -118,6 +118,48 @@ def test_no_byte_is_lost_without_a_word_and_no_number_is_missing(steps: list[tup
                 last = event.sequence
                 received += len(event.output.data) + event.dropped.bytes
     assert (received, last) == (written, log.last)
+
+
+def test_what_was_acknowledged_is_dropped_for_who_asks_for_it_again() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for _ in range(4):
+        write(log, 1000)
+    log.acknowledge(3)
+    for after, missing in ((0, 3000), (1, 3000), (2, 3000)):  # where the caller was is not known in bytes
+        first, *rest = events(log, after)
+        assert (first.dropped.first_sequence, first.dropped.last_sequence) == (after + 1, 3)
+        assert (first.sequence, first.dropped.bytes) == (3, missing)
+        assert [event.sequence for event in rest] == [4]
+    log.acknowledge(4)
+    assert [event.dropped.last_sequence for event in events(log)] == [4]
+
+
+def test_what_was_taken_leaves_its_room_to_newer_events_and_is_kept_until_they_need_it() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    while log.room > 1000:
+        write(log, 1000)
+    full = log.last
+    log.take(full)
+    assert log.room == log.capacity
+    assert [event.sequence for event in events(log)] == list(range(1, full + 1))
+    for _ in range(10):
+        write(log, 1000)
+    first, *rest = events(log)
+    assert 9 <= first.dropped.last_sequence <= 11
+    assert first.dropped.bytes == first.dropped.last_sequence * 1000
+    assert [event.sequence for event in rest] == list(range(first.sequence + 1, full + 11))
+    assert log.used <= log.capacity + EVENT_COST
+
+
+def test_what_was_taken_holds_a_writer_again_when_its_subscriber_is_gone() -> None:
+    log = EventLog(SMALLEST_WINDOW)
+    for _ in range(5):
+        write(log, 10_000)
+    log.take(5)
+    before = log.room
+    log.untake()
+    assert log.room < before - 50_000
+    assert [event.sequence for event in events(log)] == [1, 2, 3, 4, 5]
 
 
 def test_what_was_acknowledged_is_not_there_for_who_asks_from_the_start() -> None:

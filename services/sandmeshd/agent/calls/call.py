@@ -201,7 +201,7 @@ class CallWriter(CallControl):
 
     def has_room(self, size: int) -> bool:
         """Return whether a content block of so many bytes can be kept now."""
-        return self.dropping or self.log.empty or self.log.room >= size or self.stop_reason is not None
+        return self.dropping or not self.log.unread or self.log.room >= size or self.stop_reason is not None
 
     async def roomier(self) -> None:
         """Wait until there may be more room."""
@@ -216,7 +216,7 @@ class CallWriter(CallControl):
             if self.dropping:
                 self.log.drop_oldest(len(data) + EVENT_COST)
             self.log.append_output(stream, data)
-            self.notify(now=self.log.used > CHUNK // 2)
+            self.notify(now=self.log.unread > CHUNK // 2)
 
     def _within_limit(self, data: bytes) -> bytes:
         kept = data if self._limit is None else data[: self._limit]
@@ -240,7 +240,7 @@ class CallWriter(CallControl):
     def keep(self, block: bytes, *, soon: bool = True) -> bool:
         """Keep a content block; return False if there is no room. Without `soon` it is sent with the next event."""
         size = len(block)
-        if self.log.used + size + EVENT_COST > self.log.capacity:
+        if self.log.unread + size + EVENT_COST > self.log.capacity:
             if not self.has_room(size):
                 return False
             if self.stop_reason is not None and self._is_full(size):
@@ -288,6 +288,8 @@ class Call(CallWriter):
     forsaken = False
     """Whether it had no subscriber for longer than the reattach timeout."""
     _reattach_timer: asyncio.TimerHandle | None = None
+    _takes = False
+    """Whether a subscriber took events without acknowledging them."""
 
     def __init__(self, start: pb.CallStart, timeouts: Timeouts, disk: Disk | None = None) -> None:
         super().__init__(start)
@@ -341,6 +343,14 @@ class Call(CallWriter):
             self.log.acknowledge(sequence)
             self.wake_writers()
 
+    def take(self, sequence: int) -> None:
+        """Give credit for events that the subscriber passed on; an attach replays those that are still kept."""
+        if not self.finished:
+            self._takes = True
+            self._open_spill()
+            self.log.take(sequence)
+            self.wake_writers()
+
     @property
     def followed(self) -> bool:
         """Whether it has a subscriber."""
@@ -354,22 +364,36 @@ class Call(CallWriter):
         self.forsaken = False
         self.dropping = self._always_drops
         self.log.spilling = False
+        if self._takes:
+            self.log.untake()
         if self._reattach_timer is not None:
             self._reattach_timer.cancel()
 
-    def detach(self, subscriber: Subscriber) -> None:
-        """Forget a subscriber, if it is still the one; after the reattach timeout nobody blocks the writer."""
+    def detach(self, subscriber: Subscriber, *, ended: bool = False) -> None:
+        """Forget a subscriber, if it is still the one; after the reattach timeout nobody blocks the writer.
+
+        `ended` says that it has the result; what it may lack of the output then stays on disk for that time.
+        """
         if self._subscriber is not subscriber:
             return
         self._subscriber = None
+        if self._takes:
+            self.log.untake()
         if not self.finished:
             self.log.spilling = not self._always_drops
-            if self.log.spill is None:
-                self.log.spill = Spill(self._disk)
+            self._open_spill()
             self.wake_writers()
-            loop = asyncio.get_running_loop()
-            self._reattach_timer = loop.call_later(self.timeouts.reattach, self._forsake)
+        elif not ended or not self._takes or self.log.spill is None or not self.log.spill.used:
+            return
+        loop = asyncio.get_running_loop()
+        self._reattach_timer = loop.call_later(self.timeouts.reattach, self._forsake)
+
+    def _open_spill(self) -> None:
+        if self.log.spill is None and not self._always_drops:
+            self.log.spill = Spill(self._disk)
 
     def _forsake(self) -> None:
         self.forsaken = self.dropping = True
+        if self.finished:
+            self.log.drop_spilled()
         self.wake_writers()

@@ -25,6 +25,7 @@ RESERVE: Final = 8 << 10
 """Bytes of a window that output may not use, so that the events about the call itself (started, result) always fit."""
 EVENT_COST: Final = 96
 """What an event counts besides its bytes: many tiny ones fill a window too."""
+_MOST_GONE: Final = 64
 
 
 class _Entry(NamedTuple):
@@ -35,14 +36,10 @@ class _Entry(NamedTuple):
     output: int
     """How many the events up to and including this one carry."""
 
-
-class _Gap(NamedTuple):
-    """The dropped events: their first and last sequence, and the bytes of output before and up to them."""
-
-    first: int
-    last: int
-    before: int
-    output: int
+    @property
+    def cost(self) -> int:
+        """How many bytes of the window it takes."""
+        return 0 if isinstance(self.piece, Extent) else len(self.piece) + EVENT_COST
 
 
 class Place(NamedTuple):
@@ -53,9 +50,10 @@ class Place(NamedTuple):
 
 
 class EventLog:
-    """The events of one call from the first that is not acknowledged.
+    """The events of one call from the first that is not acknowledged: the oldest on disk, the others in memory.
 
     Each is kept as the bytes of a CallEventBatch that holds it alone: joined, such bytes are one batch of all of them.
+    A subscriber may take events without acknowledging them. They stay for a replay until newer ones need the room.
     """
 
     def __init__(self, window: int, spill: Spill | None = None) -> None:
@@ -68,19 +66,25 @@ class EventLog:
         self.spill = spill
         self.used = 0
         """Bytes that the kept events take of the window."""
+        self.unread = 0
+        """How many of them belong to events that no subscriber took."""
         self.last = 0
         """The sequence of the newest event."""
         self._entries: list[_Entry] = []
         self._head = 0
-        self._freed = 0
+        self._untaken = 0
+        """The index of the oldest event that no subscriber took."""
+        self._acknowledged = Place(0)
         self._output = 0
-        self._gap: _Gap | None = None
 
     @property
     def room(self) -> int:
         """How many more bytes of output fit into the window, or onto disk while the log spills."""
-        room = self.capacity - self.used
-        return max(room, self.spill.room - EVENT_COST) if self.spilling and self.spill is not None else room
+        room = self.capacity - self.unread
+        if not self.spilling or self.spill is None:
+            return room
+        oldest = self._entries[self._memory].cost if self._memory < len(self._entries) else 0
+        return max(room, self.spill.room - oldest - EVENT_COST)
 
     @property
     def empty(self) -> bool:
@@ -94,7 +98,7 @@ class EventLog:
 
     def has_after(self, place: Place) -> bool:
         """Return whether there is an event after a place that was not acknowledged."""
-        missed = self._gap is not None and place.sequence < self._gap.last
+        missed = self._acknowledged.sequence < self.first - 1 > place.sequence
         return missed or (self._head < len(self._entries) and place.sequence < self.last)
 
     def append(self, event: pb.CallEvent, output: int = 0, *fields: bytes) -> None:
@@ -108,12 +112,12 @@ class EventLog:
             piece = pb.CallEventBatch(events=(event,)).SerializeToString()
         else:
             piece = b"".join(field(_EVENTS, [event.SerializeToString(), *fields]))
-        extent = None
-        if self.spilling and self.spill is not None and self.capacity - self.used < len(piece):
-            extent = self.spill.append(piece)
-        self._entries.append(_Entry(self.last, extent or piece, self._output, self._output + output))
+        if self.used + len(piece) > self.capacity:
+            self._evict(len(piece))
+        self._entries.append(_Entry(self.last, piece, self._output, self._output + output))
         self._output += output
-        self.used += 0 if extent else len(piece) + EVENT_COST
+        self.used += len(piece) + EVENT_COST
+        self.unread += len(piece) + EVENT_COST
 
     def append_output(self, stream: int, data: bytes) -> None:
         """Number what a process wrote and keep it."""
@@ -134,8 +138,24 @@ class EventLog:
         """Release all events up to and including this one."""
         while not self.empty and self._entries[self._head].sequence <= sequence:
             self._pop()
-        if self._gap is not None and self._gap.last <= sequence:
-            self._gap = None
+        if self.first - 1 <= sequence:
+            self._acknowledged = Place(self.first - 1, self._before)
+        self._compact()
+
+    def take(self, sequence: int) -> None:
+        """Note that a subscriber took all events up to and including this one; they are kept while there is room."""
+        while self._untaken < len(self._entries) and self._entries[self._untaken].sequence <= sequence:
+            self.unread -= self._entries[self._untaken].cost
+            self._untaken += 1
+
+    def untake(self) -> None:
+        """Forget what was taken: a subscriber that went away may lack any of it."""
+        self._untaken, self.unread = self._head, self.used
+
+    def drop_spilled(self) -> None:
+        """Drop what is on disk."""
+        while self._head < self._memory:
+            self._pop()
         self._compact()
 
     def drop_oldest(self, needed: int) -> None:
@@ -144,54 +164,100 @@ class EventLog:
         It has the sequence of the last one that is missing, so that the numbers stay without gaps.
         """
         while self.room < needed and not self.empty:
-            entry = self._pop()
-            gap = self._gap or _Gap(entry.sequence, 0, entry.before, 0)
-            self._gap = gap._replace(last=entry.sequence, output=entry.output)
+            self._pop()
         self._compact()
 
     def after(self, place: Place, budget: int) -> tuple[list[bytes], Place]:
         """Return the events after a place as pieces of a batch, and the place after the last of them.
 
-        The first is returned whatever its size, more only within `budget` bytes.
+        The first is returned whatever its size, more only within `budget` bytes. A Dropped event stands for those that
+        are no longer kept.
         """
         pieces: list[bytes] = []
-        if self._gap is not None and place.sequence < self._gap.last:
-            pieces.append(_dropped(self._gap, place))
-            place = Place(self._gap.last, self._gap.output)
         first = self._entries[self._head].sequence if self._head < len(self._entries) else self.last + 1
-        index = self._head + max(0, place.sequence - first + 1)
+        if place.sequence < first - 1:
+            known = self._acknowledged.output if place.sequence >= self._acknowledged.sequence else 0
+            kept = Place(first - 1, self._before)
+            pieces.append(_dropped(place, kept, kept.output - max(known, place.output)))
+            place = kept
+        index = self._head + place.sequence - first + 1
         for entry in self._entries[index : index + _MOST_ENTRIES]:
             piece = entry.piece
             budget -= piece.size if isinstance(piece, Extent) else len(piece)
             if pieces and budget < 0:
                 break
-            pieces.append(self._read(piece) if isinstance(piece, Extent) else piece)
+            pieces.append(_read(piece, self.spill) if isinstance(piece, Extent) else piece)
             place = Place(entry.sequence, entry.output)
         return pieces, place
 
-    def _read(self, extent: Extent) -> bytes:
-        return self.spill.read(extent) if self.spill is not None else b""
+    @property
+    def _memory(self) -> int:
+        """The index of the oldest event that is in memory."""
+        return self._head + (self.spill.pieces if self.spill is not None else 0)
 
-    def _pop(self) -> _Entry:
+    @property
+    def _before(self) -> int:
+        """How many bytes of output the events carry that are no longer kept."""
+        return self._output if self.empty else self._entries[self._head].before
+
+    def _evict(self, needed: int) -> None:
+        """Make room in memory for a piece: the oldest events go to disk, or altogether where that has no room.
+
+        Those that are to be replayed to nobody else stay in memory unless the log spills.
+        """
+        while self.used + needed > self.capacity and self._memory < len(self._entries):
+            keeps = self._memory >= self._untaken
+            if keeps and not self.spilling:
+                break
+            if not self._spill_oldest():
+                if keeps:
+                    break
+                self._pop()
+        self._compact()
+
+    def _spill_oldest(self) -> bool:
+        """Move the oldest event in memory to disk."""
+        index, spill = self._memory, self.spill
+        entry = self._entries[index]
+        if spill is None or isinstance(entry.piece, Extent):
+            return False
+        while not self.spilling and spill.half_full and self._head < min(self._untaken, index):
+            self._pop()
+        extent = spill.append(entry.piece)
+        if extent is None:
+            return False
+        self._entries[index] = entry._replace(piece=extent)
+        self.used -= entry.cost
+        if index >= self._untaken:
+            self.unread -= entry.cost
+        return True
+
+    def _pop(self) -> None:
         entry = self._entries[self._head]
-        self._head += 1
-        if not isinstance(entry.piece, Extent):
-            self.used -= len(entry.piece) + EVENT_COST
-            self._freed += len(entry.piece)
-        elif self.spill is not None:
+        self._entries[self._head] = _GONE  # which releases its memory before it leaves the list
+        self.used -= entry.cost
+        if self._head >= self._untaken:
+            self.unread -= entry.cost
+        if isinstance(entry.piece, Extent) and self.spill is not None:
             self.spill.free(entry.piece)
-        return entry
+        self._head += 1
+        self._untaken = max(self._untaken, self._head)
 
     def _compact(self) -> None:
-        # A released piece holds its memory until it leaves the list, so a large head is removed at once.
-        if self._head > 64 or self.empty or self._freed > self.window // 4:
+        if self._head > _MOST_GONE or self.empty:
             del self._entries[: self._head]
+            self._untaken -= self._head
             self._head = 0
-            self._freed = 0
 
 
-def _dropped(gap: _Gap, place: Place) -> bytes:
-    """Return the Dropped event for a reader; what it had before is not missing."""
-    first, received = max(gap.first, place.sequence + 1), max(gap.before, place.output)
-    dropped = pb.Dropped(first_sequence=first, last_sequence=gap.last, bytes=gap.output - received)
-    return pb.CallEventBatch(events=(pb.CallEvent(sequence=gap.last, dropped=dropped),)).SerializeToString()
+def _dropped(place: Place, kept: Place, size: int) -> bytes:
+    """Return the Dropped event for a reader at one place where the events up to another are no longer kept."""
+    dropped = pb.Dropped(first_sequence=place.sequence + 1, last_sequence=kept.sequence, bytes=size)
+    return pb.CallEventBatch(events=(pb.CallEvent(sequence=kept.sequence, dropped=dropped),)).SerializeToString()
+
+
+def _read(extent: Extent, spill: Spill | None) -> bytes:
+    return spill.read(extent) if spill is not None else b""
+
+
+_GONE: Final = _Entry(0, b"", 0, 0)

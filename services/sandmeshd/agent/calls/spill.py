@@ -1,4 +1,4 @@
-"""Output of calls without a subscriber, on disk once it exceeds the window.
+"""Output that no subscriber has acknowledged, on disk once it exceeds the window.
 
 The file has no name: no code in the sandbox can open it, and it disappears with the agent, however that ends.
 """
@@ -6,7 +6,6 @@ The file has no name: no code in the sandbox can open it, and it disappears with
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -41,7 +40,9 @@ class Spill:
         self._size = 0
         self._written = 0
         self._freed = 0
-        self._pieces = 0
+        self.pieces = 0
+        """How many pieces are kept."""
+        self._failed = False
 
     @property
     def used(self) -> int:
@@ -51,10 +52,15 @@ class Spill:
     @property
     def room(self) -> int:
         """How many more bytes fit."""
-        if self._disk is None or self._pieces >= MOST_PIECES:
+        if self._disk is None or self._failed or self.pieces >= MOST_PIECES:
             return 0
         size = self._size if self._fd >= 0 else min(self._most, self._disk.left)
         return max(0, size - self.used)
+
+    @property
+    def half_full(self) -> bool:
+        """Whether half of what fits is kept."""
+        return self.used > self._size // 2 or self.pieces > MOST_PIECES // 2
 
     def append(self, piece: bytes) -> Extent | None:
         """Write a piece; return None where it does not fit or the disk is full."""
@@ -65,12 +71,13 @@ class Spill:
             first = os.pwrite(self._fd, piece[: self._size - at], at)
             rest = os.pwrite(self._fd, piece[first:], 0) if first == self._size - at else 0
         except OSError:
-            return None
+            first = rest = 0
         if first + rest < len(piece):
+            self._failed = True
             return None
         extent = Extent(self._written, len(piece))
         self._written += len(piece)
-        self._pieces += 1
+        self.pieces += 1
         return extent
 
     def read(self, extent: Extent) -> bytes:
@@ -82,8 +89,8 @@ class Spill:
     def free(self, extent: Extent) -> None:
         """Release the oldest piece."""
         self._freed = extent.start + extent.size
-        self._pieces -= 1
-        if self._pieces == 0:
+        self.pieces -= 1
+        if self.pieces == 0:
             self.close()
 
     def close(self) -> None:
@@ -93,7 +100,8 @@ class Spill:
             self._fd = -1
             if self._disk is not None:
                 self._disk.left += self._size
-        self._written = self._freed = self._pieces = 0
+        self._written = self._freed = self.pieces = 0
+        self._failed = False
 
     def _open(self) -> bool:
         if self._fd >= 0:
@@ -101,8 +109,11 @@ class Spill:
         if self._disk is None:
             return False
         # Without O_TMPFILE, or on a full or read-only file system, the writer waits for room in memory.
-        with suppress(OSError):
+        try:
             self._fd = os.open(self._disk.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            self._size = min(self._most, self._disk.left)
-            self._disk.left -= self._size
-        return self._fd >= 0
+        except OSError:
+            self._failed = True
+            return False
+        self._size = min(self._most, self._disk.left)
+        self._disk.left -= self._size
+        return True

@@ -205,7 +205,7 @@ class Subscription:
         if call.finished and place.sequence == log.last:
             frame.final = self.done = True
             frame.end_reason = call.end_reason  # type: ignore[assignment]  # typeshed has no open enums
-            call.detach(self)
+            call.detach(self, ended=True)
             self._link.forget(self)
         else:
             self.has_more = log.has_after(place) and log.window > self._bytes

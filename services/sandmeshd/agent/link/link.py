@@ -168,8 +168,11 @@ class Link(FramedLink):
             raise InvalidArgument(
                 f"call {call.id} has no event {attach.after_sequence} yet, its last is {call.log.last}"
             )
-        call.acknowledge(attach.after_sequence)
+        if not attach.keep:
+            call.acknowledge(attach.after_sequence)
         self._follow(channel, call, attach.after_sequence)
+        if attach.keep:
+            call.take(attach.after_sequence)
         if not call.finished:
             # Sent at once, even without events: it confirms the attach.
             taken = call.input.taken if call.input is not None else 0
@@ -197,7 +200,10 @@ class Link(FramedLink):
         if not self._is_own(channel, fenced.frame.call_id):
             return
         subscription = self._subscriptions[channel]
-        subscription.call.acknowledge(acknowledge.sequence)
+        if acknowledge.keep:
+            subscription.call.take(acknowledge.sequence)
+        else:
+            subscription.call.acknowledge(acknowledge.sequence)
         subscription.acknowledge(acknowledge.sequence)
 
     def _control(self, channel: int, fenced: pb.Fenced, body: Any) -> None:

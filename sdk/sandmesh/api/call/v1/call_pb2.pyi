@@ -7,7 +7,8 @@ Rules that hold on every way of carrying a call:
   - Events are numbered from 1 without gaps. The result is the last event, and there is exactly one.
   - The agent keeps every event until it is acknowledged. Unacknowledged bytes never pass the call's window:
     an acknowledgement is the credit for more.
-  - A broken connection detaches the caller; the call goes on and AttachCall replays what was not acknowledged.
+  - A broken connection detaches the caller; the call goes on and AttachCall replays what was not acknowledged. For what
+    is no longer kept it has a Dropped event, always.
   - A call_id runs at most once in a sandbox. Starting it again attaches to it from its first kept event.
   - What the mesh refuses is an ErrorDetail; what the tool or its code did wrong is a result with `is_error`.
 """
@@ -214,6 +215,7 @@ class Attach(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that runs it."""
     call_id: _builtins.str
@@ -222,6 +224,8 @@ class Attach(_message.Message):
     """The last event that the caller has; 0 for none. This also acknowledges all up to it."""
     fencing_token: _builtins.int
     """The lease's token, as in CallStart."""
+    keep: _builtins.bool
+    """As in Acknowledge, of what is acknowledged by this."""
     def __init__(
         self,
         *,
@@ -229,10 +233,11 @@ class Attach(_message.Message):
         call_id: _builtins.str = ...,
         after_sequence: _builtins.int = ...,
         fencing_token: _builtins.int = ...,
+        keep: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "call_id", b"call_id", "fencing_token", b"fencing_token", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "call_id", b"call_id", "fencing_token", b"fencing_token", "keep", b"keep", "sandbox_id", b"sandbox_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -275,16 +280,22 @@ class Acknowledge(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """All events up to and with this one have arrived."""
+    keep: _builtins.bool
+    """Only credit: the events may not have arrived. They are kept for an attach while the call's window and its room on
+    disk allow, the newest longest; once the result was sent, those on disk only for the reattach grace.
+    """
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
+        keep: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keep", b"keep", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -593,7 +604,9 @@ class Dropped(_message.Message):
     last_sequence: _builtins.int
     """The last event that is missing."""
     bytes: _builtins.int
-    """How many bytes are missing."""
+    """How many bytes of output are missing; 0 where only other events are. It is the most that can be for a caller who
+    attaches before a place that was acknowledged.
+    """
     def __init__(
         self,
         *,
@@ -972,7 +985,7 @@ Global___RunCallRequest: _TypeAlias = RunCallRequest  # noqa: Y015
 
 @_typing.final
 class RunCallResponse(_message.Message):
-    """RunCallResponse carries events; they are acknowledged as they are written to the caller."""
+    """RunCallResponse carries events. Writing them to the caller acknowledges none: they are kept as `Acknowledge.keep` says."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1068,7 +1081,7 @@ Global___AttachCallRequest: _TypeAlias = AttachCallRequest  # noqa: Y015
 
 @_typing.final
 class AttachCallResponse(_message.Message):
-    """AttachCallResponse carries events; they are acknowledged as they are written to the caller."""
+    """AttachCallResponse carries events; they are kept as those of RunCallResponse."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

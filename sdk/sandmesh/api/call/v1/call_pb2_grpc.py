@@ -113,7 +113,8 @@ class CallServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AttachCall(self, request, context):
-        """AttachCall replays the events after `after_sequence` and follows the call to its result.
+        """AttachCall replays the events after `after_sequence` and follows the call to its result. It is how a client goes on
+        whose RunCall or AttachCall broke: nothing that was written to it counts as received.
         Ends with: CALL_NOT_FOUND, CALL_EXPIRED (give up), INVALID_ARGUMENT (a sequence from the future), SANDBOX_LOST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

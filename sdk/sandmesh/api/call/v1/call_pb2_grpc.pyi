@@ -7,7 +7,8 @@ Rules that hold on every way of carrying a call:
   - Events are numbered from 1 without gaps. The result is the last event, and there is exactly one.
   - The agent keeps every event until it is acknowledged. Unacknowledged bytes never pass the call's window:
     an acknowledgement is the credit for more.
-  - A broken connection detaches the caller; the call goes on and AttachCall replays what was not acknowledged.
+  - A broken connection detaches the caller; the call goes on and AttachCall replays what was not acknowledged. For what
+    is no longer kept it has a Dropped event, always.
   - A call_id runs at most once in a sandbox. Starting it again attaches to it from its first kept event.
   - What the mesh refuses is an ErrorDetail; what the tool or its code did wrong is a result with `is_error`.
 """
@@ -57,7 +58,8 @@ class CallServiceStub:
     The first frame MUST be `start` or `attach`. Ends as RunCall does, and with CALL_NOT_FOUND.
     """
     AttachCall: _grpc.UnaryStreamMultiCallable[_call_pb2.AttachCallRequest, _call_pb2.AttachCallResponse]
-    """AttachCall replays the events after `after_sequence` and follows the call to its result.
+    """AttachCall replays the events after `after_sequence` and follows the call to its result. It is how a client goes on
+    whose RunCall or AttachCall broke: nothing that was written to it counts as received.
     Ends with: CALL_NOT_FOUND, CALL_EXPIRED (give up), INVALID_ARGUMENT (a sequence from the future), SANDBOX_LOST.
     """
     SendInput: _grpc.UnaryUnaryMultiCallable[_call_pb2.SendInputRequest, _call_pb2.SendInputResponse]
@@ -95,7 +97,8 @@ class CallServiceAsyncStub(CallServiceStub):
     The first frame MUST be `start` or `attach`. Ends as RunCall does, and with CALL_NOT_FOUND.
     """
     AttachCall: _aio.UnaryStreamMultiCallable[_call_pb2.AttachCallRequest, _call_pb2.AttachCallResponse]  # type: ignore[assignment]
-    """AttachCall replays the events after `after_sequence` and follows the call to its result.
+    """AttachCall replays the events after `after_sequence` and follows the call to its result. It is how a client goes on
+    whose RunCall or AttachCall broke: nothing that was written to it counts as received.
     Ends with: CALL_NOT_FOUND, CALL_EXPIRED (give up), INVALID_ARGUMENT (a sequence from the future), SANDBOX_LOST.
     """
     SendInput: _aio.UnaryUnaryMultiCallable[_call_pb2.SendInputRequest, _call_pb2.SendInputResponse]  # type: ignore[assignment]
@@ -154,7 +157,8 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _call_pb2.AttachCallRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_call_pb2.AttachCallResponse], _abc.AsyncIterator[_call_pb2.AttachCallResponse]]:
-        """AttachCall replays the events after `after_sequence` and follows the call to its result.
+        """AttachCall replays the events after `after_sequence` and follows the call to its result. It is how a client goes on
+        whose RunCall or AttachCall broke: nothing that was written to it counts as received.
         Ends with: CALL_NOT_FOUND, CALL_EXPIRED (give up), INVALID_ARGUMENT (a sequence from the future), SANDBOX_LOST.
         """
 
