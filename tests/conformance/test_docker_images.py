@@ -22,7 +22,7 @@ from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, 
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.engine.app import open_driver
-from sandmeshd.drivers.engine.images.build import BASE
+from sandmeshd.drivers.engine.images.build import DEBIAN
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_sources import list_sources
 from sandmeshd.runtime.paths import MeshPaths
@@ -105,7 +105,7 @@ async def test_an_image_has_the_sources_of_the_agent_and_no_others(settings: Doc
 @pytest.mark.parametrize(
     ("image", "kind", "said"),
     [
-        (BASE, ProtocolMismatch, "has no agent of sandmesh"),
+        (DEBIAN, ProtocolMismatch, "has no agent of sandmesh"),
         (NOWHERE, TemplateBuildFailed, "docker pull"),
         ("No Image", TemplateBuildFailed, "could not be pulled"),
     ],

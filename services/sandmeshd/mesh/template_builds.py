@@ -9,8 +9,7 @@ from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.engine.images.build import MESH, ImageBuilder, own_name
-from sandmeshd.drivers.engine.images.images import BASE
+from sandmeshd.drivers.engine.images.build import BASE, MESH, ImageBuilder, own_name
 from sandmeshd.drivers.engine.images.platforms import check_platform
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.builds import Step

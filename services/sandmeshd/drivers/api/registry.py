@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, NamedTuple, cast
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
@@ -41,6 +42,14 @@ def find_driver(name: str) -> DriverPlugin:
         RuntimeUnavailable: None of that name is installed, and `facts["known"]` lists those that are; two are; a
             package that it needs is not installed; or what its entry point refers to is not a driver.
     """
+    entry = _find_entry(name)
+    try:
+        return _checked(entry)
+    except ImportError as error:
+        raise _not_installed(entry, error) from None
+
+
+def _find_entry(name: str) -> EntryPoint:
     found = [entry for entry in _entry_points(tuple(sys.path)) if entry.name == name]
     if len(found) > 1:
         packages = " and ".join(sorted(_package(entry) for entry in found))
@@ -50,10 +59,7 @@ def find_driver(name: str) -> DriverPlugin:
         known = ", ".join(known_drivers())
         fix = f"choose one of these: {known}; or install the package that has it"
         raise RuntimeUnavailable(f"no driver {name!r} is installed: {fix}", {"fix": fix, "known": known})
-    try:
-        return _checked(found[0])
-    except ImportError as error:
-        raise _not_installed(name, error) from None
+    return found[0]
 
 
 @cache
@@ -86,10 +92,24 @@ def _package(entry: EntryPoint) -> str:
     return "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
 
 
-def _not_installed(name: str, error: ImportError) -> RuntimeUnavailable:
-    fix = f"pip install 'sandmesh[{name}]'"
-    message = f"the driver {name} needs a package that is not installed ({error}): {fix}"
+def _not_installed(entry: EntryPoint, error: ImportError) -> RuntimeUnavailable:
+    missing = (error.name or "").partition(".")[0].replace("_", "-").lower()
+    extra = "" if entry.dist is None else _extra_with(missing, entry.dist)
+    fix = f"pip install '{extra}'" if extra else "install it"
+    message = f"the driver {entry.name} needs a package that is not installed ({error}): {fix}"
     return RuntimeUnavailable(message, {"fix": fix})
+
+
+def _extra_with(package: str, distribution: Distribution) -> str:
+    """Return the smallest extra of a distribution that has a package, as pip takes it; empty where none has."""
+    extras: dict[str, set[str]] = {}
+    for line in distribution.requires or ():
+        found = re.match(r"([\w.-]+).*;.*extra == ['\"]([^'\"]+)", line)
+        if found:
+            extras.setdefault(found[2], set()).add(found[1].replace("_", "-").lower())
+    having = [name for name, packages in extras.items() if package in packages]
+    extra = min(having, key=lambda name: len(extras[name]), default="")
+    return f"{distribution.name}[{extra}]" if extra else ""
 
 
 def find_drivers() -> dict[str, DriverPlugin]:
@@ -120,9 +140,10 @@ async def open_plugin(
     Raises:
         RuntimeUnavailable: As `find_driver` and the driver itself.
     """
+    plugin = find_driver(name)
     async with AsyncExitStack() as stack:
         try:
-            driver = await stack.enter_async_context(find_driver(name).open(settings, templates=templates))
+            driver = await stack.enter_async_context(plugin.open(settings, templates=templates))
         except ImportError as error:
-            raise _not_installed(name, error) from None
+            raise _not_installed(_find_entry(name), error) from None
         yield driver

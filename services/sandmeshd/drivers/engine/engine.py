@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
@@ -18,15 +17,11 @@ from aiodocker.volumes import DockerVolume
 from aiohttp import ClientError, TCPConnector
 
 from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable, SandboxStartFailed
+from sandmeshd.drivers.engine.settings import FULL, how_to_start
 
 T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
-INSTALL = "install Docker (https://docs.docker.com/engine/install/) and start it"
-START = "start it (systemctl start docker, or service docker start)"
-FULL = "free space where the engine keeps its data (docker system df says what takes it)"
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
-SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where an engine is installed, which an ordinary user's PATH often lacks."""
 CLOSE_SECONDS = 1.0
 """How long connections may take to close when a driver ends."""
 
@@ -60,19 +55,6 @@ def engine_errors(url: str) -> Generator[None]:
         if error.status in (NOT_FOUND, CONFLICT):
             raise
         raise _translate(error, url) from None
-
-
-def how_to_start(url: str, programs: str = "") -> str:
-    """Return the fix for an engine that does not answer at a URL: how it is started, or installed where it is not.
-
-    `programs` are the directories where its program is looked for, by default those of the system.
-    """
-    other = "or set SANDMESH_DOCKER_URL to the address of one that runs"
-    if not url.startswith("unix://"):
-        return f"start it on its machine so that it listens there, {other}"
-    programs = programs or f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PROGRAMS}"
-    start = START if shutil.which("dockerd", path=programs) else INSTALL
-    return f"{start} so that it listens at {url.removeprefix('unix://')}, {other}"
 
 
 def _translate(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgument | InternalError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -15,6 +17,12 @@ from sandmeshd.drivers.node.host_directories import Rules
 from sandmeshd.drivers.node.host_files import granted
 
 DEFAULT_URL = "unix:///var/run/docker.sock"
+
+INSTALL = "install Docker (https://docs.docker.com/engine/install/) and start it"
+START = "start it (systemctl start docker, or service docker start)"
+FULL = "free space where the engine keeps its data (docker system df says what takes it)"
+SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where an engine is installed, which an ordinary user's PATH often lacks."""
 
 
 class DockerSettings(DriverSettings):
@@ -79,3 +87,16 @@ class DockerSettings(DriverSettings):
         """Which directories of the host may be workspaces."""
         own = self.own_workspaces and not self.workspace_roots
         return Rules(self.paths, self.workspace_roots, own, USER_ID, [self.socket] if self.socket else [])
+
+
+def how_to_start(url: str, programs: str = "") -> str:
+    """Return the fix for an engine that does not answer at a URL: how it is started, or installed where it is not.
+
+    `programs` are the directories where its program is looked for, by default those of the system.
+    """
+    other = "or set SANDMESH_DOCKER_URL to the address of one that runs"
+    if not url.startswith("unix://"):
+        return f"start it on its machine so that it listens there, {other}"
+    programs = programs or f"{os.environ.get('PATH', os.defpath)}:{SYSTEM_PROGRAMS}"
+    start = START if shutil.which("dockerd", path=programs) else INSTALL
+    return f"{start} so that it listens at {url.removeprefix('unix://')}, {other}"

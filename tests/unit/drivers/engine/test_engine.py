@@ -14,10 +14,10 @@ from aiohttp import web
 from sandmesh.errors import InternalError, RuntimeUnavailable, SandboxStartFailed
 from sandmeshd.drivers.engine.connection import sees_files
 from sandmeshd.drivers.engine.container_config import SANDBOX
-from sandmeshd.drivers.engine.engine import Engine, how_to_start, open_engine
+from sandmeshd.drivers.engine.engine import Engine, open_engine
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.garbage import GarbageCollector
-from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.engine.settings import DockerSettings, how_to_start
 from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 

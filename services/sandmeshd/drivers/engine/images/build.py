@@ -16,16 +16,17 @@ from pathlib import Path
 import sandmesh
 import sandmeshd
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
-from sandmeshd.drivers.engine.engine import FULL, how_to_start
 from sandmeshd.drivers.engine.images.context import fill_whole
 from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
-from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.engine.settings import FULL, DockerSettings, how_to_start
 from sandmeshd.drivers.node import agent_sources
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.commands import Command, running
 
-BASE = "debian:bookworm-slim"
+DEBIAN = "debian:bookworm-slim"
+BASE = "base"
+"""The image of the templates."""
 MESH = "mesh"
 """The image of the services, which no sandbox is made of."""
 
@@ -75,7 +76,7 @@ class ImageBuilder:
             raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
         yield Step(f"building {self.image_name(image, platform)}", 0)
         client = await self._client()
-        debian = named_for(BASE, platform)
+        debian = named_for(DEBIAN, platform)
         base = {"DEBIAN": debian} if platform and await self._exists(client, debian) else {}
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = await asyncio.to_thread(fill_context, Path(folder, "context"), image)
@@ -97,7 +98,7 @@ class ImageBuilder:
         yield Step(f"building {self.image_name(name, platform)}", 0)
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
-            base = _arguments({"BASE": self.image_name("base", platform)})
+            base = _arguments({"BASE": self.image_name(BASE, platform)})
             arguments = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
             async with aclosing(self._run([*client, *arguments, str(folder)], name)) as steps:
                 async for step in steps:
@@ -112,7 +113,7 @@ class ImageBuilder:
             RuntimeUnavailable: mmdebstrap is not installed, this is not root, or the engine does not answer.
             TemplateBuildFailed: It failed.
         """
-        client, base = await self._client(), named_for(BASE, platform)
+        client, base = await self._client(), named_for(DEBIAN, platform)
         if await self._exists(client, base):
             return
         if shutil.which("mmdebstrap") is None or os.geteuid() != 0:
@@ -255,7 +256,7 @@ def fill_context(context: Path, image: str) -> Path:
 
 def _failed(command: Command, image: str) -> TemplateBuildFailed:
     lines = [line for line in command.detail.splitlines() if line.strip()] or ["no output"]
-    fix = f"look at the last lines; where no registry can be reached for {BASE}: {BOOTSTRAP_COMMAND}"
+    fix = f"look at the last lines; where no registry can be reached for {DEBIAN}: {BOOTSTRAP_COMMAND}"
     if FULL_DISK in command.detail.lower():
         return TemplateBuildFailed(
             f"the image {image} could not be built, since the disk is full: {FULL_FIX}",

@@ -13,13 +13,12 @@ from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.engine.images.build import ImageBuilder
+from sandmeshd.drivers.engine.images.build import BASE, ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.templates import Template
 
-BASE = "base"
 PROTOCOL_LABEL, SOURCES_LABEL = "dev.sandmesh.protocol", "dev.sandmesh.sources"
 
 
