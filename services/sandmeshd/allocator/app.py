@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
-from sandmesh.errors import Recovering, StoreUnavailable
+from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.claims.claims import Claims
 from sandmeshd.allocator.claims.pools import Pools
@@ -45,10 +45,12 @@ async def open_allocator(
     store: Store,
     drivers: Mapping[str, DriverClient],
     measured: Observed | None = None,
+    broken: Mapping[tuple[str, str], SandmeshError] | None = None,
 ) -> AsyncGenerator[SandboxServicer]:
     """Own the records of a mesh, with others of its kind on the same store, until the block ends.
 
-    Nothing is lost when it ends: its starts are abandoned, and the next allocator takes its deletions over.
+    Nothing is lost when it ends: its starts are abandoned, and the next allocator takes its deletions over. `broken`
+    has the templates that could not be made ready before, by the driver's and the template's names.
 
     Raises:
         StoreUnavailable: The store does not answer.
@@ -66,6 +68,7 @@ async def open_allocator(
     event_log = EventLog(store, settings.event_poll_seconds)
     starter = Starter(settings, records, nodes, tasks, store.mesh_id)
     await _recover(recovery, maintenance, nodes, starter)
+    nodes.note_broken(broken or {})
     watch = NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log)
     watch.count_refusals(metrics.egress_refusals)
     watch.open(tasks)

@@ -77,6 +77,9 @@ class AllocatorSettings(Settings):
     breaker_seconds: float = Field(default=5.0, gt=0)
     """For how long it is passed over; doubled with each further failure, up to 60 s."""
 
+    template_retry_seconds: float = Field(default=2.0, gt=0)
+    """How long before a template that could not be made ready is tried again; doubled with each failure, up to 60 s."""
+
     clash_seconds: float = Field(default=60.0, ge=0)
     """For how long a leased port that turned out to be somebody else's is given to nobody."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
-from sandmesh.errors import CapabilityMissing
+from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.auth.service_identity import Identities, identity_required, kept_secret
 from sandmeshd.auth.servicer import TokenServicer
@@ -63,7 +63,8 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         InvalidArgument: An address is open to others without what protects it, or a certificate cannot be used.
         RuntimeUnavailable: The driver cannot work on this machine; the facts say what to do.
         AlreadyExists: Two templates have one name.
-        TemplateBuildFailed: The templates' environment could not be built.
+
+    A template that cannot be made ready stops nothing: its sandboxes are refused, and it is tried again.
     """
     paths = settings.paths
     async with AsyncExitStack() as stack:
@@ -79,11 +80,11 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         book = open_catalog(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings, book))
         driver = await stack.enter_async_context(with_storage(bare, storage))
-        await _prepare(driver, progress)
+        broken = await _prepare(driver, progress)
         measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
-        channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured), internal)
+        channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured, broken), internal)
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))
         yield Mesh(listening.addresses, listening.http, ending)
 
@@ -95,14 +96,16 @@ class _Parts:
     book: TemplateCatalog
     ending: Ending
     measured: Observed
+    broken: Mapping[str, SandmeshError]
 
 
 async def _open_internal(
     stack: AsyncExitStack, settings: MeshSettings, parts: _Parts, address: str
 ) -> grpc.aio.Channel:
     store, driver = parts.store, parts.driver
+    broken = {(settings.driver, template): error for template, error in parts.broken.items()}
     allocator = await stack.enter_async_context(
-        open_allocator(allocator_settings(settings), store, {settings.driver: driver}, parts.measured)
+        open_allocator(allocator_settings(settings), store, {settings.driver: driver}, parts.measured, broken)
     )
     stack.push_async_callback(parts.ending.run, allocator.evacuation)
     leases = local_channel([sandbox_service(allocator)])
@@ -119,7 +122,9 @@ async def _open_internal(
     return local_channel(services)
 
 
-async def _prepare(driver: Driver, progress: Progress) -> None:
+async def _prepare(driver: Driver, progress: Progress) -> Mapping[str, SandmeshError]:
+    """Make every template ready; return why others cannot be, by name: those are tried again later."""
+    broken: dict[str, SandmeshError] = {}
     info = await driver.get_info(driver_pb2.GetInfoRequest())
     for template in info.templates:
         if not template.prepared:
@@ -130,6 +135,9 @@ async def _prepare(driver: Driver, progress: Progress) -> None:
             except CapabilityMissing as error:
                 # Its sandboxes are refused in the same words; the other templates are none the worse for it.
                 log.warning("a template cannot be made here", template=template.name, why=error.message)
+            except (TemplateBuildFailed, ProtocolMismatch) as error:
+                broken[template.name] = error
+    return broken
 
 
 def identities(settings: MeshSettings) -> Identities:

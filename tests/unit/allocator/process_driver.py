@@ -9,7 +9,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound, SandboxStartFailed, SandmeshError, WrongState
+from sandmesh.errors import (
+    LeaseLost,
+    SandboxLost,
+    SandboxNotFound,
+    SandboxStartFailed,
+    SandmeshError,
+    TemplateBuildFailed,
+    WrongState,
+)
 
 
 @dataclass
@@ -37,6 +45,8 @@ class Runtime:
     """Whether each sandbox needs a port of the node's range."""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Creates wait for it."""
+    broken: set[str] = field(default_factory=set[str])
+    """Templates that cannot be prepared."""
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a create waits at the gate."""
     changes: set[asyncio.Queue[pb.RuntimeSandbox]] = field(default_factory=set[asyncio.Queue[pb.RuntimeSandbox]])
@@ -108,6 +118,8 @@ class ProcessDriver:
         yield pb.PrepareTemplateResponse(message="building", fraction=0.5)
         await self.runtime.prepares.wait()
         self.runtime.prepare_count += 1
+        if request.template in self.runtime.broken:
+            raise TemplateBuildFailed("its image could not be pulled: look", {"fix": "look"})
         self.runtime.prepared.add(request.template)
         yield pb.PrepareTemplateResponse(message="built", fraction=1, done=True)
 

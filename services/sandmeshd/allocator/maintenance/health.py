@@ -25,6 +25,7 @@ class MeshHealth:
             troubles.append(pb.Trouble(part="records", blocks=True, detail=detail, fix="wait a moment"))
         for node in self._nodes.all:
             troubles += _troubles(node)
+            troubles += self._nodes.preparations.broken.troubles(node)
         return pb.GetMeshHealthResponse(
             troubles=troubles,
             nodes=[_node_health(node) for node in self._nodes.all],

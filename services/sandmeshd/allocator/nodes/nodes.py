@@ -14,6 +14,7 @@ from sandmesh.errors import (
     CapabilityMissing,
     InvalidArgument,
     RuntimeUnavailable,
+    SandmeshError,
     TemplateNotFound,
 )
 from sandmeshd.allocator.background_tasks import BackgroundTasks
@@ -49,7 +50,7 @@ class Nodes:
             for name, client in drivers.items()
         ]
         self._settings = settings
-        self.preparations = TemplatePreparations(tasks)
+        self.preparations = TemplatePreparations(tasks, settings.template_retry_seconds)
 
     @property
     def all(self) -> Sequence[Node]:
@@ -81,6 +82,13 @@ class Nodes:
             if isinstance(answer, BaseException):
                 log.warning("a driver does not answer", node=node.name, error=str(answer))
 
+    def note_broken(self, broken: Mapping[tuple[str, str], SandmeshError]) -> None:
+        """Record what could not be made ready before this allocator ran, by node's and template's names."""
+        for node in self._nodes:
+            for (name, template), error in broken.items():
+                if name == node.name:
+                    self.preparations.note(node, template, error)
+
     async def place(self, spec: sandbox_pb2.SandboxSpec, caller: str = "") -> Placement:
         """Return where a sandbox can go, with its template prepared there; it counts against the caller's limit.
 
@@ -88,7 +96,7 @@ class Nodes:
             TemplateNotFound: No node of the driver knows the template.
             InvalidArgument: The mesh has no such driver.
             CapabilityMissing: No node has so many ports.
-            RuntimeUnavailable, TemplateBuildFailed: As the driver says.
+            RuntimeUnavailable, TemplateBuildFailed, ProtocolMismatch: As the driver says.
         """
         nodes = await self._of_driver(spec.driver)
         nodes = await self._with_template(nodes, spec.template)

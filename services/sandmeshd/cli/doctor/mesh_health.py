@@ -92,11 +92,12 @@ async def _check_health(mesh: MeshAsync) -> AsyncIterator[Finding]:
     except Denied:
         yield unknown(MESH, "health", "only an administrator may see it")
         return
-    for part in ("store", "clock", "records", "node"):
+    for part in ("store", "clock", "records", "node", "template"):
         found = [one for one in health.troubles if one.part == part]
         for one in found:
             make = bad if one.blocks else warning
-            yield make(MESH, f"node {one.node_id}" if part == "node" else part, one.detail, one.fix)
+            name = f"{part} of {one.node_id}" if part == "template" else f"node {one.node_id}"
+            yield make(MESH, name if one.node_id else part, one.detail, one.fix)
         if not found and part == "store":
             yield good(MESH, part, "answers")
     rotation = [f"{node.node_id} ({node.driver})" for node in health.nodes if node.in_rotation]
