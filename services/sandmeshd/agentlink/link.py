@@ -32,12 +32,16 @@ class Subscriber(Protocol):
 class AgentLink(asyncio.Protocol):
     """The client's end of a link.
 
-    With a `silence` in seconds, an agent that sends nothing for so long while something is awaited counts as lost;
-    it is pinged before.
+    With a `silence` in seconds, an agent that sends nothing for so long while something is awaited counts as lost,
+    unless `is_excused`, which is called from half of that on, returns True; it is pinged before.
     """
 
     def __init__(
-        self, sandbox_id: str, on_closed: Callable[[AgentLink], None] | None = None, silence: float | None = None
+        self,
+        sandbox_id: str,
+        on_closed: Callable[[AgentLink], None] | None = None,
+        silence: float | None = None,
+        is_excused: Callable[[AgentLink], bool] | None = None,
     ) -> None:
         self.sandbox_id = sandbox_id
         self.fencing_token = 0
@@ -46,7 +50,7 @@ class AgentLink(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the transport is closed."""
         self._on_closed = on_closed
-        self._heartbeat = _Heartbeat(self, silence)
+        self._heartbeat = _Heartbeat(self, silence, is_excused)
         self._transport: asyncio.Transport | None = None
         self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
         self._subscribers: dict[int, Subscriber] = {}
@@ -199,13 +203,14 @@ class AgentLink(asyncio.Protocol):
 class _Heartbeat:
     """Pings an agent that sends nothing while something is awaited of it, and gives it up in the end."""
 
-    def __init__(self, link: AgentLink, silence: float | None) -> None:
+    def __init__(self, link: AgentLink, silence: float | None, is_excused: Callable[[AgentLink], bool] | None) -> None:
         self.heard = 0.0
         """When the agent was last heard, by the loop's clock."""
         self.used = False
         """Whether a channel was attached since `take_used` was last called."""
         self._link = link
         self._silence = silence
+        self._is_excused = is_excused
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -224,6 +229,9 @@ class _Heartbeat:
         silent = loop.time() - self.heard
         if not link.is_awaited:
             self.heard = loop.time()
+        elif silent >= silence / 2 and self._is_excused is not None and self._is_excused(link):
+            # Once it is not any more, it is pinged before it is given up.
+            self.heard = loop.time() - silence / 2
         elif silent > silence:
             detail = {"detail": f"its agent was silent for {silent:.0f} s"}
             link.fail(SandboxLost(f"the agent of {link.sandbox_id} does not answer", detail))

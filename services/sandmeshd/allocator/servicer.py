@@ -243,6 +243,8 @@ def _check_reachable(record: Record) -> None:
     if record.state in ("STOPPING", "LOST", "FAILED"):
         raise _lost(record.sandbox_id, record.text("reason"))
     message = f"sandbox {record.sandbox_id} is {record.state}; wait until it is READY"
+    if record.state == "PAUSED":
+        message = f"sandbox {record.sandbox_id} is paused: resume it (box.resume(), ResumeSandbox), then call again"
     raise WrongState(message, {"state": record.state})
 
 

@@ -83,9 +83,14 @@ async def open_gateway(
         (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
         (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
     ]
+    observers = {
+        "ConnectSession": routes.expect,
+        "PauseSandbox": routes.paused.note_paused,
+        "ResumeSandbox": routes.paused.note_resumed,
+    }
     services = [
         Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
-        *(forwarded(service, channel, {"ConnectSession": routes.expect}) for service, channel in owners),
+        *(forwarded(service, channel, observers) for service, channel in owners),
     ]
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import Final
@@ -19,13 +18,14 @@ from prometheus_client import CollectorRegistry
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
-from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError
+from sandmesh.errors import SandboxLost, SandboxNotFound, SandmeshError, WrongState
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.connection import connect
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.auth.principal import SERVICE, Principal, acting_for
 from sandmeshd.gateway.metrics import GatewayMetrics
+from sandmeshd.gateway.paused import PausedSandboxes, is_paused
 
 log = structlog.get_logger()
 
@@ -55,6 +55,8 @@ class Routes:
         """The sandboxes in pools whose links are open, of which it is not known who takes them."""
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._watching: asyncio.Task[None] | None = None
+        self.paused = PausedSandboxes(self._resolve)
+        """Calls to these are refused."""
         self.metrics = GatewayMetrics(CollectorRegistry())
         """What counts calls and links, until whoever opens a gateway gives another."""
 
@@ -89,10 +91,13 @@ class Routes:
         Raises:
             SandboxNotFound: There is no such sandbox.
             SandboxLost: It is gone; the message and facts say how it ended.
+            WrongState: It is paused.
         """
         link = self.links.get(sandbox_id)
         if link is None:
             link = await asyncio.shield(self._begin(sandbox_id))
+        elif sandbox_id in self.paused:
+            await self.paused.check(sandbox_id)
         if sandbox_id in self.ahead:
             await self.learn_session(sandbox_id)
         return link
@@ -139,6 +144,7 @@ class Routes:
 
     def close(self) -> None:
         """Close every link."""
+        self.paused.close()
         if self._watching is not None:
             self._watching.cancel()
         for task in self._opening.values():
@@ -161,7 +167,7 @@ class Routes:
         return link
 
     async def _connect(self, sandbox_id: str, endpoint: str, agent_token: str) -> AgentLink:
-        make = partial(AgentLink, sandbox_id, self._closed, self._silence)
+        make = partial(AgentLink, sandbox_id, self._closed, self._silence, self.paused.excuses)
         link = await connect(endpoint, make, agent_token, self._timeout)
         self.links[sandbox_id] = link
         return link
@@ -176,6 +182,7 @@ class Routes:
             del self.links[link.sandbox_id]
             self.session_keys.pop(link.sandbox_id, None)
             self.ahead.discard(link.sandbox_id)
+            self.paused.forget(link.sandbox_id)
             self._count()
 
 
@@ -212,7 +219,7 @@ class OwnedRoutes:
         session_key = self._routes.session_keys.get(sandbox_id)
         if session_key is None or sandbox_id in self._routes.ahead or not session_key.startswith(self._session_prefix):
             return None
-        return self._routes.links[sandbox_id]
+        return None if sandbox_id in self._routes.paused else self._routes.links[sandbox_id]
 
     async def link(self, sandbox_id: str) -> AgentLink:
         """Return the link to a sandbox.
@@ -229,12 +236,18 @@ class OwnedRoutes:
         Raises:
             SandboxNotFound: There is no such sandbox, or it is another's.
             SandboxLost: It is gone, or cannot be reached for some seconds; the message and facts say how it ended.
+            WrongState: It is paused.
         """
         detail = "its agent is gone"
         for pause in _ASK_AGAIN_SECONDS:
             link = None
-            with suppress(SandmeshError):
+            try:
                 link = await self._routes.link(sandbox_id)
+            except WrongState as error:
+                if is_paused(error):
+                    raise
+            except SandmeshError as error:
+                log.debug("a sandbox is not reached again yet", sandbox_id=sandbox_id, error=error.message)
             if link is not None and link.open:
                 return await self._owned(link)
             detail = await self._routes.find_silence(sandbox_id) or detail

@@ -14,7 +14,7 @@ import grpc
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import SandboxNotFound, SandmeshError
+from sandmesh.errors import SandboxNotFound, SandmeshError, WrongState
 from sandmesh.shared import frames
 from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.server import Registration
@@ -109,6 +109,18 @@ class Allocator:
     async def get(self, request: sandbox_pb2.GetSandboxRequest, context: Context) -> sandbox_pb2.GetSandboxResponse:
         return sandbox_pb2.GetSandboxResponse(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))
 
+    async def pause(
+        self, request: sandbox_pb2.PauseSandboxRequest, context: Context
+    ) -> sandbox_pb2.PauseSandboxResponse:
+        self.error = WrongState("it is paused: resume it", {"state": "PAUSED"})
+        return sandbox_pb2.PauseSandboxResponse(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))
+
+    async def resume(
+        self, request: sandbox_pb2.ResumeSandboxRequest, context: Context
+    ) -> sandbox_pb2.ResumeSandboxResponse:
+        self.error = None
+        return sandbox_pb2.ResumeSandboxResponse(sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id))
+
     async def report(
         self, request: sandbox_pb2.ReportActivityRequest, context: Context
     ) -> sandbox_pb2.ReportActivityResponse:
@@ -131,6 +143,16 @@ class Allocator:
                 self.report,
                 sandbox_pb2.ReportActivityRequest.FromString,
                 sandbox_pb2.ReportActivityResponse.SerializeToString,
+            ),
+            "PauseSandbox": make(
+                self.pause,
+                sandbox_pb2.PauseSandboxRequest.FromString,
+                sandbox_pb2.PauseSandboxResponse.SerializeToString,
+            ),
+            "ResumeSandbox": make(
+                self.resume,
+                sandbox_pb2.ResumeSandboxRequest.FromString,
+                sandbox_pb2.ResumeSandboxResponse.SerializeToString,
             ),
             "GetSandbox": make(
                 self.get,
