@@ -50,6 +50,17 @@ def test_a_detached_mesh_is_found_used_and_ended_with_its_sandboxes(sandmesh: Co
     assert f"No mesh {sandmesh.settings.mesh_id}" in again.out
 
 
+def test_each_base_url_that_up_lists_is_one_that_clients_can_use(sandmesh: Commands) -> None:
+    lines = sandmesh.run("up", "-d", "--listen", "127.0.0.1:0").out.splitlines()
+    [first, end] = [number for number, line in enumerate(lines) if line.endswith(":")]
+    base_urls = [line.strip() for line in lines[first + 1 : end]]
+    assert [url.partition("://")[0] for url in base_urls] == ["unix", "grpc"]
+    for url in base_urls:
+        assert sandmesh.run("ls", "-o", "json", "--base-url", url).json == []
+    assert "not a base_url" in lines[end]
+    assert lines[end + 1].strip().startswith("http://")
+
+
 def test_kept_sandboxes_are_there_at_the_next_start(sandmesh: Commands) -> None:
     sandmesh.run("up", "-d", "--pool", "base=1")
     [before] = pooled(sandmesh)

@@ -95,7 +95,9 @@ class PipeReporter:
 def _describe(mesh: StartedMesh) -> list[str]:
     lines = ["The mesh is ready. Programs of this user find it by themselves; others connect by base_url:"]
     lines += [f"  {url}" for url in mesh.base_urls]
-    lines += [f"  {address} (health, metrics, ports of sandboxes)" for address in mesh.http]
+    if mesh.http:
+        lines.append("Health, metrics and the ports of sandboxes are served by HTTP, which is not a base_url:")
+        lines += [f"  {address}" for address in mesh.http]
     fate = "are kept for the next start" if mesh.keep else "end with it"
     if mesh.log is None:
         return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]

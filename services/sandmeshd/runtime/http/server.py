@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sandmesh.errors import MeshUnavailable
 from sandmeshd.runtime.addresses import is_open
@@ -21,6 +23,17 @@ SERVER: Final[dict[str, Any]] = {
     "max_line_size": 64 << 10,
     "max_field_size": 64 << 10,
 }
+log = logging.getLogger("aiohttp.server")
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Log one line where bytes are not HTTP/1, as those of a gRPC client: a traceback would hold the bytes."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, HttpProcessingError):
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg = "what %s sent is not valid HTTP/1: gRPC clients connect to the mesh's base_url"
+        record.exc_info = None
+    return True
 
 
 @asynccontextmanager
@@ -34,6 +47,7 @@ async def open_http(
     Raises:
         MeshUnavailable: An address cannot be listened at.
     """
+    log.addFilter(_without_traceback)
     application = web.Application()
     application.router.add_get("/healthz", _health)
     for add in pages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import aiohttp
+import grpc
 import pytest
 from aiohttp import web
 
@@ -33,6 +34,19 @@ async def test_pages_of_others_are_served() -> None:
         listener.add(add)
         (address,) = await listener.open()
         assert await get(address, "/hello") == (200, "hello")
+
+
+async def test_a_grpc_client_that_dials_it_leaves_no_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_listener(HttpAddresses(("127.0.0.1:0",))) as listener:
+        (address,) = await listener.open()
+        async with grpc.aio.insecure_channel(address.removeprefix("http://")) as channel:
+            state = channel.get_state(try_to_connect=True)
+            while state is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                await channel.wait_for_state_change(state)
+                state = channel.get_state()
+    assert [record.levelname for record in caplog.records if record.exc_info] == []
+    messages = {record.getMessage() for record in caplog.records}
+    assert "what 127.0.0.1 sent is not valid HTTP/1: gRPC clients connect to the mesh's base_url" in messages
 
 
 async def test_a_door_without_addresses_stays_closed() -> None:

@@ -16,7 +16,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-LARGEST_MESSAGE: Final = 160 << 20
+LARGEST_MESSAGE: Final = 80 << 20
+"""The most bytes of a message from a server; twice as many may wait in the buffer."""
 MAX_INVALID_LINES: Final = 10_000
 """How many lines in a row may not be messages before a server is given up."""
 _TURN: Final = 64
@@ -85,7 +86,7 @@ async def _connect(
     pipes: tuple[int, int],
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, asyncio.ReadTransport]:
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(LARGEST_MESSAGE // 2)
+    reader = asyncio.StreamReader(LARGEST_MESSAGE)
     transport, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipes[1], "rb", 0)
     )
