@@ -225,3 +225,9 @@ async def test_the_sync_handles_do_the_same(mesh: Mesh) -> None:
         assert thread is threading.current_thread()
 
     await asyncio.to_thread(work)
+
+
+async def test_what_an_object_prints_while_it_is_shown_comes_before_it(box: BaseSandboxAsync) -> None:
+    code = "class Loud:\n    def __repr__(self):\n        print('printed')\n        return 'shown'\nLoud()"
+    result = await box.run_ipython_cell(code)
+    assert [block["text"].strip() for block in result.content] == ["printed", "shown"]

@@ -164,8 +164,10 @@ class _Layer:
         layer.make(os.environ)
         root = os.environ.get("VIRTUAL_ENV", "")
         self._packages = f"{root}/{layer.PACKAGES}"
-        # pathlib is a slow import, here and below.
-        self._seen = os.stat(self._packages).st_mtime_ns if os.path.exists(self._packages) else 0  # noqa: PTH110, PTH116
+        try:
+            self._seen = os.stat(self._packages).st_mtime_ns  # noqa: PTH116 - pathlib is a slow import, here and below
+        except OSError:
+            self._seen = 0
         if self._seen and root != sys.prefix:
             # What runs `sys.executable -m pip`, as %pip does, means the layer.
             sys.executable = f"{root}/bin/python"

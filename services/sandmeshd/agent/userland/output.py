@@ -52,16 +52,18 @@ class Channel:
     def show(self, blocks: Iterable[bytes]) -> None:
         """Queue blocks after what was written so far; they are sent with the next message that waits or ends."""
         if os.getpid() == self._pid:
+            made = [frames.pack(kernel_protocol.BLOCK + block) for block in blocks]  # which may print
             flush()
             self._last = 0
-            self._unsent += [frames.pack(kernel_protocol.BLOCK + block) for block in blocks]
+            self._unsent += made
 
     def place(self, blocks: Iterable[bytes]) -> None:
         """Send blocks and wait until each has its place."""
         if os.getpid() == self._pid:
+            made = list(blocks)  # which may print
             flush()
             self._last = 0
-            for block in blocks:
+            for block in made:
                 self._wait(kernel_protocol.BLOCK_WAITS + block)
 
     def writing(self, fd: int) -> None:
