@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ import pytest
 
 from tests.npm import install
 
-from .access_world import World, open_world
+from .access_world import World, open_world, public_methods
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "node"
@@ -104,8 +105,31 @@ async def test_the_pages_grpcurl_commands_do_what_it_says(world: World, tmp_path
         '"reason":"SANDBOX_NOT_FOUND"',
         '"name": "run_ipython_cell"',
         '"sandbox_ids": [',
+        "rpc RunCall ( .sandmesh.api.call.v1.RunCallRequest )",
     ):
         assert expected in ran.printed
+
+
+async def test_reflection_describes_every_public_method(world: World, tmp_path: Path) -> None:
+    names = [method.full_name for method in public_methods()]
+    ask = 'grpcurl -plaintext -H "authorization: Bearer $SANDMESH_TOKEN" "$SANDMESH_ADDRESS" describe'
+    script = "set -eu\n" + "\n".join(f"{ask} {name}" for name in names)
+    ran = await run(world, ADA, tmp_path, "bash", "-c", script)
+    assert ran.code == 0, ran.printed
+    assert re.findall(r"^(\S+) is a method:$", ran.printed, re.MULTILINE) == names
+
+
+@pytest.mark.parametrize(("who", "user", "same"), [(ADA, "", True), ("root", "", False), ("root", "carl", True)])
+async def test_the_same_ids_give_the_same_sandbox_only_with_a_user(
+    world: World, tmp_path: Path, who: str, user: str, same: bool
+) -> None:
+    request = json.dumps({"user_id": user, "session_id": "mine", "slots": [{"spec": {"template": "base"}}]})
+    ask = 'grpcurl -plaintext -H "authorization: Bearer $SANDMESH_TOKEN" -d "$1" "$SANDMESH_ADDRESS" "$2"'
+    method = "sandmesh.api.session.v1.SessionService/ConnectSession"
+    command = ("bash", "-c", ask, "ask", request, method)
+    made = [json.loads((await run(world, who, tmp_path, *command)).printed)["session"] for _ in range(2)]
+    first, second = (one["sandboxes"]["base"]["sandbox_id"] for one in made)
+    assert (first == second) is same
 
 
 def test_the_page_shows_the_program_that_is_run() -> None:

@@ -88,6 +88,9 @@ class Relay:
         if not first.sandbox_id or not self.call_id:
             self.refuse(InvalidArgument(f"{kind} needs a sandbox_id and a call_id"))
             return
+        if kind == "start" and frame.start.arguments_json and not _take_text(frame.start):
+            self.refuse(InvalidArgument("a call has arguments or arguments_json, not both", {"call_id": self.call_id}))
+            return
         self.sandbox_id, self._token = first.sandbox_id, first.fencing_token
         first.call_id = self.call_id
         ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
@@ -246,6 +249,15 @@ def _split(frame: pb.CallFrame) -> Sequence[pb.CallFrame]:
     start.arguments = arguments[:CHUNK]
     rest = [arguments[offset : offset + CHUNK] for offset in range(CHUNK, len(arguments), CHUNK)]
     return [pb.CallFrame(call_id=frame.call_id, argument_chunk=pb.ArgumentChunk(data=data)) for data in rest]
+
+
+def _take_text(start: pb.CallStart) -> bool:
+    """Move the arguments that are text to those that are bytes; return False where both are there."""
+    if start.arguments or start.arguments_size:
+        return False
+    start.arguments = start.arguments_json.encode()
+    start.ClearField("arguments_json")
+    return True
 
 
 def _fence(channel: int, token: int, frame: bytes) -> list[bytes]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -192,6 +193,29 @@ async def test_arguments_that_do_not_fit_a_frame_pass_in_chunks(world: World) ->
     request = call_pb2.RunCallRequest(start=start(arguments=b"x" * 3_500_000))
     answers = [answer async for answer in stub.RunCall(request)]
     assert answers[-1].batch.events[-1].result.message == "3500000"
+
+
+async def test_arguments_may_be_text_and_pass_in_chunks_too(world: World) -> None:
+    async def script(peer: Peer) -> None:
+        frame = await peer.receive()
+        begun = frame.call.frame.start
+        got = begun.arguments
+        while len(got) < begun.arguments_size:
+            got += (await peer.receive()).call.frame.argument_chunk.data
+        peer.send_events(frame.channel, "c1", result(1, f"{len(got)} {begun.arguments_json!r}"))
+        await peer.receive()
+
+    stub = call_pb2_grpc.CallServiceStub(await world.open(script))
+    request = call_pb2.RunCallRequest(start=start(arguments_json="ä" * 1_500_000))
+    answers = [answer async for answer in stub.RunCall(request)]
+    assert answers[-1].batch.events[-1].result.message == "3000000 ''"
+
+
+@pytest.mark.parametrize("other", [{"arguments": b"{}"}, {"arguments_size": 2}])
+async def test_arguments_as_text_and_as_bytes_together_are_refused(world: World, other: dict[str, Any]) -> None:
+    stub = call_pb2_grpc.CallServiceStub(await world.open(echo_agent))
+    with pytest.raises(InvalidArgument, match="not both"), translated():
+        await anext(aiter(stub.RunCall(call_pb2.RunCallRequest(start=start(arguments_json="{}", **other)))))
 
 
 async def test_an_agent_that_misses_a_deadline_is_told_to_cancel(world: World) -> None:

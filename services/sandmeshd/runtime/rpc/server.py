@@ -6,8 +6,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
@@ -94,8 +97,27 @@ async def _add_standard(server: grpc.aio.Server, names: Sequence[str]) -> health
         await health.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     listed = (*names, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(listed, server)
+    reflection.enable_server_reflection(listed, server, cast("descriptor_pool.DescriptorPool", _ReflectedPool()))
     return health
+
+
+class _ReflectedPool:
+    """The descriptors of this process; unlike protobuf's own pool it finds the file of a service's method too."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(descriptor_pool.Default(), name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - protobuf's name
+        """Return the file that declares a symbol.
+
+        Raises:
+            KeyError: There is none.
+        """
+        pool = descriptor_pool.Default()
+        try:
+            return pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return pool.FindMethodByName(symbol).containing_service.file
 
 
 def _listen(server: grpc.aio.Server, address: str, tls: ServerTls | None) -> str:

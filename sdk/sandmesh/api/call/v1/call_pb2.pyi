@@ -136,6 +136,7 @@ class CallStart(_message.Message):
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_LIMIT_BYTES_FIELD_NUMBER: _builtins.int
     TAKES_INPUT_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that runs it. An agent refuses an id that is not its own."""
     call_id: _builtins.str
@@ -143,7 +144,9 @@ class CallStart(_message.Message):
     tool: _builtins.str
     """The tool's name, as ListTools gives it, or `server.tool`: so a tool is named whose name several groups have."""
     arguments: _builtins.bytes
-    """The arguments as one JSON object in UTF-8; empty means {}. Larger ones continue in ArgumentChunk."""
+    """The arguments as one JSON object in UTF-8; empty means {}, or what `arguments_json` has. Larger ones continue in
+    ArgumentChunk.
+    """
     arguments_size: _builtins.int
     """The whole size of the arguments in bytes when ArgumentChunk frames follow, else 0. At most 64 MiB."""
     fencing_token: _builtins.int
@@ -156,6 +159,8 @@ class CallStart(_message.Message):
     """After how many bytes of output the rest is read and dropped, with a Dropped event. 0: no limit."""
     takes_input: _builtins.bool
     """Whether the caller will send input. Without it standard input is empty."""
+    arguments_json: _builtins.str
+    """The arguments as text, for clients that would have to write bytes as base64; `arguments` must be empty then."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
         """How long the call may run. It is enforced in the agent and, with a grace, in the gateway. Unset: no limit."""
@@ -174,10 +179,11 @@ class CallStart(_message.Message):
         window_bytes: _builtins.int = ...,
         output_limit_bytes: _builtins.int = ...,
         takes_input: _builtins.bool = ...,
+        arguments_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "arguments_size", b"arguments_size", "call_id", b"call_id", "fencing_token", b"fencing_token", "output_limit_bytes", b"output_limit_bytes", "overflow", b"overflow", "sandbox_id", b"sandbox_id", "takes_input", b"takes_input", "timeout", b"timeout", "tool", b"tool", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "arguments_json", b"arguments_json", "arguments_size", b"arguments_size", "call_id", b"call_id", "fencing_token", b"fencing_token", "output_limit_bytes", b"output_limit_bytes", "overflow", b"overflow", "sandbox_id", b"sandbox_id", "takes_input", b"takes_input", "timeout", b"timeout", "tool", b"tool", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
