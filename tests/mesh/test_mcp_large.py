@@ -119,6 +119,6 @@ async def test_a_stream_that_breaks_off_is_resumed_by_its_last_events_id(url: st
         resumed = {**headers, "Last-Event-ID": priming["id"]}
         async with client.stream("GET", url, headers=resumed) as answer:
             assert answer.status_code == 200
-            data = [line async for line in answer.aiter_lines() if line.startswith("data: {")]
-    reply = json.loads(data[0].removeprefix("data: "))
+            data = await anext(line async for line in answer.aiter_lines() if line.startswith("data: {"))
+    reply = json.loads(data.removeprefix("data: "))
     assert (reply["id"], reply["result"]["content"][0]["text"]) == (7, "after all\n")
