@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from scripts.cli_page import walk
+from scripts.cli_page import PROGRAMS, walk
 
 from sandmeshd.cli import service_app, user_app
 from sandmeshd.cli.terminal.exit_codes import MEANINGS
@@ -18,7 +18,7 @@ HINT = "python scripts/cli_page.py > docs/cli.md"
 
 
 def test_every_command_has_a_section_and_an_example() -> None:
-    for program, app in (("sandmesh", user_app.app), ("sandmeshd", service_app.app)):
+    for program, app in PROGRAMS.items():
         for path, command in walk(program, typer.main.get_command(app)):
             assert path in SECTIONS, HINT
             assert command.epilog, f"{path} has no example in its help"

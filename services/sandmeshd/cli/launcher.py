@@ -23,8 +23,11 @@ EXTRAS = {
 }
 
 
-def launch(program: str, module: str) -> NoReturn:
-    """Run the command line that is the `app` of a module, and exit."""
+def launch(program: str, module: str, extra: str | None = None) -> NoReturn:
+    """Run the command line that is the `app` of a module, and exit.
+
+    `extra` has all packages of the command line; by default it depends on the one that is missing.
+    """
     try:
         app = import_module(module).app
         import_module("sandmeshd.cli.terminal.exit_codes").run_app(app, program)
@@ -32,13 +35,13 @@ def launch(program: str, module: str) -> NoReturn:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "sandmesh", "sandmeshd") or missing in sys.stdlib_module_names:
             raise
-        sys.stderr.write(f"{_explain(program, missing)}\n")
+        sys.stderr.write(f"{_explain(program, missing, extra)}\n")
         sys.exit(USAGE)
     sys.exit()
 
 
-def _explain(program: str, missing: str) -> str:
-    extra = EXTRAS.get(missing, "server")
+def _explain(program: str, missing: str, extra: str | None) -> str:
+    extra = extra or EXTRAS.get(missing, "server")
     fix = f'pip install "sandmesh[{extra}]"'
     if extra == "server":
         fix += ', or "sandmesh[local]" to run a mesh on this machine'

@@ -20,6 +20,7 @@ from sandmeshd.cli.terminal.connection import ConnectionOptions, own_user
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Timeout, parse_limits, parse_pairs
+from sandmeshd.cli.terminal.single_command import UNDERSCORES
 from sandmeshd.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class AdapterOptions:
     ] = "WARNING"
 
 
-@commands.command(epilog="Example: sandmesh mcp --type filesystem --network packages")
+@commands.command(context_settings=UNDERSCORES, epilog="Example: sandmesh mcp --type filesystem --network packages")
 @grouped
 def mcp(
     connection: ConnectionOptions, sandbox: SandboxOptions, adapter: AdapterOptions, timeout: Timeout = 3000

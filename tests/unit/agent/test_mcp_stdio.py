@@ -26,6 +26,7 @@ async def test_a_message_is_refused_only_over_the_size_that_the_refusal_names(si
     invalid = InvalidOutput()
     async with open_stdio((stdin[1], stdout[0]), invalid) as (incoming, _):
         writing = asyncio.create_task(asyncio.to_thread(_write, stdout[1], _message(size) + b"\n"))
+        received: list[str] = []
         with anyio.move_on_after(60):
             received = [type(message).__name__ async for message in incoming]
         assert received == ([] if broken else ["SessionMessage"])

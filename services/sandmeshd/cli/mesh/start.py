@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import structlog
@@ -35,21 +36,27 @@ DETAIL_CHARACTERS = 2_000
 MAX_LOG_BYTES = 8 * 1024 * 1024
 
 
-def start_in_foreground(arguments: dict[str, object], ready_fd: int | None, *, as_json: bool) -> None:
-    """Run a mesh in this process until a signal ends it."""
+def start_in_foreground(
+    arguments: dict[str, object],
+    ready_fd: int | None,
+    *,
+    as_json: bool,
+    defaults: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Run a mesh in this process until a signal ends it; `defaults` are settings that anything else overrides."""
     if ready_fd is None:
-        run_service(_serve(arguments, ConsoleReporter(as_json=as_json)))
+        run_service(_serve(arguments, ConsoleReporter(as_json=as_json), defaults))
         return
     parent = PipeReporter(ready_fd)
     try:
-        run_service(_serve(arguments, parent))
+        run_service(_serve(arguments, parent, defaults))
     except SandmeshError as error:
         parent.failed(error)
         raise
 
 
-async def _serve(arguments: Mapping[str, Any], reporter: StartReporter) -> None:
-    settings = _read_settings(arguments)
+async def _serve(arguments: Mapping[str, Any], reporter: StartReporter, defaults: Mapping[str, object]) -> None:
+    settings = _read_settings(arguments, defaults)
     configure_logging(settings.log_level, settings.log_format)
     for name, why in read_notes(settings, arguments["config"]).items():
         log.info("a setting has its default value and no effect here", setting=name, detail=why)
@@ -75,9 +82,9 @@ def _end_and_keep(mesh: Mesh) -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
-def _read_settings(arguments: Mapping[str, Any]) -> MeshSettings:
+def _read_settings(arguments: Mapping[str, Any], defaults: Mapping[str, object] = MappingProxyType({})) -> MeshSettings:
     # A mesh that is started by hand ends with its sandboxes, unless a setting says otherwise.
-    return read_settings(defaults={"keep_sandboxes": False}, **arguments)
+    return read_settings(defaults={"keep_sandboxes": False, **defaults}, **arguments)
 
 
 def start_in_background(arguments: dict[str, object], command_line: Sequence[str], *, as_json: bool) -> None:

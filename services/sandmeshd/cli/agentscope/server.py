@@ -1,0 +1,34 @@
+"""`runtime-sandbox-server`: `sandmesh up` at the port where clients of AgentScope Runtime look for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from sandmeshd.cli.mesh.up import UpOptions
+from sandmeshd.cli.terminal.options import Extensions
+from sandmeshd.cli.terminal.single_command import single_command
+
+DEFAULTS = {"listen": ("127.0.0.1:8000",)}
+
+
+def server(
+    config: Annotated[Path | None, typer.Option(help="A file of settings, one NAME=VALUE a line.")] = None,
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None,
+        typer.Option(help="The lowest level that is logged."),
+    ] = None,
+    extension: Extensions = None,
+) -> None:
+    """Run a mesh with all its services on this machine, by default at 127.0.0.1:8000, until Ctrl-C."""
+    # The services take a second to import, which help need not wait for.
+    from sandmeshd.cli.mesh.start import start_in_foreground  # noqa: PLC0415
+
+    level = "ERROR" if log_level == "CRITICAL" else log_level
+    settings = {**UpOptions(config=config, extension=extension).settings(), "log_level": level}
+    start_in_foreground(settings, None, as_json=False, defaults=DEFAULTS)
+
+
+app = single_command(server, epilog="Example: runtime-sandbox-server --config sandbox.env --extension my_sandbox.py")

@@ -1,0 +1,94 @@
+"""The commands of AgentScope Runtime's sandbox module, with its options, as its documentation writes them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Generator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from sandmeshd.cli.agentscope.server import DEFAULTS
+from sandmeshd.cli.config.environment import read_settings
+from sandmeshd.mesh import MeshSettings
+from sandmeshd.mesh.sweep import remove
+from tests.extras import environment_with
+from tests.ports import free_port
+
+from .mcp_world import text_of
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TOKEN, NAME = "your-secret-token", "runtime-sandbox-"
+SCRIPTS: dict[str, str] = {name: one for name, one in PROJECT["scripts"].items() if name.startswith(NAME)}
+EXTENSION = ROOT / "tests" / "mesh" / "template_classes.py"
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    """Return what the script of a name runs, for an interpreter."""
+    module, _, function = SCRIPTS[name].partition(":")
+    return ["-c", f"from {module} import {function}; {function}()", *arguments]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Generator[str]:
+    """Run `runtime-sandbox-server` with a file of settings and an extension; yield its address."""
+    port, settings = free_port(), MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
+    config = tmp_path / "custom.env"
+    config.write_text(f"SANDMESH_HOST=127.0.0.1\nSANDMESH_PORT={port}\nSANDMESH_BEARER_TOKEN={TOKEN}\n")
+    options = ["--config", str(config), "--log-level", "CRITICAL", "--extension", str(EXTENSION)]
+    process = subprocess.Popen(
+        [sys.executable, *command("runtime-sandbox-server", *options)],
+        env={**os.environ, "SANDMESH_MESH_ID": settings.mesh_id},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert "The mesh is ready" in process.stdout.readline()
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stdout is not None
+        process.stdout.close()
+        remove(settings.paths)
+
+
+async def test_an_mcp_clients_old_configuration_reaches_the_server_that_the_old_command_starts(server: str) -> None:
+    options = ["--type=weather", f"--base_url={server}", f"--bearer_token={TOKEN}"]
+    ours = ["-m", "sandmeshd.cli.user", "mcp", *options]
+    for arguments in (command("runtime-sandbox-mcp", *options), ours):
+        async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
+            assert "to_fahrenheit" in {tool.name for tool in (await client.list_tools()).tools}
+            assert text_of(await client.call_tool("run_ipython_cell", {"code": "6 * 7"})) == "42"
+
+
+def test_the_server_is_at_port_8000_unless_a_setting_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_settings(defaults=DEFAULTS).gateway.listen == ("127.0.0.1:8000",)
+    monkeypatch.setenv("SANDMESH_PORT", "8001")
+    assert read_settings(defaults=DEFAULTS).gateway.listen == ("127.0.0.1:8001",)
+
+
+def test_each_script_is_a_function_and_its_packages_are_those_of_the_extra() -> None:
+    assert PROJECT["optional-dependencies"]["agentscope"] == ["sandmesh[local,docker]"]
+    for target in SCRIPTS.values():
+        module, _, function = target.partition(":")
+        assert callable(getattr(import_module(module), function))
+
+
+def test_without_its_packages_each_script_names_the_extra() -> None:
+    with environment_with() as python:
+        for name in SCRIPTS:
+            done = subprocess.run([python, *command(name)], capture_output=True, text=True, check=False)
+            assert done.returncode == 2
+            assert f"{name} needs the package" in done.stderr
+            assert 'pip install "sandmesh[agentscope]"' in done.stderr
+            assert "Traceback" not in done.stderr
