@@ -96,7 +96,7 @@ def too_large(tool: str, arguments: bytes) -> TooLarge:
 class Call:
     """A call under way. Its events are numbered; `last` is the last one that came."""
 
-    __slots__ = ("abandoned", "call_id", "inputs", "last", "last_input", "order", "receiver", "unacknowledged")
+    __slots__ = ("abandoned", "begun", "call_id", "inputs", "last", "last_input", "order", "receiver", "unacknowledged")
 
     def __init__(self, call_id: str, order: Order, receiver: Receiver) -> None:
         self.call_id = call_id
@@ -104,6 +104,8 @@ class Call:
         self.receiver = receiver
         self.last = 0
         self.unacknowledged = 0
+        self.begun = 0.0
+        """When it began, by the monotonic clock, if no mesh answered then."""
         self.abandoned = False
         self.last_input = 0
         """The number of the last input that was sent, here or by who had the call before."""

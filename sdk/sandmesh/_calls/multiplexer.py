@@ -16,6 +16,7 @@ import grpc
 
 from sandmesh._calls.call import CHUNK, WINDOW, Call, Nobody, Order, Receiver
 from sandmesh._calls.local_socket import CallSocket
+from sandmesh._calls.outage import PATIENCE_SECONDS, Outage
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, WrongState, from_detail
 from sandmesh.shared.backoff import back_off
@@ -23,13 +24,12 @@ from sandmesh.shared.wire_errors import from_rpc_error
 
 # An acknowledgement that frees less than half a window waits so long for frames to go along with.
 ACKNOWLEDGE_SECONDS = 0.05
-# How long calls wait for a mesh that went away; a mesh itself keeps a detached call's output for half of it.
-PATIENCE_SECONDS = 60.0
 # A message has at most MOST_FRAMES small frames and one large one, so that it stays below what servers take.
 SMALL = 64 * 1024
 MOST_FRAMES = 32
 
 _ANOTHER = "the call is followed anew from this program: this one gets no more of it"
+
 
 BROKEN = frozenset(
     {
@@ -153,8 +153,9 @@ class CallMux:
     again after its last event.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, new_seconds: float = PATIENCE_SECONDS) -> None:
+        """Name the address in errors; a call that no mesh has answered ends after `new_seconds` without one."""
+        self._outage = Outage(address, new_seconds)
         # Unique in any sandbox, whoever else calls there.
         self._call_ids = map(f"{secrets.token_hex(12)}-{{:x}}".format, itertools.count(1))
         self.loop = asyncio.get_running_loop()
@@ -162,7 +163,6 @@ class CallMux:
         self._outbox = Outbox()
         self._work = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._broken_since: float | None = None
         self._running: asyncio.Task[None] | None = None
         self._open: OpenStream | None = None
         self._direct: CallSocket | None = None
@@ -176,6 +176,8 @@ class CallMux:
         before = self._calls.get(call.call_id)
         if before is not None:
             before.receiver.on_error(WrongState(_ANOTHER, {"state": "REPLACED", "call_id": call.call_id}))
+        if self._outage.since is not None:
+            call.begun = time.monotonic()
         self._calls[call.call_id] = call
         self._outbox.add_start(call)
         self._wake()
@@ -291,7 +293,7 @@ class CallMux:
         while self._open is open_stream:
             await self._work.wait()
             error = await self._carry(open_stream)
-            if self._broken_since is None:
+            if self._outage.since is None:
                 pauses = back_off()
             self._give_up(error)
             if self._open is open_stream and self._calls:
@@ -315,15 +317,13 @@ class CallMux:
         return MeshUnavailable("the mesh ended the stream")
 
     def _give_up(self, error: SandmeshError) -> None:
-        now = time.monotonic()
-        self._broken_since = self._broken_since or now
-        if self._calls and now - self._broken_since > PATIENCE_SECONDS:
-            message = f"the mesh at {self._address} went away and did not come back; calls that ran may still run"
-            self.fail_all(MeshUnavailable(message, {"address": self._address, "detail": str(error)}, changed=True))
+        for call, reason in self._outage.overdue(self._calls.values(), error):
+            del self._calls[call.call_id]
+            call.receiver.on_error(reason)
         if self._calls:
             self._work.set()
         else:
-            self._broken_since = None
+            self._outage.since = None
             self._work.clear()
 
     async def _follow(self, stream: Stream) -> None:
@@ -354,7 +354,7 @@ class CallMux:
             await stream.done_writing()
 
     def _deliver(self, response: pb.MultiplexResponse) -> None:
-        self._broken_since = None
+        self._outage.since = None
         batch = response.batch
         call = self._calls.get(batch.call_id)
         if call is None:

@@ -15,6 +15,9 @@ from sandmesh.shared.paths import local_gateway
 VARIABLE = "SANDMESH_ADDRESS"
 CA_VARIABLE = "SANDMESH_CA_FILE"
 TOKEN_VARIABLES = ("SANDMESH_TOKEN", "SANDMESH_BEARER_TOKEN")
+NEW_CALL_VARIABLE = "SANDMESH_NEW_CALL_SECONDS"
+NEW_CALL_SECONDS = 5.0
+"""How long a new call waits for a mesh that does not answer, unless the environment has another number."""
 FORMS = "unix:///path, host:port, grpc[s]://host:port or http[s]://host[:port], or several with commas"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -109,6 +112,22 @@ def trusting(target: Target, ca_cert: str | Path | None) -> Target:
     if b"BEGIN CERTIFICATE" not in found:
         raise InvalidArgument(f"{path} has no certificate in PEM")
     return replace(target, certificates=found)
+
+
+def new_call_seconds() -> float:
+    """Return how long a new call waits for a mesh that does not answer; calls under way wait longer.
+
+    Raises:
+        InvalidArgument: The environment's is not a number above 0.
+    """
+    value = os.environ.get(NEW_CALL_VARIABLE)
+    try:
+        seconds = float(value) if value else NEW_CALL_SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgument(f"{NEW_CALL_VARIABLE} is a number of seconds above 0, not {value!r}")
+    return seconds
 
 
 def answers(path: Path) -> bool:

@@ -13,8 +13,9 @@ from typing import Any
 import grpc
 
 from sandmesh._calls.multiplexer import CallMux, Stream
-from sandmesh._client.addresses import Target, configured, configured_token, parse_all, trusting
+from sandmesh._client.addresses import Target, configured, configured_token, new_call_seconds, parse_all, trusting
 from sandmesh._client.channel import make_metadata, may_repeat
+from sandmesh._client.diagnosis import diagnose
 from sandmesh._client.process_state import process
 from sandmesh._client.transport import A, Choose, ChooseStream, Q, Transport
 from sandmesh.errors import MeshUnavailable, SandmeshError, Unavailable
@@ -53,7 +54,7 @@ class Connection:
         self._closed = False
         self._usable = asyncio.Event()
         self._retiring: set[asyncio.Task[None]] = set()
-        self.mux = CallMux(", ".join(target.address for target in targets))
+        self.mux = CallMux(", ".join(target.address for target in targets), new_call_seconds())
         self.resume()
 
     async def ask(self, choose: Choose[Q, A], request: Q, timeout: float) -> A:
@@ -73,7 +74,7 @@ class Connection:
                 limit = gives_up if isinstance(error, MeshUnavailable) else ends
                 over = self._closed or time.monotonic() + wait > limit
                 if over or not may_repeat(request.DESCRIPTOR.full_name, error):
-                    raise self._explained(error) from None
+                    raise await self._explained(error) from None
             await asyncio.sleep(wait)
         raise MeshUnavailable("no mesh answers")  # the pauses never end
 
@@ -172,12 +173,16 @@ class Connection:
         self._answered = True
         return response
 
-    def _explained(self, error: SandmeshError) -> SandmeshError:
+    async def _explained(self, error: SandmeshError) -> SandmeshError:
         if not isinstance(error, MeshUnavailable):
             return error
         address = ", ".join(target.address for target in self._targets)
-        message = f"no mesh answers at {address}: start one there (sandmesh up) or give another address"
-        facts = {**error.facts, "address": address, "detail": error.message}
+        message, fix = f"no mesh answers at {address}", "start one there (sandmesh up) or give another address"
+        for target in () if self._answered or self._closed else tuple(self._targets):
+            found = await diagnose(target, error.message)
+            message, fix = found or (message, fix)
+        facts = {**error.facts, "address": address, "detail": error.message, "fix": fix}
+        message = f"{message}: {fix}"
         return MeshUnavailable(message, facts, changed=error.changed)
 
 

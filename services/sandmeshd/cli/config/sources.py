@@ -16,7 +16,7 @@ from sandmesh.errors import InvalidArgument
 PREFIX: Final = "SANDMESH_"
 CONFIG: Final = "SANDMESH_CONFIG"
 
-CLIENTS: Final = frozenset({"ADDRESS", "TOKEN", "CA_FILE", "CONFIG", "KERNEL", "FAULTS"})
+CLIENTS: Final = frozenset({"ADDRESS", "TOKEN", "CA_FILE", "NEW_CALL_SECONDS", "CONFIG", "KERNEL", "FAULTS"})
 """Variables that clients, kernels and tests read: not settings of a mesh."""
 
 _TESTS: Final = "TEST_"
