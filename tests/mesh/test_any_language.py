@@ -68,9 +68,10 @@ async def run(world: World, who: str, folder: Path, *command: str) -> Ran:
 
 @pytest.mark.needs("node")
 @pytest.mark.timeout(900)
-async def test_a_node_program_makes_a_sandbox_follows_a_call_and_reads_a_reason(world: World, packages: Path) -> None:
+async def test_a_node_program_follows_a_call_carries_a_file_and_reads_a_reason(world: World, packages: Path) -> None:
     ran = await run(world, ADA, packages, "node", "client.mjs", str(ROOT / "protos"))
     assert ran.code == 0, ran.printed
+    assert (packages / "received.bin").read_bytes() == (packages / "sent.bin").read_bytes()
     first, *others = ran.printed.splitlines()
     assert re.fullmatch(r"sandbox sb_[a-z0-9]{26}", first)
     assert others == [
@@ -78,6 +79,8 @@ async def test_a_node_program_makes_a_sandbox_follows_a_call_and_reads_a_reason(
         "step 2",
         "step 3",
         "ended END_REASON_EXITED with 7",
+        "the file is the same: true",
+        "/etc/passwd: it is outside of what file tools may reach. Allowed: /workspace.",
         "refused SANDBOX_NOT_FOUND of sb_nobody",
     ]
 
@@ -96,6 +99,7 @@ async def test_the_pages_grpcurl_commands_do_what_it_says(world: World, tmp_path
     script = "set -eu\n" + "\n".join(re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL))
     ran = await run(world, ADA, tmp_path, "bash", "-c", script)
     assert ran.code == 0, ran.printed
+    assert (tmp_path / "received.bin").read_bytes() == (tmp_path / "sent.bin").read_bytes()
     for expected in (
         '"user_id": "ada"',
         '"state": "SANDBOX_STATE_READY"',

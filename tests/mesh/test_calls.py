@@ -149,6 +149,39 @@ async def test_input_comes_by_stream_and_by_unary_requests(box: Box) -> None:
     assert found[-1].result.exit_code == 0
 
 
+async def test_input_that_is_sent_faster_than_it_is_read_waits_and_arrives_whole(box: Box) -> None:
+    parts, part = 40, bytes(1 << 20)
+
+    async def frames() -> AsyncGenerator[pb.OpenCallRequest]:
+        start = box.start("until [ -e go ]; do sleep 0.02; done; wc -c", "slow", takes_input=True)
+        yield pb.OpenCallRequest(frame=pb.CallFrame(call_id="slow", start=start))
+        for number in range(1, parts + 1):
+            item = pb.Input(sequence=number, data=part, end=number == parts)
+            yield pb.OpenCallRequest(frame=pb.CallFrame(call_id="slow", input=item))
+            sent.append(number)
+
+    sent: list[int] = []
+    counting = asyncio.create_task(events(box.calls.OpenCall(frames())))
+    await events(box.run(box.start("sleep 0.5")))  # in which all of it would have been sent
+    assert len(sent) < parts
+    await events(box.run(box.start("touch go")))
+    assert output(await counting).strip() == b"%d" % (parts << 20)
+
+
+async def test_an_input_that_is_too_large_is_refused_and_the_call_goes_on_for_who_attaches(box: Box) -> None:
+    start = box.start("echo up; wc -c", "counts", takes_input=True)
+    stream = box.calls.OpenCall()
+    await stream.write(pb.OpenCallRequest(frame=pb.CallFrame(call_id="counts", start=start)))
+    await first_output(stream)
+    item = pb.Input(sequence=1, data=bytes((1 << 20) + 1), end=True)
+    await stream.write(pb.OpenCallRequest(frame=pb.CallFrame(call_id="counts", input=item)))
+    with pytest.raises(TooLarge, match="1 MiB"), translated():
+        await events(stream)
+    end = pb.Input(sequence=1, data=b"four", end=True)
+    await box.calls.SendInput(pb.SendInputRequest(sandbox_id=box.sandbox.sandbox_id, call_id="counts", input=end))
+    assert output(await events(box.attach("counts"))).split()[-1] == b"4"
+
+
 async def test_a_signal_reaches_the_process(box: Box) -> None:
     command = "trap 'echo caught; exit 5' USR1; echo up; while :; do sleep 0.05; done"
     running = asyncio.create_task(events(box.run(box.start(command, "trap"))))

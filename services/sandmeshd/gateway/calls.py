@@ -12,15 +12,17 @@ import grpc
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import InvalidArgument, SandmeshError, from_detail
+from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge, from_detail
 from sandmeshd.agentlink.link import request as request_agent
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.gateway.relay import Client, Relay
+from sandmeshd.gateway.relay import CHUNK, Client, Relay
 from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
 # The first listing waits for the MCP servers of the sandbox's template, which may be downloaded.
 _LIST_SECONDS = 150.0
+# Less than an agent holds of a call's input that nobody reads.
+_MOST_INPUT = 8 * CHUNK
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Item = TypeVar("Item")
@@ -72,7 +74,7 @@ class Calls:
         follower = Follower(gives_credit=False)
         relay = Relay(self._own_routes(), follower, first.frame.call_id)
         relay.open(first.frame, self._settings.deadline_grace_seconds)
-        reading = asyncio.create_task(_forward_all(stream, relay))
+        reading = asyncio.create_task(_forward_all(stream, relay, follower.input))
         try:
             await follower.write_all(context)
         finally:
@@ -129,10 +131,17 @@ class Calls:
             relay.detach()
 
 
-async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay) -> None:
+async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay, window: InputWindow) -> None:
     async for request in requests:
+        frame = request.frame
+        if frame.HasField("input"):
+            if len(frame.input.data) > CHUNK:
+                relay.push(pb.CallFrame(call_id=relay.call_id, detach=pb.Detach()))
+                relay.refuse(TooLarge("an Input has at most 1 MiB of data: send more of them"))
+                return
+            await window.add(frame.input)
         await relay.drain()
-        relay.push(request.frame)
+        relay.push(frame)
 
 
 async def _write_all(outbox: Outbox[bytes], context: Context) -> None:
@@ -169,19 +178,58 @@ class Outbox(Generic[Item]):
             await self._wake.wait()
 
 
+class InputWindow:
+    """The input of a call that its sandbox has not taken: while that is much, its client's stream is not read."""
+
+    def __init__(self) -> None:
+        self._sent: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._ended = False
+
+    @property
+    def filling(self) -> bool:
+        """Whether it has to be known what the sandbox took."""
+        return self._bytes > _MOST_INPUT // 2
+
+    async def add(self, item: pb.Input) -> None:
+        """Wait until there is room for an input, and count it."""
+        while self._bytes > _MOST_INPUT and not self._ended:
+            self._room.clear()
+            await self._room.wait()
+        self._sent.append((item.sequence, len(item.data)))
+        self._bytes += len(item.data)
+
+    def free(self, batch: pb.CallEventBatch) -> None:
+        """Forget what the sandbox took, and after a broken link what was lost with it: its client sends it again."""
+        taken = batch.input_taken_sequence
+        while self._sent and (self._sent[0][0] <= batch.input_ack_sequence or taken):
+            self._bytes -= self._sent.popleft()[1]
+        self._room.set()
+
+    def end(self) -> None:
+        """Let everything pass: the call is over."""
+        self._ended = True
+        self._room.set()
+
+
 class Follower:
     """The caller of one call on a stream of its own."""
 
     def __init__(self, *, gives_credit: bool) -> None:
         self._outbox: Outbox[tuple[Relay, bytes, int]] = Outbox()
         self._gives_credit = gives_credit
+        self.input = InputWindow()
 
     def deliver(self, call: Relay, response: bytes, last_sequence: int) -> None:
         """Queue a response."""
+        if self.input.filling:
+            self.input.free(pb.OpenCallResponse.FromString(response).batch)
         self._outbox.put((call, response, last_sequence))
 
     def ended(self, call: Relay, error: SandmeshError | None) -> None:
         """End the stream."""
+        self.input.end()
         self._outbox.end()
 
     async def write_all(self, context: Context) -> None:

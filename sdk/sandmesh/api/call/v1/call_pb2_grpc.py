@@ -106,6 +106,7 @@ class CallServiceServicer(object):
 
     def OpenCall(self, request_iterator, context):
         """OpenCall carries one call in both directions.
+        A client may send Input as fast as its stream takes it: the server MUST read no more than the sandbox has room for.
         The first frame MUST be `start` or `attach`. Ends as RunCall does, and with CALL_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

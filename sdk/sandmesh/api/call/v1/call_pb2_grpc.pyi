@@ -55,6 +55,7 @@ class CallServiceStub:
     """
     OpenCall: _grpc.StreamStreamMultiCallable[_call_pb2.OpenCallRequest, _call_pb2.OpenCallResponse]
     """OpenCall carries one call in both directions.
+    A client may send Input as fast as its stream takes it: the server MUST read no more than the sandbox has room for.
     The first frame MUST be `start` or `attach`. Ends as RunCall does, and with CALL_NOT_FOUND.
     """
     AttachCall: _grpc.UnaryStreamMultiCallable[_call_pb2.AttachCallRequest, _call_pb2.AttachCallResponse]
@@ -94,6 +95,7 @@ class CallServiceAsyncStub(CallServiceStub):
     """
     OpenCall: _aio.StreamStreamMultiCallable[_call_pb2.OpenCallRequest, _call_pb2.OpenCallResponse]  # type: ignore[assignment]
     """OpenCall carries one call in both directions.
+    A client may send Input as fast as its stream takes it: the server MUST read no more than the sandbox has room for.
     The first frame MUST be `start` or `attach`. Ends as RunCall does, and with CALL_NOT_FOUND.
     """
     AttachCall: _aio.UnaryStreamMultiCallable[_call_pb2.AttachCallRequest, _call_pb2.AttachCallResponse]  # type: ignore[assignment]
@@ -148,6 +150,7 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_call_pb2.OpenCallResponse], _abc.AsyncIterator[_call_pb2.OpenCallResponse]]:
         """OpenCall carries one call in both directions.
+        A client may send Input as fast as its stream takes it: the server MUST read no more than the sandbox has room for.
         The first frame MUST be `start` or `attach`. Ends as RunCall does, and with CALL_NOT_FOUND.
         """
 
