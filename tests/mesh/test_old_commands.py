@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Generator[str]:
     """Run `runtime-sandbox-server` with a file of settings and an extension; yield its address."""
     port, settings = free_port(), MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
     config = tmp_path / "custom.env"
-    config.write_text(f"SANDMESH_HOST=127.0.0.1\nSANDMESH_PORT={port}\nSANDMESH_BEARER_TOKEN={TOKEN}\n")
+    config.write_text(f"HOST=127.0.0.1\nPORT={port}\nBEARER_TOKEN={TOKEN}\n")
     options = ["--config", str(config), "--log-level", "CRITICAL", "--extension", str(EXTENSION)]
     process = subprocess.Popen(
         [sys.executable, *command("runtime-sandbox-server", *options)],
@@ -75,6 +75,14 @@ def test_the_server_is_at_port_8000_unless_a_setting_says_otherwise(monkeypatch:
     assert read_settings(defaults=DEFAULTS).gateway.listen == ("127.0.0.1:8000",)
     monkeypatch.setenv("SANDMESH_PORT", "8001")
     assert read_settings(defaults=DEFAULTS).gateway.listen == ("127.0.0.1:8001",)
+
+
+def test_the_server_reads_a_dotenv_in_its_working_directory(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("AUTO_CLEANUP=True\nPOOL_SIZE=many\nOPENAI_API_KEY=of-another-program\n")
+    arguments = [sys.executable, *command("runtime-sandbox-server")]
+    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "POOL_SIZE is 'many'" in done.stderr
 
 
 def test_each_script_is_a_function_and_its_packages_are_those_of_the_extra() -> None:

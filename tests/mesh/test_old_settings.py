@@ -36,6 +36,7 @@ from tests.processes import children_of, command_of, links_of
 
 pytestmark = pytest.mark.needs("user namespaces")
 
+SANDMESH = (sys.executable, "-m", "sandmeshd.cli.user")
 TOKEN, PASSWORD = "your-secret-token", "a secret of redis"
 FILE = """
 SANDMESH_HOST="127.0.0.1"
@@ -135,16 +136,23 @@ async def redis_server(folder: Path) -> AsyncGenerator[int]:
         await process.wait()
 
 
+def bare_environment() -> dict[str, str]:
+    """Return the environment without settings of a mesh."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SANDMESH_")}
+
+
 @asynccontextmanager
-async def started(folder: Path, file: str, mesh_id: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, Path]]:
-    """Run `sandmesh up --config` until the block ends."""
-    config, log = folder / "mesh.env", folder / "log"
+async def started(
+    folder: Path, file: str, mesh_id: str, name: str = "mesh.env"
+) -> AsyncGenerator[tuple[asyncio.subprocess.Process, Path]]:
+    """Run `sandmesh up --config` until the block ends; a `.env` is found in the working directory."""
+    config, log = folder / name, folder / "log"
     config.write_text(file)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SANDMESH_")}
-    command = (sys.executable, "-m", "sandmeshd.cli.user", "up", "-o", "json", "--config", str(config))
+    options = [] if name == ".env" else ["--config", str(config)]
+    command = (*SANDMESH, "up", "-o", "json", *options)
     with log.open("wb") as written:
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=subprocess.PIPE, stderr=written, env=environment
+            *command, stdout=subprocess.PIPE, stderr=written, env=bare_environment(), cwd=folder
         )
     try:
         yield process, log

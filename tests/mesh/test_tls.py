@@ -115,6 +115,17 @@ def test_an_address_open_to_others_needs_tls_and_tokens_or_plain_words(address: 
     check(allow_insecure=True)
 
 
+def test_a_refused_address_names_the_lines_that_make_a_trial_certificate_or_accept_the_risk() -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        check_addresses(GatewaySettings(listen=("0.0.0.0:8000",)))
+    for line in (
+        "`sandmesh certificate --name HOST --directory tls`",
+        "--tls-cert tls/cert.pem --tls-key tls/key.pem",
+        "SANDMESH_ALLOW_INSECURE=true",
+    ):
+        assert line in str(refused.value)
+
+
 def test_tokens_are_asked_for_wherever_others_can_come() -> None:
     assert token_required(GatewaySettings(listen=("0.0.0.0:80",), allow_insecure=True))
     assert not token_required(GatewaySettings(listen=("127.0.0.1:80", "unix:///s")))

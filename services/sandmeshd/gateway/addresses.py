@@ -26,13 +26,16 @@ def check_addresses(settings: GatewaySettings) -> None:
         return
     if settings.tls_cert is None:
         missing = "there is no TLS, so tokens and data could be read on the way"
-        fix = "give --tls-cert and --tls-key (`sandmesh certificate` makes a pair for trials)"
+        fix = (
+            "for a trial, `sandmesh certificate --name HOST --directory tls`, then give "
+            "--tls-cert tls/cert.pem --tls-key tls/key.pem"
+        )
     elif not token_required(settings):
         missing, fix = "no token is required", "leave out --no-require-token"
     else:
         return
     message = (
         f"the gateway does not listen at {address}, which is open to others: {missing}; {fix}, "
-        "listen at 127.0.0.1, or say --allow-insecure"
+        "listen at 127.0.0.1, or accept the risk with SANDMESH_ALLOW_INSECURE=true (--allow-insecure)"
     )
     raise InvalidArgument(message, {"address": address, "fix": fix})

@@ -117,10 +117,9 @@ class MeshSettings(Settings):
             _check_unused(chosen)
             return None
         if service == "local" and chosen.folder is None:
-            raise InvalidArgument("SANDMESH_FILE_SYSTEM=local needs a directory: give SANDMESH_STORAGE_FOLDER")
-        if service == "local" and chosen.folder is not None and not chosen.folder.is_absolute():
-            raise InvalidArgument(f"SANDMESH_STORAGE_FOLDER is {chosen.folder}: give an absolute path")
-        folder = Path("/") / (chosen.folder or Path()) / self.mesh_id
+            return None
+        root = self.state_directory.absolute() if service == "local" else Path("/")
+        folder = root / (chosen.folder or Path()) / self.mesh_id
         return chosen.model_copy(update={"service": service, "folder": folder})
 
     def values(self) -> dict[str, Any]:

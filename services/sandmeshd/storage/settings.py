@@ -16,10 +16,10 @@ class StorageSettings(Settings):
     """Settings of one storage: a directory of this machine, or a bucket of an object storage."""
 
     service: Service = Field(default="", validation_alias="SANDMESH_FILE_SYSTEM")
-    """Where sessions' workspaces are saved for their return; empty: nowhere, or local where storage_folder is set."""
+    """Where sessions' workspaces are saved; local, like empty, only where storage_folder is set, else nowhere."""
 
     folder: Path | None = Field(default=None, validation_alias="SANDMESH_STORAGE_FOLDER")
-    """The directory that they are saved in, or a prefix in the bucket; the mesh's id goes below it."""
+    """The directory for them, relative ones below the state directory, or a prefix in the bucket."""
 
     bucket: str = Field(default="", validation_alias="SANDMESH_STORAGE_BUCKET")
     """The bucket, or for azblob the container."""

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable
-from sandmeshd.cli.config.environment import read_settings
+from sandmeshd.cli.config.environment import read_remarks, read_settings
 from sandmeshd.cli.user_app import app
 from sandmeshd.drivers.api.registry import find_driver
 from sandmeshd.mesh.driver import driver_settings
@@ -86,7 +86,6 @@ def test_a_driver_of_another_package_has_settings_of_its_own(install: Install, m
     [
         ("SANDMESH_TINY_SIZE", "0", "settings of the driver tiny do not fit: SANDMESH_TINY_SIZE: "),
         ("SANDMESH_TINY_HOSTS", "a", "SANDMESH_TINY_HOSTS must be JSON"),
-        ("SANDMESH_TINY_SIZES", "1", "did you mean SANDMESH_TINY_SIZE?"),
     ],
 )
 @pytest.mark.parametrize("chosen", ["tiny", "bubblewrap"])
@@ -98,6 +97,18 @@ def test_a_setting_that_the_drivers_class_refuses_stops_the_start_chosen_or_not(
     monkeypatch.setenv(variable, value)
     with pytest.raises(InvalidArgument, match=re.escape(problem)):
         read_settings()
+
+
+@pytest.mark.parametrize("chosen", ["tiny", "bubblewrap"])
+def test_an_unknown_variable_near_a_drivers_setting_warns_with_that(
+    install: Install, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    install("tiny-driver")
+    monkeypatch.setenv("SANDMESH_DRIVER", chosen)
+    monkeypatch.setenv("SANDMESH_TINY_SIZES", "1")
+    read_settings()
+    facts = {"setting": "SANDMESH_TINY_SIZES", "fix": "did you mean SANDMESH_TINY_SIZE?"}
+    assert facts in [remark.facts for remark in read_remarks() if remark.is_warning]
 
 
 def test_a_setting_that_a_driver_requires_is_required_where_it_is_chosen(

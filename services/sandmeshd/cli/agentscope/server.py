@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,7 +16,10 @@ DEFAULTS = {"listen": ("127.0.0.1:8000",)}
 
 
 def server(
-    config: Annotated[Path | None, typer.Option(help="A file of settings, one NAME=VALUE a line.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A file of settings, one NAME=VALUE a line, by default a .env in the working directory."),
+    ] = None,
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] | None,
         typer.Option(help="The lowest level that is logged."),
@@ -24,10 +28,12 @@ def server(
 ) -> None:
     """Run a mesh with all its services on this machine, by default at 127.0.0.1:8000, until Ctrl-C."""
     # The services take a second to import, which help need not wait for.
+    from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
     from sandmeshd.cli.mesh.start import start_in_foreground  # noqa: PLC0415
 
     level = "ERROR" if log_level == "CRITICAL" else log_level
-    settings = {**UpOptions(config=config, extension=extension).settings(), "log_level": level}
+    file = find_config(config, os.environ, Path.cwd())
+    settings = {**UpOptions(config=file, extension=extension).settings(), "log_level": level}
     start_in_foreground(settings, None, as_json=False, defaults=DEFAULTS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -26,18 +27,24 @@ def show(
     output: Output = Format.TEXT,
 ) -> None:
     """Print every setting with its value and where it came from; of secrets only that they are set."""
-    rows, notes = _rows(config)
+    rows, notes = _rows(_find(config))
     if output is Format.JSON:
         print_json(rows)
     else:
         print_table(("SETTING", "VALUE", "FROM"), [(row["name"], _text(row["value"]), row["source"]) for row in rows])
-    for name, why in notes.items():
-        typer.echo(f"{name} is set to its default and has no effect here: {why}", err=True)
+    for note in notes:
+        typer.echo(note, err=True)
 
 
-def _rows(config: Path | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _find(config: Path | None) -> Path | None:
+    from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415 - as below
+
+    return find_config(config, os.environ, Path.cwd())
+
+
+def _rows(config: Path | None) -> tuple[list[dict[str, Any]], list[str]]:
     # Settings know the services, which take a second to import.
-    from sandmeshd.cli.config.environment import read_notes, read_with_sources  # noqa: PLC0415
+    from sandmeshd.cli.config.environment import read_notes, read_remarks, read_with_sources  # noqa: PLC0415
     from sandmeshd.mesh.driver import plain_values  # noqa: PLC0415
 
     settings, sources = read_with_sources(config)
@@ -51,7 +58,9 @@ def _rows(config: Path | None) -> tuple[list[dict[str, Any]], dict[str, str]]:
         }
         for one, value in plain_values(settings)
     ]
-    return rows, read_notes(settings, config)
+    unused = read_notes(settings, config).items()
+    notes = [f"{name} is set to its default and has no effect here: {why}" for name, why in unused]
+    return rows, notes + [f"{each.event}: {', '.join(each.facts.values())}" for each in read_remarks(config)]
 
 
 def _text(value: object) -> str:

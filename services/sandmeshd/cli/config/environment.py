@@ -5,22 +5,36 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
+import structlog
 from pydantic import ValidationError
 
 from sandmesh.errors import InvalidArgument
+from sandmeshd.cli.config.config_file import DOTENV, find_config, gather
 from sandmeshd.cli.config.host_clients import read_clients
-from sandmeshd.cli.config.legacy_names import MEANINGS, REFUSED, is_refused, translate, unused_names
-from sandmeshd.cli.config.sources import CONFIG, PREFIX, RawValue, check_known, gather
+from sandmeshd.cli.config.legacy_names import MEANINGS, ignored_names, is_without_effect, translate, unused_names
+from sandmeshd.cli.config.sources import PREFIX, RawValue, unknown_variables
 from sandmeshd.drivers.api.registry import find_driver, known_drivers
 from sandmeshd.mesh.driver import check_drivers
 from sandmeshd.mesh.settings import MeshSettings, all_variables
 from sandmeshd.runtime.settings import Variable
 
+log = structlog.get_logger()
+
 COMMAND_LINE = "the command line"
 CLIENTS = "the configuration of pip and npm, or the proxy's variables"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A fact about the file or the variables of a mesh, which does not keep it from starting."""
+
+    event: str
+    facts: Mapping[str, str]
+    is_warning: bool = False
 
 
 def read_settings(
@@ -55,7 +69,7 @@ def read_with_sources(
     found |= {name: (value, COMMAND_LINE) for name, value in options.items() if value is not None}
     driver = str(found["driver"][0]) if "driver" in found else MeshSettings.model_fields["driver"].default
     _check_driver(driver)
-    check_known({name: one for name, one in raw.items() if not is_refused(name)}, {*own, *MEANINGS, *REFUSED})
+    _unknown(raw)
     if "DEFAULT_MOUNT_DIR" in _unused_names(raw, driver):
         del found["workspaces_directory"]
     settings = _validated({name: value for name, (value, _) in found.items()}, raw)
@@ -67,12 +81,40 @@ def read_notes(settings: MeshSettings, config: Path | None = None) -> dict[str, 
     return {f"{PREFIX}{name}": why for name, why in _unused_names(_raw_values(config), settings.driver).items()}
 
 
+def read_remarks(config: Path | None = None) -> list[Remark]:
+    """Return what whoever starts a mesh should know about its file and its variables, the less usual last."""
+    raw, file = _raw_values(config), find_config(config, os.environ)
+    remarks: list[Remark] = []
+    if file is not None and file.name == DOTENV:
+        remarks.append(Remark("settings are read from a .env file", {"file": str(file)}))
+    old = sorted(name for name, one in raw.items() if not one.has_prefix)
+    if old:
+        facts = {"file": str(file), "names": ", ".join(old)}
+        remarks.append(Remark(f"names without {PREFIX} are taken as AgentScope Runtime's", facts))
+    for name, why in ignored_names(raw).items():
+        remarks.append(Remark("a setting is ignored", {"setting": f"{PREFIX}{name}", "detail": why}))
+    for name, fix in _unknown(raw).items():
+        remarks.append(Remark("an unknown variable is ignored", {"setting": name, "fix": fix}, is_warning=True))
+    return remarks
+
+
+def log_remarks(config: Path | None = None) -> None:
+    """Log them."""
+    for remark in read_remarks(config):
+        (log.warning if remark.is_warning else log.info)(remark.event, **remark.facts)
+
+
 def _unused_names(raw: Mapping[str, RawValue], driver: str) -> dict[str, str]:
     return unused_names(raw, driver, keeps_directories=find_driver(driver).settings.keeps_directories)
 
 
 def _raw_values(config: Path | None) -> dict[str, RawValue]:
-    return gather(os.environ, config or (Path(os.environ[CONFIG]) if os.environ.get(CONFIG) else None))
+    return gather(os.environ, find_config(config, os.environ))
+
+
+def _unknown(raw: Mapping[str, RawValue]) -> dict[str, str]:
+    known = {name.removeprefix(PREFIX) for name in all_variables()} | set(MEANINGS)
+    return unknown_variables({name: one for name, one in raw.items() if not is_without_effect(name)}, known)
 
 
 def _parse(variable: Variable, raw: RawValue) -> object:

@@ -1,6 +1,7 @@
 """Names of settings that users of AgentScope Runtime know: what each means here, or why it means nothing.
 
-Their names and forms are those of https://runtime.agentscope.io/en/sandbox/advanced.html, with our prefix before them.
+Their names and forms are those of https://runtime.agentscope.io/en/sandbox/advanced.html, in a file as they are or with
+our prefix before them, in the environment with it.
 """
 
 from __future__ import annotations
@@ -19,17 +20,22 @@ Texts = Mapping[str, str]
 Rule = Callable[[Texts], dict[str, object]]
 
 _BOOL: Final = TypeAdapter(bool)
+_OFF: Final = ("false", "0", "no", "off", "f", "n")
 _INTERNAL: Final = "the mesh names its own keys in the store; SANDMESH_MESH_ID keeps meshes apart. Leave it out"
-_KUBERNETES: Final = "no driver of Kubernetes is installed here; leave it out"
-_CLOUD: Final = "no driver of this cloud is installed here; leave it out"
 
 REFUSED: Final[Mapping[str, str]] = {
     "REDIS_PORT_KEY": _INTERNAL,
     "REDIS_CONTAINER_POOL_KEY": _INTERNAL,
-    "K8S_NAMESPACE": _KUBERNETES,
-    "KUBECONFIG_PATH": _KUBERNETES,
 }
 """Names that are known and have no meaning here: they stop the start with this reason, unless set to their default."""
+
+IGNORED: Final[Mapping[str, str]] = {
+    "K8S_": "it is about Kubernetes, and another driver is chosen",
+    "KUBECONFIG_PATH": "it is about Kubernetes, and another driver is chosen",
+    "AGENT_RUN_": "it is about AgentRun, and another driver is chosen",
+    "FC_": "it is about Function Compute, and another driver is chosen",
+}
+"""The beginnings of names that are about a driver which is not chosen, with the reason why they are ignored."""
 
 _MOUNT_DIR: Final = "sessions_mount_dir"
 OLD_DEFAULTS: Final[Mapping[str, str]] = {
@@ -39,7 +45,11 @@ OLD_DEFAULTS: Final[Mapping[str, str]] = {
 }
 """The values that those names had by default: set to them they are accepted, and the mesh logs it when it starts."""
 
-_REFUSED_PREFIXES: Final = {"AGENT_RUN_": _CLOUD, "FC_": _CLOUD}
+_SAME: Final = frozenset({"WORKERS", "BEARER_TOKEN", "FILE_SYSTEM", "STORAGE_FOLDER", "READONLY_MOUNTS", "PORT_RANGE"})
+"""Names that mean the same here."""
+
+UNLIMITED: Final = 100_000
+"""The most sandboxes that a mesh can be set to: what no limit means."""
 
 
 def _listen(texts: Texts) -> dict[str, object]:
@@ -75,7 +85,7 @@ def _types(text: str) -> list[str]:
 def _redis(texts: Texts) -> dict[str, object]:
     if not _BOOL.validate_python(texts.get("REDIS_ENABLED", "false")):
         others = sorted(set(texts) - {"REDIS_ENABLED"})
-        if others:
+        if others and "REDIS_ENABLED" not in texts:
             raise ValueError(f"{others[0]} is set, but SANDMESH_REDIS_ENABLED is not true")
         return {}
     user, password = quote(texts.get("REDIS_USER", ""), safe=""), quote(texts.get("REDIS_PASSWORD", ""), safe="")
@@ -98,6 +108,26 @@ def _mesh_id(texts: Texts) -> dict[str, object]:
     return {"mesh_id": texts["CONTAINER_PREFIX_KEY"].replace("_", "-").strip("-").lower()}
 
 
+def _heartbeat(texts: Texts) -> dict[str, object]:
+    scan = texts.get("HEARTBEAT_SCAN_INTERVAL", texts.get("WATCHER_SCAN_INTERVAL"))
+    if scan is not None and _is_zero(scan):
+        return {"idle_seconds": 0}
+    found = {"idle_seconds": texts.get("HEARTBEAT_TIMEOUT"), "sweep_seconds": scan}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _maximum(texts: Texts) -> dict[str, object]:
+    most = texts["MAX_SANDBOX_INSTANCES"]
+    return {"max_sandboxes": UNLIMITED if _is_zero(most) else most}
+
+
+def _is_zero(text: str) -> bool:
+    try:
+        return float(text) == 0
+    except ValueError:
+        return False
+
+
 def _same(setting: str) -> Rule:
     return lambda texts: {setting: next(iter(texts.values()))}
 
@@ -110,10 +140,9 @@ RULES: Final[Mapping[tuple[str, ...], Rule]] = {
     ("AUTO_CLEANUP",): _cleanup,
     ("CONTAINER_PREFIX_KEY",): _mesh_id,
     ("CONTAINER_DEPLOYMENT",): _same("driver"),
-    ("HEARTBEAT_TIMEOUT",): _same("idle_seconds"),
-    ("HEARTBEAT_SCAN_INTERVAL",): _same("sweep_seconds"),
+    ("HEARTBEAT_TIMEOUT", "HEARTBEAT_SCAN_INTERVAL", "WATCHER_SCAN_INTERVAL"): _heartbeat,
     ("HEARTBEAT_LOCK_TTL",): _same("owner_grace_seconds"),
-    ("MAX_SANDBOX_INSTANCES",): _same("max_sandboxes"),
+    ("MAX_SANDBOX_INSTANCES",): _maximum,
     ("REDIS_ENABLED", "REDIS_SERVER", "REDIS_PORT", "REDIS_DB", "REDIS_USER", "REDIS_PASSWORD"): _redis,
     ("OSS_ENDPOINT",): _same("storage_endpoint"),
     ("OSS_ACCESS_KEY_ID",): _same("storage_key_id"),
@@ -127,6 +156,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "DEFAULT_MOUNT_DIR": "workspaces_directory", "DEFAULT_SANDBOX_TYPE": "pools", "POOL_SIZE": "pools",
     "AUTO_CLEANUP": "keep_sandboxes", "CONTAINER_PREFIX_KEY": "mesh_id", "CONTAINER_DEPLOYMENT": "driver",
     "HEARTBEAT_TIMEOUT": "idle_seconds", "HEARTBEAT_SCAN_INTERVAL": "sweep_seconds",
+    "WATCHER_SCAN_INTERVAL": "sweep_seconds",
     "HEARTBEAT_LOCK_TTL": "owner_grace_seconds", "MAX_SANDBOX_INSTANCES": "max_sandboxes", "REDIS_ENABLED": "redis_url",
     "REDIS_SERVER": "redis_url", "REDIS_PORT": "redis_url", "REDIS_DB": "redis_url", "REDIS_USER": "redis_url",
     "REDIS_PASSWORD": "redis_url", "OSS_ENDPOINT": "storage_endpoint", "OSS_ACCESS_KEY_ID": "storage_key_id",
@@ -135,9 +165,42 @@ MEANINGS: Final[Mapping[str, str]] = {
 """The setting that each old name is about."""
 
 
-def is_refused(name: str) -> bool:
+DISTINCTIVE: Final = frozenset(
+    {
+        "AUTO_CLEANUP", "CONTAINER_DEPLOYMENT", "CONTAINER_PREFIX_KEY", "DEFAULT_MOUNT_DIR", "DEFAULT_SANDBOX_TYPE",
+        "MAX_SANDBOX_INSTANCES", "READONLY_MOUNTS", "REDIS_CONTAINER_POOL_KEY",
+    }
+)  # fmt: skip
+"""Names that hardly another program has."""
+
+
+def is_old_name(name: str) -> bool:
+    """Return whether a name, without our prefix, is one of AgentScope Runtime."""
+    return name in MEANINGS or name in _SAME or is_without_effect(name)
+
+
+def is_without_effect(name: str) -> bool:
     """Return whether a name is known and has no meaning here."""
-    return name in REFUSED or name.startswith(tuple(_REFUSED_PREFIXES))
+    return name in REFUSED or name.startswith(tuple(IGNORED))
+
+
+def ignored_names(raw: Mapping[str, RawValue]) -> dict[str, str]:
+    """Return the names that are about a driver or store which is not chosen, each with the reason."""
+    found = {
+        name: next(why for prefix, why in IGNORED.items() if name.startswith(prefix))
+        for name, one in raw.items()
+        if name.startswith(tuple(IGNORED)) and one.text not in ("", OLD_DEFAULTS.get(name))
+    }
+    system = raw["FILE_SYSTEM"].text if "FILE_SYSTEM" in raw else ""
+    if system != "oss":
+        why = f"it is about oss, and {PREFIX}FILE_SYSTEM is {system or 'not set'}"
+        found |= {name: why for name in raw if name.startswith("OSS_") and name in MEANINGS}
+    if "REDIS_ENABLED" in raw and raw["REDIS_ENABLED"].text.lower() in _OFF:
+        why = f"{PREFIX}REDIS_ENABLED is {raw['REDIS_ENABLED'].text}"
+        found |= {
+            name: why for name in raw if name.startswith("REDIS_") and MEANINGS.get(name) and name[6:] != "ENABLED"
+        }
+    return found
 
 
 def translate(raw: Mapping[str, RawValue]) -> dict[str, tuple[object, str]]:
@@ -146,9 +209,10 @@ def translate(raw: Mapping[str, RawValue]) -> dict[str, tuple[object, str]]:
     Raises:
         InvalidArgument: A value does not fit, or the name has no meaning here; the message says what to do.
     """
-    old = {name: one for name, one in raw.items() if one.text != "" and (name in MEANINGS or is_refused(name))}
-    for name, one in old.items():
+    for name, one in raw.items():
         _check_refused(name, one)
+    ignored = {name for name in raw if name.startswith("OSS_")} & set(ignored_names(raw))
+    old = {name: one for name, one in raw.items() if one.text != "" and name in MEANINGS and name not in ignored}
     found: dict[str, tuple[object, str]] = {}
     for names, rule in RULES.items():
         texts = {name: old[name].text for name in names if name in old}
@@ -156,13 +220,13 @@ def translate(raw: Mapping[str, RawValue]) -> dict[str, tuple[object, str]]:
             _check_single(texts, raw)
             source = ", ".join(sorted({old[name].source for name in texts}))
             found.update({setting: (value, source) for setting, value in _apply(rule, texts).items()})
-    _check_oss(old, raw)
     return found
 
 
 def unused_names(raw: Mapping[str, RawValue], driver: str, *, keeps_directories: bool) -> dict[str, str]:
     """Return the names that are set to their default and have no effect, each with the reason."""
-    found = {name: REFUSED[name] for name, text in OLD_DEFAULTS.items() if name in raw and raw[name].text == text}
+    defaults = {name: one for name, one in raw.items() if one.text in _defaults(name)}
+    found = {name: REFUSED.get(name) or IGNORED["K8S_"] for name in defaults}
     mounts = raw.get("DEFAULT_MOUNT_DIR")
     if mounts is not None and mounts.text == _MOUNT_DIR and not keeps_directories:
         found["DEFAULT_MOUNT_DIR"] = f"the driver {driver} keeps workspaces in its containers"
@@ -180,32 +244,23 @@ def _apply(rule: Rule, texts: Texts) -> Mapping[str, Any]:
         raise InvalidArgument(f"{_variables(texts)}: {error}") from None
 
 
+def _defaults(name: str) -> tuple[str, ...]:
+    """Return the values that a name without effect had by default, in the documentation and in the package."""
+    default = OLD_DEFAULTS.get(name)
+    return () if default is None else (default, default.replace("_agent_runtime_", "_runtime_sandbox_"))
+
+
 def _check_refused(name: str, one: RawValue) -> None:
-    if one.text == OLD_DEFAULTS.get(name):
-        return
-    reason = REFUSED.get(name) or next(
-        (why for prefix, why in _REFUSED_PREFIXES.items() if name.startswith(prefix)), ""
-    )
-    if reason and name not in MEANINGS:
-        message = f"{PREFIX}{name} (in {one.source}) has no effect here: {reason}"
-        raise InvalidArgument(message, {"setting": f"{PREFIX}{name}", "fix": reason})
+    if name in REFUSED and one.text not in ("", *_defaults(name)):
+        message = f"{PREFIX}{name} (in {one.source}) has no effect here: {REFUSED[name]}"
+        raise InvalidArgument(message, {"setting": f"{PREFIX}{name}", "fix": REFUSED[name]})
 
 
 def _check_single(texts: Texts, raw: Mapping[str, RawValue]) -> None:
-    setting = MEANINGS[next(iter(texts))]
-    if setting.upper() in raw and setting.upper() not in texts:
-        message = f"{_variables(texts)} and {PREFIX}{setting.upper()} mean the same setting: leave one of them out"
-        raise InvalidArgument(message, {"setting": f"{PREFIX}{setting.upper()}"})
-
-
-def _check_oss(old: Mapping[str, RawValue], raw: Mapping[str, RawValue]) -> None:
-    name = next((name for name in old if name.startswith("OSS_")), None)
-    system = raw["FILE_SYSTEM"].text if "FILE_SYSTEM" in raw else ""
-    if name is not None and system != "oss":
-        message = (
-            f"{PREFIX}{name} is about oss, but SANDMESH_FILE_SYSTEM is {system or 'not set'}: leave one of them out"
-        )
-        raise InvalidArgument(message, {"setting": f"{PREFIX}{name}"})
+    for setting in {MEANINGS[name].upper() for name in texts}:
+        if setting in raw and setting not in texts:
+            message = f"{_variables(texts)} and {PREFIX}{setting} mean the same setting: leave one of them out"
+            raise InvalidArgument(message, {"setting": f"{PREFIX}{setting}"})
 
 
 def _variables(texts: Texts) -> str:

@@ -1,74 +1,48 @@
-"""The variables of a mesh's settings in a file and in the environment: each by its name, with its source."""
+"""The variables of a mesh's settings: each by its name, with its source."""
 
 from __future__ import annotations
 
 import difflib
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
-
-from dotenv import dotenv_values
 
 from sandmesh.errors import InvalidArgument
 
 PREFIX: Final = "SANDMESH_"
 CONFIG: Final = "SANDMESH_CONFIG"
 
-CLIENTS: Final = frozenset({"ADDRESS", "TOKEN", "CA_FILE", "NEW_CALL_SECONDS", "CONFIG", "KERNEL", "FAULTS"})
+CLIENTS: Final = frozenset(
+    {"ADDRESS", "TOKEN", "CA_FILE", "NEW_CALL_SECONDS", "IMAGE_REGISTRY", "CONFIG", "KERNEL", "FAULTS"}
+)
 """Variables that clients, kernels and tests read: not settings of a mesh."""
 
-_TESTS: Final = "TEST_"
+TESTS: Final = "TEST_"
 
 
 @dataclass(frozen=True)
 class RawValue:
-    """The text of a variable, and where it was set."""
+    """The text of a variable, where it was set, and whether it was written with the prefix there."""
 
     text: str
     source: str
+    has_prefix: bool = True
 
 
-def gather(environment: Mapping[str, str], file: Path | None) -> dict[str, RawValue]:
-    """Return the variables that are set, by names without the prefix; the environment takes precedence over the file.
+def unknown_variables(values: Mapping[str, RawValue], known: Iterable[str]) -> dict[str, str]:
+    """Return the variables of the environment that are not settings, each with the nearest one.
 
-    Raises:
-        InvalidArgument: The file cannot be read, or has a line that is not a setting.
-    """
-    values = {} if file is None else _of_file(file)
-    for variable, text in environment.items():
-        name = variable.upper().removeprefix(PREFIX)
-        if name != variable.upper() and not name.startswith(_TESTS):
-            values[name] = RawValue(text, variable.upper())
-    return {name: one for name, one in values.items() if name not in CLIENTS}
-
-
-def _of_file(file: Path) -> dict[str, RawValue]:
-    try:
-        parsed = dotenv_values(stream=io.StringIO(file.read_text("utf-8")), interpolate=False)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"the configuration {file} cannot be read: {error}", {"file": str(file)}) from None
-    values: dict[str, RawValue] = {}
-    for variable, value in parsed.items():
-        name = variable.upper().removeprefix(PREFIX)
-        if value is None or name == variable.upper():
-            form = f"write {PREFIX}{name}=VALUE"
-            raise InvalidArgument(f"{file}: {variable!r} is not a setting of a mesh: {form}", {"file": str(file)})
-        values[name] = RawValue(value, str(file))
-    return values
-
-
-def check_known(values: Mapping[str, RawValue], known: Iterable[str]) -> None:
-    """Refuse unknown names.
+    Others write to the environment as well: Kubernetes has SANDMESH_SERVICE_HOST there for a Service of that name.
 
     Raises:
-        InvalidArgument: There is one; the message names the nearest that is known.
+        InvalidArgument: A file has an unknown name; the message names the nearest that is known.
     """
-    names = sorted(known)
-    for name, one in values.items():
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            fix = f"did you mean {PREFIX}{near[0]}?" if near else "`sandmesh config show` lists all of them"
-            message = f"{PREFIX}{name} (in {one.source}) is not a setting: {fix}"
+    names, found = sorted(known), dict[str, str]()
+    for name in sorted(set(values) - set(names)):
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        fix = f"did you mean {PREFIX}{near[0]}?" if near else "`sandmesh config show` lists all of them"
+        if values[name].source != f"{PREFIX}{name}":
+            message = f"{PREFIX}{name} (in {values[name].source}) is not a setting: {fix}"
             raise InvalidArgument(message, {"setting": f"{PREFIX}{name}", "fix": fix})
+        found[f"{PREFIX}{name}"] = fix
+    return found

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,13 +53,14 @@ def doctor(
 
 async def _check(connection: ConnectionOptions, *, only_mesh: bool, show: bool) -> list[Finding]:
     # The services take a second to import, which help and completion need not wait for.
+    from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
     from sandmeshd.cli.doctor.machine import check_machine  # noqa: PLC0415
     from sandmeshd.cli.doctor.mesh_health import check_drivers, check_mesh  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
     configure_logging("ERROR")
-    settings = read_settings()
+    settings = read_settings(find_config(None, os.environ, Path.cwd()))
     printer = _Printer() if show else None
     findings: list[Finding] = []
 

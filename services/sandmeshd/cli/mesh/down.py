@@ -7,9 +7,11 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from sandmesh.errors import DeadlineExceeded, SandmeshError
 from sandmesh.mesh import MeshAsync
+from sandmeshd.cli.config.config_file import find_config
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.cli.mesh.start import KEEP_SIGNAL
 from sandmeshd.mesh import MeshSettings, open_mesh
@@ -31,12 +33,12 @@ class EndedMesh:
 
 
 async def end_mesh(*, keep: bool, timeout: float) -> EndedMesh:
-    """End the mesh that the environment names, and return when nothing is left of it but what is kept.
+    """End the mesh that the environment or a `.env` here names; return when only what is kept is left of it.
 
     Raises:
         DeadlineExceeded: It did not end in time (seconds).
     """
-    settings = read_settings()
+    settings = read_settings(find_config(None, os.environ, Path.cwd()))
     configure_logging("WARNING")
     pid = holder(settings.paths.lock)
     if pid is None:

@@ -14,7 +14,7 @@ import sys
 import uvloop
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.cli.config.environment import read_settings
+from sandmeshd.cli.config.environment import log_remarks, read_settings
 from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.runtime.full_disk import full_disk_explained
@@ -33,6 +33,7 @@ async def _run(owner: Owner) -> None:
     try:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
+        log_remarks()
         keep_freed_memory()
         with full_disk_explained(settings.state_directory):
             await run_until(owner.ended, _serve(settings, owner.status))

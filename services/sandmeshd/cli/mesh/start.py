@@ -18,7 +18,7 @@ import structlog
 
 from sandmesh.errors import MeshUnavailable, SandmeshError
 from sandmesh.shared.child_process import read_error
-from sandmeshd.cli.config.environment import read_notes, read_settings
+from sandmeshd.cli.config.environment import log_remarks, read_notes, read_settings
 from sandmeshd.cli.mesh.start_report import ConsoleReporter, PipeReporter, StartedMesh, StartReporter, base_urls
 from sandmeshd.cli.mesh.worker_supervisor import open_workers
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
@@ -60,6 +60,7 @@ async def _serve(arguments: Mapping[str, Any], reporter: StartReporter, defaults
     configure_logging(settings.log_level, settings.log_format)
     for name, why in read_notes(settings, arguments["config"]).items():
         log.info("a setting has its default value and no effect here", setting=name, detail=why)
+    log_remarks(arguments["config"])
     keep_freed_memory()
     with full_disk_explained(settings.state_directory):
         await _run_mesh(settings, reporter)

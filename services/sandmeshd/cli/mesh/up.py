@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +35,9 @@ class UpOptions:
     config: Annotated[
         Path | None,
         typer.Option(
-            help="A file of settings, one SANDMESH_NAME=VALUE a line; the environment overrides it.", metavar="FILE"
+            help="A file of settings, one SANDMESH_NAME=VALUE a line; the environment overrides it. "
+            "Without it a .env in the working directory is read.",
+            metavar="FILE",
         ),
     ] = None
     workers: Annotated[
@@ -117,8 +120,11 @@ def up(
 ) -> None:
     """Run a mesh with all its services on this machine, until Ctrl-C or `sandmesh down`."""
     # The services take a second to import, which help and completion need not wait for.
+    from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
     from sandmeshd.cli.mesh.start import start_in_background, start_in_foreground  # noqa: PLC0415
 
+    if ready_fd is None:
+        options = replace(options, config=find_config(options.config, os.environ, Path.cwd()))
     json = as_json or output is Format.JSON
     if detach:
         start_in_background(options.settings(), options.command_line(), as_json=json)
