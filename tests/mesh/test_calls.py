@@ -53,10 +53,15 @@ class Box:
 @pytest.fixture
 async def box(mesh: Mesh) -> AsyncGenerator[Box]:
     async with open_channel(mesh.addresses[0]) as channel, asyncio.timeout(60):
-        slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
-        request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot])
-        connected = await session_pb2_grpc.SessionServiceStub(channel).ConnectSession(request)
-        yield Box(call_pb2_grpc.CallServiceStub(channel), channel, connected.session.sandboxes["base"])
+        yield await connect(channel)
+
+
+async def connect(channel: grpc.aio.Channel) -> Box:
+    """Make a sandbox."""
+    slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
+    request = session_pb2.ConnectSessionRequest(user_id="u", session_id="s", slots=[slot])
+    connected = await session_pb2_grpc.SessionServiceStub(channel).ConnectSession(request)
+    return Box(call_pb2_grpc.CallServiceStub(channel), channel, connected.session.sandboxes["base"])
 
 
 async def events(answers: AsyncIterable[Answer]) -> list[pb.CallEvent]:
