@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from sandmeshd.cli import service_app, user_app
-from sandmeshd.cli.agentscope import mcp, server
+from sandmeshd.cli.agentscope import builder, mcp, server
 from sandmeshd.cli.terminal.exit_codes import MEANINGS
 from sandmeshd.cli.terminal.lazy_group import LazyCommand
 
@@ -35,6 +35,7 @@ PROGRAMS: dict[str, typer.Typer] = {
     "sandmesh": user_app.app,
     "sandmeshd": service_app.app,
     "runtime-sandbox-server": server.app,
+    "runtime-sandbox-builder": builder.app,
     "runtime-sandbox-mcp": mcp.app,
 }
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -141,11 +141,19 @@ async def test_a_template_of_high_security_says_that_its_network_is_fixed(settin
     assert {template.name: template.network_fixed for template in info.templates}["own"] is True
 
 
-def _build(folder: Path, engine: str, paths: MeshPaths) -> subprocess.CompletedProcess[str]:
+def _build(
+    folder: Path, engine: str, paths: MeshPaths, command: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     variables = {"SANDMESH_DOCKER_URL": engine, "SANDMESH_MESH_ID": paths.mesh_id, "SANDMESH_IMAGE_TAG": "latest"}
-    command = (sys.executable, "-m", "sandmeshd.cli.user", "build", str(folder), "--driver", "docker")
+    arguments = command or ("-m", "sandmeshd.cli.user", "build", str(folder), "--driver", "docker")
     return subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, *arguments],
+        env={**os.environ, **variables},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
     )
 
 
@@ -177,3 +185,32 @@ async def test_a_folder_with_a_dockerfile_is_built_on_this_base_and_its_image_is
     assert said in done.stderr
     assert done.returncode == exit_code
     assert (f"sandmesh/{folder.name}:latest is ready" in done.stderr) is (exit_code == 0)
+
+
+CLASS = """
+from sandmesh import BaseSandbox, SandboxRegistry
+
+@SandboxRegistry.register("{image}", sandbox_type="sunny")
+class SunnySandbox(BaseSandbox):
+    pass
+"""
+BUILDER = "from sandmeshd.cli.agentscope.scripts import sandbox_builder; sandbox_builder()"
+
+
+async def test_the_old_builder_makes_a_classs_image_from_its_dockerfile_and_the_working_directory(
+    paths: MeshPaths, engine: str, tmp_path: Path
+) -> None:
+    image = f"own-{secrets.token_hex(5)}:1.0"
+    (tmp_path / "weather").write_text("sunny")
+    (tmp_path / "sunny.py").write_text(CLASS.format(image=image))
+    (tmp_path / "docker").mkdir()
+    (tmp_path / "docker" / "Dockerfile").write_text("ARG BASE\nFROM ${BASE}\nCOPY weather /etc/weather\n")
+    options = ("sunny", "--dockerfile_path", "docker/Dockerfile", "--extension", "sunny.py")
+    try:
+        done = await asyncio.to_thread(_build, tmp_path, engine, paths, ("-c", BUILDER, *options))
+    finally:
+        async with Docker(url=engine) as docker:
+            await docker.images.delete(image)
+    assert "testing that user code cannot touch the agent" in done.stderr
+    assert f"{image} is ready" in done.stderr
+    assert done.returncode == 0

@@ -100,3 +100,24 @@ def test_without_its_packages_each_script_names_the_extra() -> None:
             assert f"{name} needs the package" in done.stderr
             assert 'pip install "sandmesh[agentscope]"' in done.stderr
             assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ((), 0, "base is ready"),
+        (("weather", "--extension", str(EXTENSION)), 0, "weather is ready"),
+        (("own", "--dockerfile_path", "nowhere/Dockerfile"), 2, "there is no Dockerfile at nowhere/Dockerfile"),
+        (("base", "--dockerfile_path", __file__), 2, "another name in lower-case letters"),
+    ],
+)
+def test_the_builder_builds_base_or_the_named_type_and_refuses_what_is_no_image_of_the_users(
+    options: tuple[str, ...], code: int, message: str
+) -> None:
+    settings = MeshSettings(mesh_id=f"test-{secrets.token_hex(5)}")
+    arguments = [sys.executable, *command("runtime-sandbox-builder", *options)]
+    environment = {**os.environ, "SANDMESH_MESH_ID": settings.mesh_id}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    remove(settings.paths)
+    assert message in done.stderr
+    assert done.returncode == code

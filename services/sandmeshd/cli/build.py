@@ -3,20 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sandmeshd.cli.terminal.completion import complete_templates
 from sandmeshd.cli.terminal.lifetime import run_command
-from sandmeshd.cli.terminal.options import Format, Output
+from sandmeshd.cli.terminal.option_groups import grouped
+from sandmeshd.cli.terminal.options import Extensions, Format, Output
 from sandmeshd.cli.terminal.output import print_json
 
 commands = typer.Typer(rich_markup_mode=None)
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """The driver that is built for, and how its images are built."""
+
+    driver: Annotated[
+        str | None, typer.Option(help="Build for this driver; by default SANDMESH_DRIVER's, else bubblewrap.")
+    ] = None
+    bootstrap_base: Annotated[
+        bool,
+        typer.Option("--bootstrap-base", help="Build the Debian base of images here, with mmdebstrap."),
+    ] = False
+    platform: Annotated[
+        str,
+        typer.Option(
+            help="The platform of images, linux/amd64 or linux/arm64, which ends their tag; by default this machine's.",
+            metavar="OS/ARCH",
+        ),
+    ] = ""
+    dockerfile: Annotated[
+        Path | None,
+        typer.Option(
+            help="Build the template's own image from this file, which reads the working directory, on an engine.",
+            metavar="FILE",
+        ),
+    ] = None
+    extension: Extensions = None
+
+
 @commands.command(epilog="Examples: sandmesh build | sandmesh build filesystem | sandmesh build ./mine --driver docker")
+@grouped
 def build(
+    options: BuildOptions,
     template: Annotated[
         str,
         typer.Argument(
@@ -25,50 +57,40 @@ def build(
             metavar="[TEMPLATE|FOLDER]",
         ),
     ] = "all",
-    driver: Annotated[
-        str | None, typer.Option(help="Build for this driver; by default SANDMESH_DRIVER's, else bubblewrap.")
-    ] = None,
-    bootstrap_base: Annotated[
-        bool,
-        typer.Option("--bootstrap-base", help="Build the Debian base of images here, with mmdebstrap."),
-    ] = False,
-    platform: Annotated[
-        str,
-        typer.Option(
-            help="The platform of images, linux/amd64 or linux/arm64, which ends their tag; by default this machine's.",
-            metavar="OS/ARCH",
-        ),
-    ] = "",
     output: Output = Format.TEXT,
 ) -> None:
     """Build a template's image or Python environment, ahead of its first sandbox; images are tested too."""
-    built = run_command(_build(template, driver, ImageOptions(bootstrap_base, platform)))
+    built = run_command(build_templates(template, options))
     if output is Format.JSON:
         print_json({"templates": built})
 
 
-@dataclass(frozen=True)
-class ImageOptions:
-    """How images are built."""
+async def build_templates(template: str, options: BuildOptions) -> list[str]:
+    """Build a template, `all`, `mesh` or a folder; return the names of what is ready.
 
-    bootstrap_base: bool
-    platform: str
-
-
-async def _build(template: str, driver: str | None, images: ImageOptions) -> list[str]:
+    Raises:
+        SandmeshError: As `build_images`, `build_template` and `build_dockerfile`.
+    """
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
     from sandmeshd.cli.terminal.progress import progress_bar  # noqa: PLC0415
-    from sandmeshd.mesh.template_builds import READY, build_images, build_template  # noqa: PLC0415
+    from sandmeshd.mesh.template_builds import READY, build_dockerfile, build_images, build_template  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
-    settings = read_settings(driver=driver)
+    # A Dockerfile is an engine's: one is chosen where no setting chooses a driver.
+    defaults = None if options.dockerfile is None else {"driver": "docker"}
+    extensions = tuple(options.extension or ()) or None
+    settings = read_settings(driver=options.driver, extensions=extensions, defaults=defaults)
     configure_logging("WARNING")
     built: list[str] = []
     with progress_bar() as progress:
-        async for step in build_images(settings, template, images.bootstrap_base, images.platform):
-            progress(step.message, step.fraction)
-        async for name, step in build_template(settings, template, images.platform):
+        if options.dockerfile is None:
+            async for step in build_images(settings, template, options.bootstrap_base, options.platform):
+                progress(step.message, step.fraction)
+            steps = build_template(settings, template, options.platform)
+        else:
+            steps = build_dockerfile(settings, template, options.dockerfile, options.platform)
+        async for name, step in steps:
             progress(f"{name}: {step.message}", step.fraction)
             if step is READY:
                 built.append(name)

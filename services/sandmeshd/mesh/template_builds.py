@@ -9,8 +9,8 @@ from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.engine.images.build import BASE, MESH, ImageBuilder, own_name
-from sandmeshd.drivers.engine.images.platforms import check_platform
+from sandmeshd.drivers.engine.images.build import BASE, MESH, ImageBuilder, OwnImage, is_free, own_name
+from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.mesh.driver import driver_settings, open_driver
@@ -64,7 +64,40 @@ def build_template(settings: MeshSettings, name: str, platform: str) -> AsyncIte
         ProtocolMismatch: The image has no agent that this mesh speaks with.
         TemplateBuildFailed: A package could not be installed, or an image fails its tests; the facts have its output.
     """
-    return _build_folder(settings, Path(name), platform) if is_folder(name) else _build_named(settings, name, platform)
+    if not is_folder(name):
+        return _build_named(settings, name, platform)
+    image = ImageBuilder(_engine_settings(settings)).image_name(own_name(Path(name)), platform)
+    return _build_own(settings, OwnImage(image, Path(name, "Dockerfile"), Path(name)), platform)
+
+
+def build_dockerfile(
+    settings: MeshSettings, name: str, dockerfile: Path, platform: str
+) -> AsyncIterator[tuple[str, Step]]:
+    """Build a template's own image from a Dockerfile, or one of that name, and yield as `build_template` does.
+
+    The build reads the working directory.
+
+    Raises:
+        InvalidArgument: There is no such Dockerfile, or the template's image is this release's, or no image can have
+            that name.
+        ProtocolMismatch, TemplateBuildFailed: As `build_template`.
+    """
+    check_platform(platform)
+    if not dockerfile.is_file():
+        raise InvalidArgument(f"there is no Dockerfile at {dockerfile}", {"field": "dockerfile"})
+    image = named_for(_own_image(settings, name), platform)
+    return _build_own(settings, OwnImage(image, dockerfile, Path()), platform)
+
+
+def _own_image(settings: MeshSettings, name: str) -> str:
+    builder = ImageBuilder(_engine_settings(settings))
+    template = open_catalog(settings.extensions, settings.templates).get(name)
+    if template is not None and not template.image_is_shipped:
+        return template.image
+    if template is not None or name == "all" or not is_free(name):
+        fix = "name a type whose class has an image of its own, or another name in lower-case letters"
+        raise InvalidArgument(f"no Dockerfile of your own can make the image of {name}: {fix}", {"fix": fix})
+    return builder.image_name(name)
 
 
 async def _build_named(settings: MeshSettings, name: str, platform: str) -> AsyncIterator[tuple[str, Step]]:
@@ -109,10 +142,9 @@ async def _check(
         yield step
 
 
-async def _build_folder(settings: MeshSettings, folder: Path, platform: str) -> AsyncIterator[tuple[str, Step]]:
-    """Build the image of a folder's Dockerfile on the base of this release, and test it."""
-    builder, name = ImageBuilder(_engine_settings(settings)), own_name(folder)
-    shipped, image = open_catalog()[BASE], builder.image_name(name, platform)
+async def _build_own(settings: MeshSettings, own_image: OwnImage, platform: str) -> AsyncIterator[tuple[str, Step]]:
+    """Build a user's own image on the base of this release, and test it."""
+    builder, shipped, image = ImageBuilder(_engine_settings(settings)), open_catalog()[BASE], own_image.name
     own = shipped.model_copy(update={"name": "own", "image": image, "image_is_shipped": False})
     book = {BASE: shipped, "own": own}
     settings.paths.make()
@@ -120,7 +152,7 @@ async def _build_folder(settings: MeshSettings, folder: Path, platform: str) -> 
         if not platform:
             async for step in _prepare(driver, BASE):
                 yield BASE, step
-        async with aclosing(builder.build_folder(folder, platform)) as steps:
+        async with aclosing(builder.build_own(own_image, platform)) as steps:
             async for step in steps:
                 yield image, step
         async for step in _prepare(driver, "own"):

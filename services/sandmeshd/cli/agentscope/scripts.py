@@ -14,6 +14,11 @@ def sandbox_mcp() -> NoReturn:
     launch("runtime-sandbox-mcp", "sandmeshd.cli.agentscope.mcp", EXTRA)
 
 
+def sandbox_builder() -> NoReturn:
+    """Run `runtime-sandbox-builder`."""
+    launch("runtime-sandbox-builder", "sandmeshd.cli.agentscope.builder", EXTRA)
+
+
 def sandbox_server() -> NoReturn:
     """Run `runtime-sandbox-server`."""
     launch("runtime-sandbox-server", "sandmeshd.cli.agentscope.server", EXTRA)

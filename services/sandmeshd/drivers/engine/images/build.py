@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -39,6 +40,15 @@ BOOTSTRAP_COMMAND = "sandmesh build base --driver docker --bootstrap-base"
 FULL_DISK = "no space left on device"
 FULL_FIX = f"{FULL}, and in the directory of temporary files"
 CLIENTS = ("docker", "/usr/bin/docker")
+
+
+@dataclass(frozen=True)
+class OwnImage:
+    """A user's own image: its full name, its Dockerfile, and the folder that the build reads."""
+
+    name: str
+    dockerfile: Path
+    context: Path
 
 
 class ImageBuilder:
@@ -81,26 +91,29 @@ class ImageBuilder:
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = await asyncio.to_thread(fill_context, Path(folder, "context"), image)
             release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **base}
-            arguments = [*self._host(Path(folder)), *_arguments(release), *self._options(image, platform)]
+            arguments = [
+                *self._host(Path(folder)),
+                *_arguments(release),
+                *self._options(self.image_name(image, platform), platform),
+            ]
             dockerfile = f"{images_folder()}/{image}/Dockerfile"
             async with aclosing(self._run([*client, *arguments, "--file", dockerfile, str(context)], image)) as steps:
                 async for step in steps:
                     yield step
 
-    async def build_folder(self, folder: Path, platform: str = "") -> AsyncGenerator[Step]:
-        """Build a user's own image from a folder with a Dockerfile, under the folder's name; `BASE` is this release's.
+    async def build_own(self, image: OwnImage, platform: str = "") -> AsyncGenerator[Step]:
+        """Build a user's own image; its build argument `BASE` is the image of this release.
 
         Raises:
-            InvalidArgument: There is no Dockerfile, or an image cannot have the folder's name.
             RuntimeUnavailable, TemplateBuildFailed: As `build`.
         """
-        name = own_name(folder)
-        yield Step(f"building {self.image_name(name, platform)}", 0)
+        yield Step(f"building {image.name}", 0)
         client = await self._client()
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as secrets:
             base = _arguments({"BASE": self.image_name(BASE, platform)})
-            arguments = [*self._host(Path(secrets)), *base, *self._options(name, platform)]
-            async with aclosing(self._run([*client, *arguments, str(folder)], name)) as steps:
+            arguments = [*self._host(Path(secrets)), *base, *self._options(image.name, platform)]
+            paths = ["--file", str(image.dockerfile), str(image.context)]
+            async with aclosing(self._run([*client, *arguments, *paths], image.name)) as steps:
                 async for step in steps:
                     yield step
 
@@ -152,8 +165,8 @@ class ImageBuilder:
             if not await command.succeeded():
                 raise _failed(command, image)
 
-    def _options(self, image: str, platform: str) -> list[str]:
-        options = ["--progress", "plain", "--network", "host", "--tag", self.image_name(image, platform)]
+    def _options(self, tag: str, platform: str) -> list[str]:
+        options = ["--progress", "plain", "--network", "host", "--tag", tag]
         return [*options, "--platform", platform] if platform else options
 
     def _host(self, secrets: Path) -> list[str]:
@@ -204,10 +217,15 @@ def own_name(folder: Path) -> str:
     name = folder.resolve().name
     if not (folder / "Dockerfile").is_file():
         raise InvalidArgument(f"there is no Dockerfile in {folder}", {"field": "path"})
-    if not NAME.fullmatch(name) or name in {path.name for path in images_folder().iterdir()}:
+    if not is_free(name):
         message = f"no image of your own can be named {name!r}, as the folder is: rename it, in lower-case letters"
         raise InvalidArgument(message, {"field": "path"})
     return name
+
+
+def is_free(name: str) -> bool:
+    """Return whether a user's own image can have a name, which no image of a release has."""
+    return NAME.fullmatch(name) is not None and name not in {path.name for path in images_folder().iterdir()}
 
 
 def _arguments(values: Mapping[str, str]) -> list[str]:
