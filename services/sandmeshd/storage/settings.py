@@ -16,7 +16,7 @@ class StorageSettings(Settings):
     """Settings of one storage: a directory of this machine, or a bucket of an object storage."""
 
     service: Service = Field(default="", validation_alias="SANDMESH_FILE_SYSTEM")
-    """Where sessions' workspaces are saved; local, like empty, only where storage_folder is set, else nowhere."""
+    """What sessions' workspaces are saved in for their return; local, or empty: only where storage_folder is set."""
 
     folder: Path | None = Field(default=None, validation_alias="SANDMESH_STORAGE_FOLDER")
     """The directory for them, relative ones below the state directory, or a prefix in the bucket."""

@@ -77,6 +77,13 @@ def test_no_limit_of_sandboxes_and_no_scan_mean_what_they_meant(tmp_path: Path) 
         assert (allocator.default_idle_seconds, allocator.sweep_seconds) == (0.0, 1.0)
 
 
+def test_names_that_only_the_package_has_are_known_too(tmp_path: Path) -> None:
+    file = write(tmp_path, "RELEASE_KET_TTL=60\nALLOW_MOUNT_DIR=False\nREDIS_ENABLED=False\n")
+    assert read_settings(file).allocator.event_seconds == 60
+    file = write(tmp_path, "REDIS_PORT_KEY=_runtime_sandbox_container_occupied_ports\n")
+    assert set(read_notes(read_settings(file), file)) == {"SANDMESH_REDIS_PORT_KEY"}
+
+
 def test_a_relative_folder_of_the_storage_is_below_the_state_directory(tmp_path: Path) -> None:
     file = write(tmp_path, "FILE_SYSTEM=local\nSTORAGE_FOLDER=saved\n")
     settings = read_settings(file, mesh_id="mine", state_directory=tmp_path / "state")

@@ -223,6 +223,7 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
         ("SANDMESH_REDIS_SERVER=x", "SANDMESH_REDIS_ENABLED is not true"),
         ("SANDMESH_SWEEP_SECONDS=1\nSANDMESH_HEARTBEAT_TIMEOUT=9\nHEARTBEAT_SCAN_INTERVAL=2", "mean the same setting"),
         ("SANDMESH_STORAGE_BUCKET=x", "give SANDMESH_FILE_SYSTEM"),
+        ("ALLOW_MOUNT_DIR=True", "SANDMESH_WORKSPACE_ROOTS"),
         ("SANDMESH_CONTAINER_DEPLOYMENT=docker\nSANDMESH_DEFAULT_MOUNT_DIR=/srv", "keeps workspaces in its containers"),
         ("SANDMESH_DEFAULT_MOUNT_DIR=a\nSANDMESH_WORKSPACES_DIRECTORY=b", "mean the same setting"),
         *((f"SANDMESH_{name}=x", "has no effect here") for name in REFUSED),

@@ -121,6 +121,12 @@ def _maximum(texts: Texts) -> dict[str, object]:
     return {"max_sandboxes": UNLIMITED if _is_zero(most) else most}
 
 
+def _mount_dir(texts: Texts) -> dict[str, object]:
+    if _BOOL.validate_python(texts["ALLOW_MOUNT_DIR"]):
+        raise ValueError("name the directories that sandboxes may have in SANDMESH_WORKSPACE_ROOTS, and leave it out")
+    return {}
+
+
 def _is_zero(text: str) -> bool:
     try:
         return float(text) == 0
@@ -143,6 +149,8 @@ RULES: Final[Mapping[tuple[str, ...], Rule]] = {
     ("HEARTBEAT_TIMEOUT", "HEARTBEAT_SCAN_INTERVAL", "WATCHER_SCAN_INTERVAL"): _heartbeat,
     ("HEARTBEAT_LOCK_TTL",): _same("owner_grace_seconds"),
     ("MAX_SANDBOX_INSTANCES",): _maximum,
+    ("RELEASE_KET_TTL",): _same("event_seconds"),
+    ("ALLOW_MOUNT_DIR",): _mount_dir,
     ("REDIS_ENABLED", "REDIS_SERVER", "REDIS_PORT", "REDIS_DB", "REDIS_USER", "REDIS_PASSWORD"): _redis,
     ("OSS_ENDPOINT",): _same("storage_endpoint"),
     ("OSS_ACCESS_KEY_ID",): _same("storage_key_id"),
@@ -156,7 +164,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "DEFAULT_MOUNT_DIR": "workspaces_directory", "DEFAULT_SANDBOX_TYPE": "pools", "POOL_SIZE": "pools",
     "AUTO_CLEANUP": "keep_sandboxes", "CONTAINER_PREFIX_KEY": "mesh_id", "CONTAINER_DEPLOYMENT": "driver",
     "HEARTBEAT_TIMEOUT": "idle_seconds", "HEARTBEAT_SCAN_INTERVAL": "sweep_seconds",
-    "WATCHER_SCAN_INTERVAL": "sweep_seconds",
+    "WATCHER_SCAN_INTERVAL": "sweep_seconds", "RELEASE_KET_TTL": "event_seconds", "ALLOW_MOUNT_DIR": "workspace_roots",
     "HEARTBEAT_LOCK_TTL": "owner_grace_seconds", "MAX_SANDBOX_INSTANCES": "max_sandboxes", "REDIS_ENABLED": "redis_url",
     "REDIS_SERVER": "redis_url", "REDIS_PORT": "redis_url", "REDIS_DB": "redis_url", "REDIS_USER": "redis_url",
     "REDIS_PASSWORD": "redis_url", "OSS_ENDPOINT": "storage_endpoint", "OSS_ACCESS_KEY_ID": "storage_key_id",
