@@ -18,7 +18,14 @@ import sandmesh
 import sandmeshd
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed, WrongState
+from sandmesh.errors import (
+    CapabilityMissing,
+    ProtocolMismatch,
+    SandboxStartFailed,
+    SandmeshError,
+    TemplateBuildFailed,
+    WrongState,
+)
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.engine.app import open_driver
@@ -122,6 +129,49 @@ async def test_an_image_that_will_not_do_is_refused_with_what_to_do(
         assert image in caught.value.facts["fix"]
         info = await driver.get_info(pb.GetInfoRequest())
         assert {template.name: template.prepared for template in info.templates}["own"] is False
+
+
+def _build_image(engine: str, folder: Path, name: str, *lines: str) -> None:
+    (folder / "Dockerfile").write_text("\n".join(lines))
+    command = ("docker", "--host", engine, "build", "--quiet", "--tag", name, str(folder))
+    subprocess.run(command, check=True, capture_output=True, timeout=200)
+
+
+async def test_an_image_that_somebody_made_by_hand_is_not_built_over(
+    settings: DockerSettings, engine: str, tmp_path: Path
+) -> None:
+    tag = f"own-{secrets.token_hex(5)}"
+    name = f"sandmesh/base:{tag}"
+    _build_image(engine, tmp_path, name, f"FROM {DEBIAN}", "RUN echo mine >/mine")
+    before = query(engine, f"/images/{name}/json")["Id"]
+    try:
+        async with open_driver(settings.model_copy(update={"tag": tag})) as driver:
+            with pytest.raises(TemplateBuildFailed, match=f"{name} exists, and was not built by sandmesh") as caught:
+                await _prepare(driver, "base")
+        assert caught.value.facts["fix"].startswith(f"docker rmi {name}")
+        assert query(engine, f"/images/{name}/json")["Id"] == before
+    finally:
+        async with Docker(url=engine) as docker:
+            await docker.images.delete(name)
+
+
+async def test_an_agent_that_ended_at_once_is_reported_with_the_last_lines_of_its_container(
+    settings: DockerSettings, engine: str, tmp_path: Path
+) -> None:
+    _build_image(
+        engine, tmp_path, "team/broken:1", "FROM sandmesh/base:latest", "RUN rm -r /opt/sandmesh/site/sandmeshd"
+    )
+    try:
+        async with open_driver(settings, templates=_of_image("team/broken:1")) as driver:
+            await _prepare(driver)
+            with pytest.raises(SandboxStartFailed) as caught:
+                async with _sandbox(driver, settings.paths.mesh_id, "own"):
+                    pass
+        assert "its agent ended at once; its last output: " in caught.value.message
+        assert "No module named" in caught.value.message
+    finally:
+        async with Docker(url=engine) as docker:
+            await docker.images.delete("team/broken:1")
 
 
 async def test_a_setting_of_another_runtime_is_refused(settings: DockerSettings) -> None:

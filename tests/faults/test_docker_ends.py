@@ -117,7 +117,16 @@ async def _an_engine_that_is_away_is_told_and_one_that_is_back_serves(world: Wor
     assert await lost(box, process)
 
 
+async def _an_engine_that_was_stopped_is_the_reason_of_what_ended_with_it(world: World, daemon: Daemon) -> None:
+    box = await opened(world)
+    process = await waiting(box)
+    await asyncio.to_thread(daemon.end)
+    await asyncio.to_thread(daemon.start)
+    assert (await lost(box, process)).startswith("the engine stopped (")
+
+
 FAULTS = (
+    _an_engine_that_was_stopped_is_the_reason_of_what_ended_with_it,
     _an_engine_that_is_away_is_told_and_one_that_is_back_serves,
     _a_killed_driver_finds_its_sandboxes_again,
     _a_killed_agent_is_told,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import ssl
+from datetime import datetime
 
 from aiodocker import DockerError
 
@@ -11,6 +13,7 @@ from sandmesh.errors import InvalidArgument, RuntimeUnavailable
 from sandmeshd.drivers.engine.engine import NOT_FOUND, Engine
 from sandmeshd.drivers.engine.settings import DockerSettings
 
+PING_SECONDS = 2.0
 SCHEMES = ("unix://", "tcp://", "https://")
 NO_IMAGE = "sandmesh.invalid/none"
 """The name of an image that cannot exist: `.invalid` is reserved (RFC 2606)."""
@@ -55,6 +58,33 @@ def unseen(settings: DockerSettings, otherwise: str) -> RuntimeUnavailable:
     fix = f"{fix}, {otherwise}" if otherwise else fix
     message = f"the engine at {settings.url} does not see {settings.paths.runtime}, where agents listen: {fix}"
     return RuntimeUnavailable(message, {"fix": fix})
+
+
+async def stopped_after(engine: Engine, finished: str) -> bool:
+    """Return whether an engine was stopped when a container ended at a time, as it writes times.
+
+    It is stopping now if it takes no new connection; else it was started again since, when it makes its default bridge.
+    """
+    if not await _accepts(engine.url):
+        return True
+    started = await engine.bridge_time()
+    return bool(started) and datetime.fromisoformat(finished) < datetime.fromisoformat(started)
+
+
+async def _accepts(url: str) -> bool:
+    if not url.startswith("unix://"):
+        return True
+    try:
+        async with asyncio.timeout(PING_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(url.removeprefix("unix://"))
+            try:
+                # A socket that systemd holds takes connections for an engine that does not run.
+                writer.write(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+                return bool(await reader.read(1))
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
 
 
 async def sees_files(engine: Engine, settings: DockerSettings) -> bool:

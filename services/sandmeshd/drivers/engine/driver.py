@@ -6,10 +6,12 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import Any
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.engine.connection import stopped_after
 from sandmeshd.drivers.engine.container_config import SANDBOX, container_name, node_labels
-from sandmeshd.drivers.engine.container_state import observe, state_of
+from sandmeshd.drivers.engine.container_state import State, observe, state_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.garbage import GarbageCollector
@@ -134,10 +136,17 @@ class EngineDriver(NodeDriver):
 
     async def _observe(self, folder: Folder) -> pb.RuntimeSandbox | None:
         container = await self._engine.inspect(self._name(folder))
-        state = None if container is None else state_of(container["State"])
+        state = None if container is None else await self._state(container["State"])
         if state is None and self._events.is_starting(folder.sandbox_id):
             state = pb.RUNTIME_STATE_STARTING, ""
         return observe(folder, self._settings.paths.mesh_id, state)
+
+    async def _state(self, found: Mapping[str, Any]) -> State:
+        state, detail = state_of(found)
+        ended = state == pb.RUNTIME_STATE_ENDED and not found.get("OOMKilled")
+        if ended and await stopped_after(self._engine, str(found["FinishedAt"])):
+            return state, f"the engine stopped ({detail})"
+        return state, detail
 
     async def _sandbox_ids(self) -> set[str]:
         containers = await self._engine.list(*node_labels(self._settings))

@@ -202,6 +202,11 @@ class Engine:
         with engine_errors(self.url):
             return str((await uninterrupted(self.docker.networks.create(config))).id)
 
+    async def bridge_time(self) -> str:
+        """Return when the engine made its default bridge, which it does at each start; empty if it has none."""
+        bridge = await self._find(_network(self.docker, "bridge").show())
+        return str(bridge["Created"]) if bridge else ""
+
     async def remove_network(self, name: str) -> None:
         """Remove a network, if it exists."""
         with engine_errors(self.url):

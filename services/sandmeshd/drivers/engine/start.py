@@ -23,6 +23,8 @@ from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import encode_config
 
 TAIL_BYTES = 4096
+LAST_LINES, LAST_CHARACTERS = 3, 500
+"""How much of an agent's output is in the message of a start that failed."""
 POLL_SECONDS = 0.004
 CONFIG, READY, LIFETIME, USER = "config", "ready", "life", "user"
 HOSTS_FILE = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
@@ -113,7 +115,11 @@ class Starter:
 
     async def _failed(self, plan: Plan, why: str) -> SandboxStartFailed:
         log = (await self._engine.log(plan.name))[-TAIL_BYTES:].decode("utf-8", "replace").strip()
-        return SandboxStartFailed(f"{plan.folder.sandbox_id} could not be started: {why}", {"detail": log or why})
+        message = f"{plan.folder.sandbox_id} could not be started: {why}"
+        if log:
+            last = " | ".join(line.strip() for line in log.splitlines()[-LAST_LINES:])
+            message = f"{message}; its last output: {last[-LAST_CHARACTERS:]}"
+        return SandboxStartFailed(message, {"detail": log or why})
 
 
 def _open_lifetime_pipe(path: Path) -> int:

@@ -79,7 +79,8 @@ class Images:
         """Pull the image if there is a registry, else build it.
 
         Raises:
-            TemplateBuildFailed: It failed; `facts["detail"]` has the last lines, `facts["fix"]` the fix.
+            TemplateBuildFailed: It failed; `facts["detail"]` has the last lines, `facts["fix"]` the fix. Or an image of
+                that name exists that was made by hand.
             ProtocolMismatch: The image has no agent, or one of another protocol.
             CapabilityMissing: The template has a setting that this driver does not support.
         """
@@ -90,11 +91,21 @@ class Images:
         # A user's own image is used as it is if it exists: it may have been built here.
         if template.image_is_shipped or await self._engine.image(name) is None:
             pulled = self._is_pulled(template)
+            if not pulled:
+                await self._check_replaceable(name)
             steps = self._pull(template) if pulled else self._builder.build(self._image_of(template))
             async with aclosing(steps):
                 async for step in steps:
                     yield step
         await self._check(template)
+
+    async def _check_replaceable(self, name: str) -> None:
+        """Check that building an image overwrites none that somebody made by hand."""
+        image = await self._engine.image(name)
+        if image is not None and not labels_of(image).get(SOURCES_LABEL):
+            fix = f"docker rmi {name}, or give it another name (docker tag), or set another SANDMESH_IMAGE_TAG"
+            message = f"the image {name} exists, and was not built by sandmesh: it is not overwritten; {fix}"
+            raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
 
     async def _check(self, template: Template) -> None:
         name, base = self.name_of(template), self._builder.image_name(BASE)
