@@ -17,10 +17,11 @@ from sandmeshd.drivers.conformance.subject import Subject, new_id
 _FILL = (
     "mkdir -p a/b ~/.config && head -c 3000000 /dev/urandom > a/b/random && printf secret > ~/.config/token"
     " && chmod 600 ~/.config/token && ln -s ../nowhere a/link && touch $(printf 'a/\\377') && chmod 500 a/b"
+    " && printf x > a/program && chmod 6755 a/program && touch -h -d @1000000000 a/link a/b a"
 )
 _SEEN = (
     "sha256sum < a/b/random; readlink a/link; cat ~/.config/token; ls -A a | od -An -c;"
-    " stat -c '%a %U' a/b ~/.config/token"
+    " stat -c '%a %U' a/b ~/.config/token a/program; stat -c %Y a/link a/b a"
 )
 _COUNTS = "setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n > one; echo $n > two; done' > /dev/null 2>&1 &"
 
@@ -42,7 +43,7 @@ async def _able(driver: Driver) -> bool:
 
 
 async def a_sandbox_begins_with_a_snapshot(subject: Subject) -> None:
-    """Files, modes, links and the home are what they were, also when the first sandbox is gone."""
+    """Files, modes, times, links and the home are what they were, also when the first sandbox is gone."""
     async with subject.open() as driver:
         if not await _able(driver):
             return
