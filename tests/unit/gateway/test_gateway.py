@@ -251,6 +251,55 @@ async def test_run_call_acknowledges_what_the_caller_took(world: World) -> None:
     assert await acknowledged == 1
 
 
+async def test_input_that_was_lost_with_a_link_holds_no_later_input_back(world: World) -> None:
+    parts = 30
+
+    async def script(peer: Peer) -> None:
+        first = await peer.receive()
+        again = first.call.frame.HasField("attach")
+        if again:
+            taken = call_pb2.CallEventBatch(call_id="c1", input_taken_sequence=2)
+            peer.send(agent_pb2.FromAgent(channel=first.channel, batch=taken.SerializeToString()))
+        sequence = 0
+        while sequence < (parts if again else 5):
+            sequence = (await peer.receive()).call.frame.input.sequence
+            if again:
+                took = call_pb2.CallEventBatch(call_id="c1", input_ack_sequence=sequence)
+                peer.send(agent_pb2.FromAgent(channel=first.channel, batch=took.SerializeToString()))
+        if again:
+            peer.send_events(first.channel, "c1", result(1))
+            await peer.receive()
+
+    async def frames() -> AsyncIterator[call_pb2.OpenCallRequest]:
+        yield call_pb2.OpenCallRequest(frame=call_pb2.CallFrame(call_id="c1", start=start(takes_input=True)))
+        for number in range(1, parts + 1):
+            item = call_pb2.Input(sequence=number, data=bytes(1 << 20), end=number == parts)
+            yield call_pb2.OpenCallRequest(frame=call_pb2.CallFrame(call_id="c1", input=item))
+
+    stub = call_pb2_grpc.CallServiceStub(await world.open(script))
+    answers = [answer async for answer in stub.OpenCall(frames())]
+    assert answers[0].batch.input_taken_sequence == 2
+    assert answers[-1].batch.events[-1].HasField("result")
+
+
+async def test_a_stream_gives_credit_for_what_was_written_and_acknowledges_none(world: World) -> None:
+    received: asyncio.Future[call_pb2.Acknowledge] = asyncio.get_running_loop().create_future()
+
+    async def script(peer: Peer) -> None:
+        frame = await peer.receive()
+        if frame.call.frame.HasField("start"):
+            peer.send_events(frame.channel, "c1", output(1, "a"))
+            received.set_result((await peer.receive()).call.frame.acknowledge)
+            return
+        assert (frame.call.frame.attach.after_sequence, frame.call.frame.attach.keep) == (1, True)
+        peer.send_events(frame.channel, "c1", result(2))
+        await peer.receive()
+
+    stub = call_pb2_grpc.CallServiceStub(await world.open(script))
+    assert len([answer async for answer in stub.RunCall(call_pb2.RunCallRequest(start=start()))]) == 2
+    assert await received == call_pb2.Acknowledge(sequence=1, keep=True)
+
+
 async def test_an_agent_is_not_told_what_its_result_settled(world: World) -> None:
     heard: list[str | None] = []
 
