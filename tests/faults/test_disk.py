@@ -94,6 +94,21 @@ def test_a_mesh_that_starts_on_a_full_disk_says_so_and_leaves_no_half_of_a_file(
     assert not list(small.glob("meshes/*/secret*"))
 
 
+@pytest.mark.needs("root")
+def test_a_build_on_a_full_disk_ends_with_a_sentence_and_leaves_nothing_half_built(small: Path) -> None:
+    # What is built already is not seen: all is to be built.
+    subprocess.run(["umount", small / "cache"], check=True)  # noqa: S607
+    with pytest.raises(OSError, match="No space left"):
+        fill(small / "filler")
+    own = {"SANDMESH_STATE_DIRECTORY": str(small), "SANDMESH_RUNTIME_DIRECTORY": str(small / "run")}
+    command = (sys.executable, "-m", "sandmeshd.cli.user", "build", "base")
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 4
+    assert "the disk is full: free space below" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [path for path in small.glob("cache/*/*") if not path.name.endswith(".lock")]
+
+
 def _node_in_trouble(one: Finding) -> bool:
     # That starts fail there may be told, too.
     return one.name == "node node-1" and one.seen.startswith("the disk of")

@@ -75,6 +75,7 @@ async def build_templates(template: str, options: BuildOptions) -> list[str]:
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
     from sandmeshd.cli.terminal.progress import progress_bar  # noqa: PLC0415
     from sandmeshd.mesh.template_builds import READY, build_dockerfile, build_images, build_template  # noqa: PLC0415
+    from sandmeshd.runtime.full_disk import full_disk_explained  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
     # A Dockerfile is an engine's: one is chosen where no setting chooses a driver.
@@ -83,7 +84,7 @@ async def build_templates(template: str, options: BuildOptions) -> list[str]:
     settings = read_settings(driver=options.driver, extensions=extensions, defaults=defaults)
     configure_logging("WARNING")
     built: list[str] = []
-    with progress_bar() as progress:
+    with full_disk_explained(settings.state_directory), progress_bar() as progress:
         if options.dockerfile is None:
             async for step in build_images(settings, template, options.bootstrap_base, options.platform):
                 progress(step.message, step.fraction)
