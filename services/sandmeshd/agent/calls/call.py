@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
+from sandmeshd.agent.calls.control import CallControl
 from sandmeshd.agent.calls.event_log import EVENT_COST, EventLog
 from sandmeshd.agent.calls.spill import Disk, Spill
 from sandmeshd.agent.calls.stdin import Input
@@ -24,11 +23,6 @@ LONGEST_MESSAGE: Final = 2000
 _STARTED_DELAY: Final = 0.02
 """How long the event that a cell has started may wait for the cell's result, in seconds."""
 _LARGEST_STRUCTURED: Final = 1 << 20
-_LARGEST_SIDE: Final = 10_000
-_LARGEST_SIGNAL: Final = 64
-
-StopHandler = Callable[[], None]
-SignalHandler = Callable[[int], None]
 
 
 class Outcome(NamedTuple):
@@ -62,98 +56,6 @@ class Timeouts:
     """For a subscriber of a call that has none, before the oldest output is dropped to unblock its writer."""
     interrupt: float = 1.0
     """For an interrupted cell, before its kernel is killed."""
-
-
-class CallControl:
-    """What callers do to a running call, and the handlers that react to it."""
-
-    id: str
-    finished = False
-    stop_reason: int | None = None
-    signals_sent: frozenset[int] = frozenset()
-    _pending_signals: tuple[int, ...] = ()
-    """Signals that arrived before there was a handler."""
-    _handlers: tuple[StopHandler | None, SignalHandler | None] = (None, None)
-    _on_resize: Callable[[int, int], None] | None = None
-    _room_waiters: tuple[Callable[[], None], ...] = ()
-
-    @contextmanager
-    def stopping(self, stop: StopHandler, signal: SignalHandler | None = None) -> Generator[None]:
-        """Call `stop` while this is entered and the call is cancelled or times out, at once if it already is.
-
-        Likewise `signal` with the number of each signal for the call's processes.
-        """
-        outer, self._handlers = self._handlers, (stop, signal)
-        try:
-            if self.stop_reason is not None:
-                stop()
-            while signal is not None and self._pending_signals:
-                number, *later = self._pending_signals
-                self._pending_signals = tuple(later)
-                signal(number)
-            yield
-        finally:
-            self._handlers = outer
-
-    def stop(self, reason: int) -> None:
-        """End the call: its result still follows, with the reason."""
-        if not self.finished and self.stop_reason is None:
-            self.stop_reason = reason
-            self.wake_writers()
-            if self._handlers[0] is not None:
-                self._handlers[0]()
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the call's processes.
-
-        Raises:
-            CallFinished: The call has no processes any more.
-            InvalidArgument: The signal does not exist.
-        """
-        if self.finished:
-            raise CallFinished(f"call {self.id} has finished and accepts no signal")
-        if not 0 < number <= _LARGEST_SIGNAL:
-            raise InvalidArgument(f"{number} is not a signal: use 1 to {_LARGEST_SIGNAL}")
-        self.signals_sent |= {number}
-        if self._handlers[1] is not None:
-            self._handlers[1](number)
-        else:
-            self._pending_signals += (number,)
-
-    @contextmanager
-    def resizing(self, resize: Callable[[int, int], None]) -> Generator[None]:
-        """Call `resize` with rows and columns when the caller's terminal changes."""
-        self._on_resize = resize
-        try:
-            yield
-        finally:
-            self._on_resize = None
-
-    def resize(self, rows: int, columns: int) -> None:
-        """Change the size of the call's terminal.
-
-        Raises:
-            CallFinished: The call has no terminal any more.
-            InvalidArgument: The call never had one, or the size is out of range.
-        """
-        if self.finished:
-            raise CallFinished(f"call {self.id} has finished and cannot be resized")
-        if self._on_resize is None:
-            raise InvalidArgument(f"call {self.id} has no terminal to resize: start the process with a pty")
-        if not (0 < rows <= _LARGEST_SIDE and 0 < columns <= _LARGEST_SIDE):
-            raise InvalidArgument(f"{rows} rows and {columns} columns are out of range: use 1 to {_LARGEST_SIDE} each")
-        self._on_resize(rows, columns)
-
-    def when_room(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once when there may be room for output."""
-        self._room_waiters += (wake,)
-
-    def wake_writers(self) -> None:
-        """Wake those that wait for room."""
-        if self._room_waiters:
-            waiters, self._room_waiters = self._room_waiters, ()
-            for wake in waiters:
-                wake()
 
 
 class CallWriter(CallControl):
@@ -317,6 +219,8 @@ class Call(CallWriter):
         self.log.append(pb.CallEvent(result=result))
         self.finished = True
         self.end_reason = outcome.reason
+        for timer in self._stop_timers:
+            timer.cancel()
         if self.input is not None:
             self.input.close()
         if self._reattach_timer is not None:

@@ -15,12 +15,15 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallExpired, CallNotFound, InvalidArgument, LeaseLost, SandboxNotFound
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
+from sandmeshd.agent.calls.scarcity import scarcity
 from sandmeshd.agent.calls.spill import Disk
 
 if TYPE_CHECKING:
     from sandmeshd.agent.calls.toolbox import Added, Handler
 
 _LOST: Final = "the fencing token is not the one in force: the lease ran out or passed to someone else"
+
+_DEFECT: Final = "The tool failed inside the agent; see the sandbox's log."
 
 
 @dataclass(frozen=True)
@@ -223,16 +226,17 @@ class Dispatcher:
         return call
 
     async def _run(self, call: Call, declared: Any, handler: Handler, seconds: float | None) -> None:
-        timer = None if seconds is None else self._loop.call_later(seconds, call.stop, pb.END_REASON_TIMED_OUT)
+        call.stop_after(seconds)
         try:
             outcome = await handler(declared, call)
         except ToolFailure as failure:
             outcome = await _failed(call, str(failure))
-        except Exception:
-            traceback.print_exc(file=sys.stderr)
-            outcome = await _failed(call, "The tool failed inside the agent; see the sandbox's log.")
-        if timer is not None:
-            timer.cancel()
+        except Exception as error:
+            lack = scarcity(error.errno) if isinstance(error, OSError) else ""
+            if not lack:
+                traceback.print_exc(file=sys.stderr)
+            message = f"The sandbox has run out: {lack}." if lack else _DEFECT
+            outcome = await _failed(call, message)
         call.finish(outcome)
         self.calls.finish(call)
 

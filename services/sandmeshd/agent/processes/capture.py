@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,23 +65,26 @@ async def capture(processes: Processes, command: Command, call: Call) -> Capture
     Raises:
         ToolFailure: It wrote more than 32 MiB, or no process could be started.
     """
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    pipes = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
-    ends = [null, *(writer for _, writer in pipes)]
-    readers = [_PipeReader(reader) for reader, _ in pipes]
-    try:
+    with ExitStack() as stack:
+        null = _closed_after(stack, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        pipes = [_closed_after(stack, *os.pipe2(os.O_CLOEXEC)) for _ in range(2)]
+        readers = [_PipeReader(reader) for reader, _ in pipes]
+        ends = [*null, *(writer for _, writer in pipes)]
         process = processes.spawn(command.argv, ends, cwd=command.cwd, env=command.env)
-        await process.started
-        with call.stopping(process.kill, process.signal):
+        with call.stopping(process.stop, process.signal):
+            await process.started
             ended = await _read(readers, process.ended, process.kill)
-    finally:
-        for end in (*ends, *(reader for reader, _ in pipes)):
-            os.close(end)
     if max(reader.size for reader in readers) > MOST_OUTPUT:
         raise ToolFailure(
             f"The result is larger than {MOST_OUTPUT >> 20} MiB. Request less, or use run_shell_command and a file."
         )
     return Captured(ended, *(reader.data for reader in readers))
+
+
+def _closed_after(stack: ExitStack, *fds: int) -> tuple[int, ...]:
+    for fd in fds:
+        stack.callback(os.close, fd)
+    return fds
 
 
 async def _read(readers: Sequence[_PipeReader], ended: asyncio.Future[Ended], kill: Callable[[], None]) -> Ended:

@@ -10,6 +10,7 @@ import termios
 from collections import deque
 from typing import Final
 
+from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
 
 _MOST_PIPES: Final = 64
@@ -107,6 +108,20 @@ class OutputPipe:
             self._unwatch()
             self.ended = True
         return len(data)
+
+
+def output_pipes() -> tuple[OutputPipe, OutputPipe]:
+    """Open pipes for both outputs of a process.
+
+    Raises:
+        OSError: There are no free descriptors; then nothing is left open.
+    """
+    out = OutputPipe(pb.STREAM_STDOUT)
+    try:
+        return out, OutputPipe(pb.STREAM_STDERR)
+    except OSError:
+        out.close()
+        raise
 
 
 class Drain:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,15 +55,13 @@ class Programs:
 
     async def run(self, program: Program, call: Call) -> Outcome:
         """Run a program to its end, with its output and input those of the call."""
+        call.stop_after(program.timeout)
         env = self._variables(program)
         streams = self._streams(program)
         kills = self._memory.oom_kills()
         try:
             process = self._start(program, call, streams, env)
-            call.started(await process.started)
-            # Only now: the program may have written before its start was reported.
-            streams.follow(call)
-            ended = await self._follow(program, call, process, streams)
+            ended = await _follow(call, process, streams)
         finally:
             streams.close()
         if self._memory.oom_kills() > kills and _was_oom_killed(call, ended):
@@ -109,21 +108,16 @@ class Programs:
         streams.launched(call)
         return process
 
-    async def _follow(self, program: Program, call: Call, process: Process, streams: Pipes | Terminal) -> Ended:
-        timer = None
-        if program.timeout is not None:
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(program.timeout, call.stop, pb.END_REASON_TIMED_OUT)
-        with call.stopping(process.kill, process.signal):
-            if isinstance(streams, Terminal):
-                with call.resizing(streams.resize):
-                    ended = await asyncio.shield(process.ended)
-            else:
-                ended = await asyncio.shield(process.ended)
-        if timer is not None:
-            timer.cancel()
-        await streams.finish(call)
-        return ended
+
+async def _follow(call: Call, process: Process, streams: Pipes | Terminal) -> Ended:
+    with call.stopping(process.stop, process.signal):
+        call.started(await process.started)
+        # Only now: the program may have written before its start was reported.
+        streams.follow(call)
+        with call.resizing(streams.resize) if isinstance(streams, Terminal) else nullcontext():
+            ended = await asyncio.shield(process.ended)
+    await streams.finish(call)
+    return ended
 
 
 def _was_oom_killed(call: Call, ended: Ended) -> bool:
@@ -143,7 +137,7 @@ async def _outcome(call: Call, ended: Ended) -> Outcome:
 
 def _explain(call: Call, ended: Ended) -> tuple[int, str]:
     if ended.failure:
-        return pb.END_REASON_EXITED, ended.failure
+        return call.stop_reason or pb.END_REASON_EXITED, ended.failure
     if ended.signal is None:
         message = f"The command ended with exit code {ended.exit_code}." if ended.exit_code else ""
         return pb.END_REASON_EXITED, message

@@ -8,14 +8,18 @@ import json
 import os
 import signal
 import socket
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.calls.scarcity import scarcity
+from sandmeshd.agent.processes.requests import LARGEST_MESSAGE, RequestQueue
 
-_LARGEST_MESSAGE: Final = 65_536
+_START_SECONDS: Final = 1.0
+_END_SECONDS: Final = 10.0
+"""How long the report that a process has started, or ended, may take once it is to be killed."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,35 @@ class Process:
     def signal(self, number: int) -> None:
         """Send a signal to the group, unless it is gone."""
         if not self.ended.done():
-            self._processes.send({"op": "signal", "id": self._number, "number": number})
+            self._processes.send_signal(self._number, number)
 
     def kill(self) -> None:
         """Kill the group."""
         self.signal(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Kill the group, and wait no longer for its reports than they take where the zygote is well."""
+        self.kill()
+        loop = asyncio.get_running_loop()
+        loop.call_later(_START_SECONDS, self.refuse, "No process was started: the sandbox's first process is busy.")
+        loop.call_later(_END_SECONDS, self.end, Ended(failure="The process was killed, and has not ended yet."))
+
+    def start(self, pid: int) -> None:
+        """Record its pid, unless nobody waits for that any more."""
+        if not self.started.done():
+            self.started.set_result(pid)
+
+    def refuse(self, why: str) -> None:
+        """Record why it was not started, unless it was."""
+        if not self.started.done():
+            self.started.set_exception(ToolFailure(why))
+            # Whoever waited may have been cancelled: that is no error to log.
+            self.started.exception()
+
+    def end(self, ended: Ended) -> None:
+        """Record how it ended, or that nobody waits for that, unless that is known."""
+        if not self.ended.done():
+            self.ended.set_result(ended)
 
 
 class Processes:
@@ -67,7 +95,7 @@ class Processes:
         self._limits = {"processes": limits.processes, "file_bytes": limits.file_bytes, "user": limits.user}
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, Process] = {}
-        self._unsent: deque[tuple[bytes, list[int]]] = deque()
+        self._requests = RequestQueue(control)
         self._echoes: dict[int, asyncio.Future[None]] = {}
         self._last = 0
         self.up: asyncio.Future[None] = self._loop.create_future()
@@ -80,7 +108,7 @@ class Processes:
         """Close the socket to the zygote, which ends every process of user code."""
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
-            self._loop.remove_writer(self._control)
+            self._requests.close()
             self._control.close()
 
     def fork_kernel(self, fds: Sequence[int], cwd: str) -> Process:
@@ -105,52 +133,50 @@ class Processes:
         return self._start({**request, "whole": whole}, fds)
 
     async def settled(self) -> None:
-        """Wait until every earlier request for a signal was carried out."""
+        """Wait until every earlier request for a signal was carried out.
+
+        Raises:
+            ToolFailure: The request could not be sent.
+        """
         if not self.lost.done():
             self._last += 1
-            self._echoes[self._last] = self._loop.create_future()
-            self.send({"op": "echo", "id": self._last})
-            await self._echoes[self._last]
+            number = self._last
+            echo = self._echoes[number] = self._loop.create_future()
+            fail = partial(self._fail_echo, number)
+            self._send(number, {"op": "echo", "id": number}, (), fail)
+            await asyncio.shield(echo)
+
+    def _fail_echo(self, number: int, code: int) -> None:
+        self._echoes.pop(number).set_exception(_unsent(code))
+
+    def send_signal(self, number: int, signal_number: int) -> None:
+        """Send a signal to a process; one that cannot be sent ends the wait for the process."""
+        process = self._running.get(number)
+        if process is not None:
+            message = {"op": "signal", "id": number, "number": signal_number}
+            self._send(number, message, (), lambda code: process.end(Ended(failure=str(_unsent(code)))))
 
     def _start(self, request: dict[str, Any], fds: Sequence[int]) -> Process:
         self._last += 1
-        process = self._running[self._last] = Process(self, self._last)
-        self.send({**request, "id": self._last, "limits": self._limits}, fds)
+        number = self._last
+        process = self._running[number] = Process(self, number)
+        fail = partial(self._fail_start, number)
+        self._send(number, {**request, "id": number, "limits": self._limits}, fds, fail)
         return process
 
-    def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send a request; the descriptors are duplicated and remain the caller's."""
-        if self.lost.done():
-            return
-        data = json.dumps(message).encode()
-        copies = [os.dup(fd) for fd in fds]
-        if len(data) > _LARGEST_MESSAGE:
-            copies.insert(0, _memory_file(data))
-            data = b'{"large": true}'
-        self._unsent.append((data, copies))
-        self._flush()
+    def _fail_start(self, number: int, code: int) -> None:
+        self._running.pop(number).refuse(refusal(code))
 
-    def _flush(self) -> None:
-        while self._unsent:
-            data, fds = self._unsent[0]
-            try:
-                socket.send_fds(self._control, [data], fds)
-            except BlockingIOError:
-                self._loop.add_writer(self._control, self._flush)
-                return
-            except OSError:
-                # The zygote is gone; its last reports may still be readable, and their end is handled there.
-                pass
-            self._unsent.popleft()
-            _close(fds)
-        self._loop.remove_writer(self._control)
+    def _send(self, number: int, message: dict[str, Any], fds: Sequence[int], fail: Callable[[int], None]) -> None:
+        if not self.lost.done():
+            self._requests.send(number, message, fds, fail)
 
     def _readable(self) -> None:
         # Until there is nothing more: a zygote that dies with unread requests causes a reset, which comes once, before
         # its last reports, and after which the event loop reports nothing.
         while True:
             try:
-                data = self._control.recv(_LARGEST_MESSAGE)
+                data = self._control.recv(LARGEST_MESSAGE)
             except ConnectionResetError:
                 continue
             except BlockingIOError:
@@ -162,10 +188,7 @@ class Processes:
 
     def _zygote_lost(self) -> None:
         self._loop.remove_reader(self._control)
-        self._loop.remove_writer(self._control)
-        for _, fds in self._unsent:
-            _close(fds)
-        self._unsent.clear()
+        self._requests.close()
         if not self.up.done():
             self.up.set_exception(OSError("the first process of user code's namespaces died"))
         if not self.lost.done():
@@ -175,29 +198,20 @@ class Processes:
         if "up" in report:
             self.up.set_result(None)
         elif "echo" in report:
-            self._echoes.pop(report["echo"]).set_result(None)
+            if (echo := self._echoes.pop(report["echo"], None)) is not None:
+                echo.set_result(None)
         elif "error" in report:
             self.up.set_exception(OSError(report["error"]))
         elif "started" in report:
-            self._running[report["started"]].started.set_result(report["pid"])
+            self._running[report["started"]].start(report["pid"])
         elif "refused" in report:
-            process = self._running.pop(report["refused"])
-            process.started.set_exception(ToolFailure(refusal(report["errno"])))
+            self._running.pop(report["refused"]).refuse(refusal(report["errno"]))
         elif "ended" in report:
-            process = self._running.pop(report["ended"])
-            process.ended.set_result(read_end(report["status"], report["failure"]))
+            self._running.pop(report["ended"]).end(read_end(report["status"], report["failure"]))
 
 
-def _memory_file(data: bytes) -> int:
-    fd = os.memfd_create("request", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(fd), "wb") as file:
-        file.write(data)
-    return fd
-
-
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
+def _unsent(number: int) -> ToolFailure:
+    return ToolFailure(f"The sandbox's first process could not be reached: {scarcity(number) or os.strerror(number)}.")
 
 
 def refusal(number: int) -> str:
@@ -212,7 +226,7 @@ def refusal(number: int) -> str:
             "No kernel could be started: there is no space in the home directory for its files. "
             "Remove files with a shell command, from the home directory first, and run the cell again."
         )
-    return f"No process could be started: {os.strerror(number)}."
+    return f"No process could be started: {scarcity(number) or os.strerror(number)}."
 
 
 def read_end(status: int, failure: Mapping[str, Any] | None) -> Ended:

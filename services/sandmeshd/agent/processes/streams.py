@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import SMALLEST_READ, Call
 from sandmeshd.agent.calls.terminal_keys import Keys, kernel_makes_signals
-from sandmeshd.agent.processes.pipes import Drain, OutputPipe
+from sandmeshd.agent.processes.pipes import Drain, OutputPipe, output_pipes
 
 _MOST_AFTER_END: Final = 256 << 10
 """What is read of a terminal after its program has ended; the kernel buffers less."""
@@ -50,7 +50,7 @@ class Pipes:
     terminal = False
 
     def __init__(self, drain: Drain, null: int) -> None:
-        self._pipes = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
+        self._pipes = output_pipes()
         self._drain = drain
         self._null = null
 

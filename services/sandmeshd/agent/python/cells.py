@@ -8,18 +8,39 @@ import signal
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.spawner import Ended, Processes
 from sandmeshd.agent.python.kernels import Kernel
 from sandmeshd.agent.userland import kernel_protocol
 
+R = TypeVar("R")
 MakeKernel = Callable[[], Coroutine[Any, Any, Kernel]]
 
 _STOPPED: Final[dict[int, str]] = {pb.END_REASON_TIMED_OUT: "ran out of time", pb.END_REASON_CANCELLED: "was cancelled"}
+
+
+async def unless_stopped(call: Call, task: asyncio.Task[R]) -> R:
+    """Return the result of a task, which is cancelled if the call is stopped.
+
+    Raises:
+        ToolFailure: The call was stopped.
+    """
+
+    def cancel() -> None:
+        task.cancel()
+
+    with call.stopping(cancel):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if call.stop_reason is None:
+                raise
+            raise ToolFailure("The call ended before its kernel had started.") from None
 
 
 class Code(Protocol):
@@ -85,7 +106,7 @@ class Cells:
         """Kill the kernel's process and return the kernel; a running cell ends with a message that has the cause."""
         self._end_cause = cause
         kernel = await self._current()
-        kernel.process.kill()
+        kernel.process.stop()
         await asyncio.shield(kernel.process.ended)
         return kernel
 
@@ -97,6 +118,7 @@ class Cells:
 
     async def run(self, cell: Code, call: Call, kind: bytes = kernel_protocol.RUN) -> Outcome:
         """Run a cell once those before it have ended."""
+        call.stop_after(cell.timeout)
         if self._locked and not await self._turn(call):
             return await _stopped(call, "before it ran")
         self._locked = True
@@ -133,15 +155,15 @@ class Cells:
     async def _run(self, cell: Code, call: Call, kind: bytes) -> Outcome:
         kernel, notice = self._live, ""
         if kernel is None or kernel.process.ended.done():
-            kernel, notice = await self._live_kernel()
+            found = await self._find_kernel(call)
+            if found is None:
+                return await _stopped(call, "before it ran")
+            kernel, notice = found
         self._oom_kills = self._memory.oom_kills()
         kernel.used = counts = kind != kernel_protocol.WARM_UP
         call.started(kernel.pid, soon=False)
         if notice:
             await call.text(notice)
-        timer = None
-        if cell.timeout is not None:
-            timer = self._loop.call_later(cell.timeout, call.stop, pb.END_REASON_TIMED_OUT)
         with call.stopping(partial(kernel.stop, call.timeouts.interrupt), kernel.process.signal):
             code = cell.code.encode("utf-8", "surrogatepass")
             if call.input is None:
@@ -154,14 +176,21 @@ class Cells:
                 end = await kernel.follow(call)
             finally:
                 self._running = None
-        if timer is not None:
-            timer.cancel()
         if end is None or end[0] & kernel_protocol.LEAVES or call.stop_reason is not None:
             return await self._interrupted(kernel, call, end)
         line, _, raised = end[1:].partition(b"\0")
         failed = bool(end[0] & kernel_protocol.FAILED)
         message = line.decode("utf-8", "replace")
         return Outcome(is_error=failed, message=message, structured=_structured_error(raised) if failed else b"")
+
+    async def _find_kernel(self, call: Call) -> tuple[Kernel, str] | None:
+        """Return what `_live_kernel` does, None if the call is stopped before there is a kernel."""
+        try:
+            return await unless_stopped(call, self._loop.create_task(self._live_kernel()))
+        except ToolFailure:
+            if call.stop_reason is None:
+                raise
+            return None
 
     async def _live_kernel(self) -> tuple[Kernel, str]:
         """Return the kernel, and a notice for the cell if it is not the last cell's."""
@@ -261,6 +290,8 @@ async def _died(call: Call, ended: Ended) -> Outcome:
 
 
 def _describe(ended: Ended) -> str:
+    if ended.failure:
+        return ended.failure.rstrip(".")
     if ended.signal is not None:
         return f"signal {ended.signal}, {signal.strsignal(ended.signal) or 'unknown'}"
     return f"exit code {ended.exit_code}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.python.cells import Cells
+from sandmeshd.agent.python.cells import Cells, unless_stopped
 
 if TYPE_CHECKING:
     from sandmesh._tools import CreateKernel, ListKernels, RunCell
@@ -66,7 +66,7 @@ class KernelTable:
         language = "python" if request.language in PYTHON else request.language
         kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
         try:
-            await kernel.cells.renew()
+            await unless_stopped(call, kernel.cells.renew())
         except BaseException:
             self._kernels.pop(name, None)
             raise

@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, cast
 
-from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.shared import frames
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.processes.pipes import OutputPipe
+from sandmeshd.agent.processes.pipes import OutputPipe, output_pipes
 from sandmeshd.agent.processes.spawner import Ended, Process, Processes
 from sandmeshd.agent.userland import kernel_protocol
 
@@ -205,7 +204,7 @@ class Kernel:
 
     def _kill(self) -> None:
         self.killed = True
-        self.process.kill()
+        self.process.stop()
 
     async def ready(self) -> None:
         """Wait until the kernel accepts cells.
@@ -224,7 +223,7 @@ class Kernel:
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_SECONDS):
                 await asyncio.shield(self.process.ended)
-        self.process.kill()
+        self.process.stop()
         ended = await asyncio.shield(self.process.ended)
         self.close()
         return ended
@@ -280,7 +279,12 @@ async def open_jupyter(
 
 async def _open(start: Callable[[list[int]], Process]) -> Kernel:
     ours, theirs = socket.socketpair()
-    out, err = OutputPipe(pb.STREAM_STDOUT), OutputPipe(pb.STREAM_STDERR)
+    try:
+        out, err = output_pipes()
+    except OSError:
+        ours.close()
+        theirs.close()
+        raise
     with theirs:
         process = start([theirs.fileno(), out.writer, err.writer])
     out.close_writer()
@@ -291,6 +295,7 @@ async def _open(start: Callable[[list[int]], Process]) -> Kernel:
     try:
         kernel.pid = await process.started
     except BaseException:
+        process.kill()
         kernel.close()
         raise
     return kernel

@@ -5,7 +5,7 @@ IPython imported, and spawns programs; it reaps everything and reports how what 
 
 A request is one JSON message with descriptors (SCM_RIGHTS): `op` is "fork" (a kernel: its socket, output and error),
 "spawn" (a program: input, output, error), "signal", or "echo". A message over the socket's size
-comes in a memory file, its descriptor first and the message only {"large": true}.
+comes in a memory file, its descriptor first and the message only {"large": true, "id"}.
 Reports: {"up"}, {"started": id, "pid"}, {"refused": id, "errno", "step"}, {"ended": id, "status", "failure"},
 {"echo": id}.
 """
@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from sandmeshd.agent.userland import launch, syscalls
 
 _LARGEST_MESSAGE = 131_072
 _MOST_FDS = 4
+_REPORT_ATTEMPTS = 100
+_REPORT_DELAY = 0.05
+"""In seconds, before a report for which there is no memory is sent again."""
 
 
 @dataclass(frozen=True)
@@ -104,16 +108,27 @@ class Zygote:
         return bool(ready)
 
     def _report(self, report: dict[str, Any]) -> None:
-        try:
-            self._control.send(json.dumps(report).encode())
-        except OSError:
-            os._exit(0)
+        data = json.dumps(report).encode()
+        for _ in range(_REPORT_ATTEMPTS):
+            try:
+                self._control.send(data)
+            except OSError as error:
+                if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
+                    break
+                time.sleep(_REPORT_DELAY)
+            else:
+                return
+        os._exit(0)
 
     def _request(self) -> None:
-        data, fds, _, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, _MOST_FDS)
+        data, fds, flags, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, _MOST_FDS)
         if not data:
             os._exit(0)
         request = json.loads(data)
+        if flags & socket.MSG_CTRUNC:
+            # There were no free descriptors for all that came with the request.
+            self._refuse(request, fds, errno.EMFILE, "descriptors")
+            return
         if "large" in request:
             request = json.loads(_read_all(fds.pop(0)))
         operations = {"fork": self._fork, "spawn": self._spawn, "signal": self._signal, "echo": self._echo}
@@ -123,11 +138,14 @@ class Zygote:
         if self._make is None:
             self._waiting.append((request, fds))
         elif number := self._have_kernel(self._make):
-            for fd in fds:
-                os.close(fd)
-            self._report({"refused": request["id"], "errno": number, "step": "kernel"})
+            self._refuse(request, fds, number, "kernel")
         else:
             self._start(request, fds, kernel=True)
+
+    def _refuse(self, request: dict[str, Any], fds: list[int], number: int | None, step: str) -> None:
+        for fd in fds:
+            os.close(fd)
+        self._report({"refused": request["id"], "errno": number, "step": step})
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         self._start(request, fds, kernel=False)
@@ -147,7 +165,11 @@ class Zygote:
         self._report({"echo": request["id"]})
 
     def _start(self, request: dict[str, Any], fds: list[int], *, kernel: bool) -> None:
-        failure, report_fd = syscalls.private_pipe()
+        try:
+            failure, report_fd = syscalls.private_pipe()
+        except OSError as error:
+            self._refuse(request, fds, error.errno, "pipe")
+            return
         try:
             pid = os.fork()
         except OSError as error:
