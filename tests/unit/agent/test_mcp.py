@@ -15,6 +15,8 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import ToolNotFound
 from sandmesh.shared.frames import FrameBuffer, FrameTooLarge, pack, prefix
 from sandmeshd.agent.mcp.client import protocol
+from sandmeshd.agent.mcp.client.tool_list import Listing
+from sandmeshd.agent.mcp.manager.client_process import parse_listing
 from sandmeshd.drivers.node.agent_config import AGENT, MCP
 
 from .client import Client
@@ -71,6 +73,20 @@ def test_frames_come_whole_however_they_are_cut() -> None:
         buffer = FrameBuffer(protocol.MAX_MESSAGE)
         messages = [message for at in range(0, len(data), size) for message in buffer.feed(data[at : at + size])]
         assert [protocol.unpack(message) for message in messages] == frames
+
+
+@pytest.mark.parametrize("control", ["\x1b[2J", "\n", "\x9b", "\u202e"])
+def test_a_tool_with_control_characters_in_its_name_is_refused(control: str) -> None:
+    listing = Listing()
+    hostile: dict[str, Any] = {"name": f"a{control}b", "inputSchema": {}}
+    listing.take([hostile, {**hostile, "name": "fine \u00fc"}])
+    sent = json.loads(listing.encoded())
+    assert [tool["name"] for tool in sent["tools"]] == ["fine \u00fc"]
+    assert "control characters" in sent["problems"][0]
+    assert control not in sent["problems"][0]
+    # The process that speaks MCP may be someone else's by then.
+    forged = json.dumps({"tools": [hostile], "problems": []}).encode()
+    assert parse_listing(forged) == ([], [])
 
 
 @pytest.mark.parametrize(

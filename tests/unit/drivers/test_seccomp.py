@@ -46,6 +46,8 @@ found = {
     "clone": of_clone() if x86 else 1,
     "clone3": of(libc.syscall, 435, 0, 0),
     "mount_setattr": of(libc.syscall, 442, 0, 0, 0, 0, 0),
+    "set_mempolicy_home_node": of(libc.syscall, 450, 0, 0, 0, 0),
+    "vmsplice": of(libc.vmsplice, pair[0], 0, 0, 0),
     "chroot": of(libc.chroot, 0),
     "tiocsti": of(libc.ioctl, pair[1], 0x5412, 0),
     "tiocsti with high bits": of(libc.syscall, 16, pair[1], 0x5412 | high, 0) if x86 else 1,
@@ -79,6 +81,12 @@ def test_user_code_is_denied_what_could_undo_its_walls(filters: Filters) -> None
     assert {name: found[name] for name in unknown} == unknown
     assert {name: found[name] for name in (*denied, "personality")} == dict.fromkeys((*denied, "personality"), 1)
     assert found["clone3"] == 38
+
+
+def test_user_code_is_denied_set_mempolicy_home_node_and_vmsplice(filters: Filters) -> None:
+    for program in (filters.user, filters.agent):
+        found = _run(program)
+        assert (found["set_mempolicy_home_node"], found["vmsplice"]) == (errno.EPERM, errno.EPERM)
 
 
 def test_what_programs_need_passes(filters: Filters) -> None:

@@ -75,7 +75,7 @@ class _Channel(asyncio.Protocol):
         try:
             for message in self._buffer.feed(data):
                 kind, payload = message[:1], message[1:]
-                if kind not in _KNOWN:
+                if kind not in _KNOWN or (kind == kernel_protocol.END and not payload):
                     self._abort()
                     return
                 if not (kind == kernel_protocol.BLOCK_WAITS and self._awaited and self.handle(payload)):

@@ -13,6 +13,7 @@ from sandmeshd.cli.terminal.connection import ConnectionOptions
 from sandmeshd.cli.terminal.lifetime import run_command
 from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Output
+from sandmeshd.cli.terminal.output import escape_controls
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -56,4 +57,4 @@ def _print(event: SandboxEvent, output: Format) -> None:
         return
     when = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     reason = f"  {event.reason}" if event.reason else ""
-    typer.echo(f"{when}  {event.sandbox_id}  {event.kind:<9}  by {event.actor}{reason}")
+    typer.echo(escape_controls(f"{when}  {event.sandbox_id}  {event.kind:<9}  by {event.actor}{reason}"))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import typer
 
 from sandmeshd.cli.terminal.options import ListFormat
+
+_CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode's categories of control and format characters, surrogates, and separators of lines and paragraphs."""
 
 
 class JsonRecord(Protocol):
@@ -45,8 +49,16 @@ def print_ids_or_json(list_format: ListFormat, records: Iterable[JsonRecord], id
     return list_format in (ListFormat.JSON, ListFormat.ID)
 
 
+def escape_controls(text: str) -> str:
+    """Return a text with what could change more of a terminal than its place in it escaped: \\x1b, \\n, \\u202e."""
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if unicodedata.category(c) in _CONTROL else c for c in text)
+
+
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under headings; the first column is never cut."""
+    """Print rows under headings; the first column is never cut. Control characters are escaped."""
+    rows = [[escape_controls(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty() and not os.environ.get("FORCE_COLOR"):
         _print_plain([list(headings), *(list(row) for row in rows)])
         return

@@ -26,6 +26,7 @@ ALWAYS = (
     *("settimeofday", "clock_settime", "clock_settime64", "clock_adjtime", "clock_adjtime64", "adjtimex", "stime"),
     *("setdomainname", "iopl", "ioperm", "modify_ldt", "lookup_dcookie", "nfsservctl", "uselib", "ustat", "sysfs"),
     *("vhangup", "vm86", "vm86old", "mbind", "set_mempolicy", "migrate_pages", "move_pages", "_sysctl"),
+    *("set_mempolicy_home_node", "vmsplice"),
 )
 """Denied to the agent too."""
 
@@ -35,7 +36,14 @@ NESTING = (
 )
 """Denied to user code alone."""
 
-NEWER = {"mount_setattr": 442, "quotactl_fd": 443, "statmount": 457, "listmount": 458, "open_tree_attr": 467}
+NEWER = {
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+    "set_mempolicy_home_node": 450,
+    "statmount": 457,
+    "listmount": 458,
+    "open_tree_attr": 467,
+}
 """Numbers, the same on every architecture, of calls that the machine's libseccomp may be too old to know."""
 
 NEW_NAMESPACE = (0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)

@@ -15,6 +15,7 @@ From the process:
 from __future__ import annotations
 
 import json
+import re
 import struct
 from typing import Any, Final, cast
 
@@ -26,6 +27,8 @@ MAX_MESSAGE: Final = kernel_protocol.MAX_PAYLOAD
 """The most bytes of a message from the process: a block must fit a message of the agent's link."""
 MAX_AHEAD: Final = 1 << 20
 """How many bytes of a call's blocks the process sends before it waits for each."""
+CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What no name of a tool may have: control characters, ends of lines, and marks that change the order of a text."""
 
 _LENGTH: Final = struct.Struct("!I")
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, cast
 
-from sandmeshd.agent.mcp.client.protocol import MAX_MESSAGE
+from sandmeshd.agent.mcp.client.protocol import CONTROLS, MAX_MESSAGE
 
 _MAX_PAGES: Final = 200
 _LONGEST_NAME: Final = 128
@@ -45,6 +45,8 @@ class Listing:
         name = tool.get("name")
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
             return f"a tool was left out: its name is not a text of 1 to {_LONGEST_NAME} characters"
+        if CONTROLS.search(name):
+            return f"tool {name!r} was left out: its name has control characters"
         problem = _wrong(tool)
         if problem:
             return f"tool {name!r} was left out: {problem}"

@@ -234,6 +234,11 @@ def open_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
     return (in_reader, out_writer), (in_writer, out_reader)
 
 
+def _is_tool_name(name: object) -> bool:
+    # The MCP client process has checked that, but user code can inspect and change it.
+    return isinstance(name, str) and protocol.CONTROLS.search(name) is None
+
+
 def parse_listing(body: bytes) -> tuple[list[dict[str, Any]], list[str]]:
     """Parse the tools and problems of a listing.
 
@@ -244,9 +249,7 @@ def parse_listing(body: bytes) -> tuple[list[dict[str, Any]], list[str]]:
         listing = json.loads(body)
     except RecursionError:
         raise ValueError("a list of tools is too deep") from None
-    tools = [
-        tool for tool in listing["tools"] if isinstance(tool["name"], str) and isinstance(tool["inputSchema"], dict)
-    ]
+    tools = [tool for tool in listing["tools"] if _is_tool_name(tool["name"]) and isinstance(tool["inputSchema"], dict)]
     for tool in tools:
         tool.update({key: plain(str(tool.get(key, ""))) for key in ("name", "title", "description")})
     return tools, [plain(str(problem)) for problem in listing["problems"]]
