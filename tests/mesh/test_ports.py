@@ -124,6 +124,32 @@ async def test_a_url_that_is_revoked_or_was_never_made_is_not_found(
             assert "expired" in await answer.text()
 
 
+async def test_pooled_connections_of_a_revoked_url_are_closed_before_revoke_answers(
+    box: BaseSandboxAsync, url: str, client: aiohttp.ClientSession
+) -> None:
+    for exposed in [*await box.list_exposed(), *[await box.expose(8000) for _ in range(20)]]:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(4):
+                group.create_task(_status(client, f"{exposed.url}echo"))
+        await exposed.revoke()
+        assert [await _status(client, f"{exposed.url}echo") for _ in range(4)] == [404] * 4
+
+
+async def _status(client: aiohttp.ClientSession, url: str | URL) -> int:
+    async with client.get(url) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def test_a_percent_encoded_token_is_not_found(url: str, client: aiohttp.ClientSession) -> None:
+    before, _, token = url.rstrip("/").rpartition("/")
+    other = f"{before}/%{ord(token[0]):02x}{token[1:]}"
+    for spelling in (f"{other}/", f"{other}/echo", other, f"{before.replace('/p', '/%70')}/{token}/echo"):
+        async with client.get(URL(spelling, encoded=True), allow_redirects=False) as answer:
+            assert answer.status == 404
+    assert await _status(client, f"{url}echo") == 200
+
+
 async def test_a_url_ends_at_its_time(box: BaseSandboxAsync, client: aiohttp.ClientSession) -> None:
     lasting, brief = await box.expose(9), await box.expose(9, ttl=1)
     async with asyncio.timeout(30):

@@ -66,6 +66,8 @@ class _Exposure:
     expires: int
     timer: asyncio.TimerHandle
     calls: set[Call] = field(default_factory=set[Call])
+    unused: asyncio.Future[None] | None = None
+    """Done with the last call, where somebody waits for that."""
 
 
 class Exposures:
@@ -103,7 +105,11 @@ class Exposures:
 
     async def _revoke(self, request: Revoke, call: Call) -> Outcome:
         call.started()
+        exposure = self._exposed.get(request.exposure_id)
         self._end(request.exposure_id)
+        if exposure is not None and exposure.calls:
+            exposure.unused = asyncio.get_running_loop().create_future()
+            await exposure.unused
         return Outcome()
 
     def _end(self, exposure_id: str) -> None:
@@ -132,6 +138,8 @@ class Exposures:
             return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED)
         finally:
             exposure.calls.discard(call)
+            if exposure.unused is not None and not (exposure.calls or exposure.unused.done()):
+                exposure.unused.set_result(None)
         return Outcome()
 
 

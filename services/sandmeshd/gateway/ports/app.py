@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmeshd.gateway.ports.servicer import PortServicer
 from sandmeshd.gateway.ports.tokens import Signer
-from sandmeshd.gateway.ports.tunnel import Holding
+from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
@@ -32,14 +32,15 @@ async def open_ports(
     `holding` counts a sandbox as in use while a connection into it is open.
     """
     signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
-    servicer = PortServicer(settings, routes, signer, listener)
+    open_tunnels = OpenTunnels()
+    servicer = PortServicer(settings, routes, signer, listener, open_tunnels)
     name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
     async with AsyncExitStack() as stack:
 
         def add(application: web.Application) -> None:
             # aiohttp is imported when the listener opens.
             proxying = import_module("sandmeshd.gateway.ports.proxy")
-            proxy = proxying.open_proxy(signer, routes, settings, holding)
+            proxy = proxying.open_proxy(signer, routes, settings, holding, open_tunnels)
             proxy.add(application)
             stack.push_async_callback(proxy.close)
 

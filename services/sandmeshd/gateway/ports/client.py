@@ -12,7 +12,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.auth.principal import ADMIN
 from sandmeshd.gateway.ports.agent_call import Refused
 from sandmeshd.gateway.ports.tokens import Target
-from sandmeshd.gateway.ports.tunnel import Holding, Tunnel
+from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
 from sandmeshd.gateway.routes import Routes
 
 MOST_CONNECTIONS: Final = 512
@@ -31,12 +31,13 @@ class Unreachable(aiohttp.ClientConnectionError):
 class Tunnels(aiohttp.BaseConnector):
     """Opens connections to exposed ports; the host of a URL is the exposure's name."""
 
-    def __init__(self, routes: Routes, grace: float, holding: Holding) -> None:
+    def __init__(self, routes: Routes, grace: float, holding: Holding, open_tunnels: OpenTunnels) -> None:
         super().__init__(limit=MOST_CONNECTIONS, limit_per_host=MOST_PER_PORT)
         self._routes = routes
         self._grace = grace
         self._targets: dict[str, Target] = {}
         self._holding = holding
+        self._open_tunnels = open_tunnels
 
     def host(self, target: Target) -> str:
         """Return the host that stands for a target."""
@@ -60,6 +61,7 @@ class Tunnels(aiohttp.BaseConnector):
         in_use = ExitStack()
         in_use.enter_context(self._holding(target.sandbox_id))
         tunnel = Tunnel(protocol, in_use.close)
+        in_use.enter_context(self._open_tunnels.keeping(target.exposure_id, tunnel))
         protocol.connection_made(tunnel)
         try:
             tunnel.open(self._routes.of(ADMIN), target, self._grace)

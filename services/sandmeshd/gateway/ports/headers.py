@@ -5,7 +5,6 @@ Hop-by-hop headers are those of https://www.rfc-editor.org/rfc/rfc9110#section-7
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -28,8 +27,13 @@ _HOP: Final = frozenset(
     }
 )
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - what servers say of themselves
-_PATH: Final = re.compile(r";\s*path=([^;]*)", re.IGNORECASE)
-_DOMAIN: Final = re.compile(r";\s*domain=[^;]*", re.IGNORECASE)
+_OF_ORIGIN: Final = frozenset(
+    {
+        *("service-worker-allowed", "clear-site-data", "strict-transport-security", "alt-svc", "accept-ch"),
+        *("nel", "report-to", "reporting-endpoints"),
+    }
+)
+"""Headers with which a page speaks for its whole origin, which all ports share that are told apart by path."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,11 @@ def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
 
 
 def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]:
-    """Return a response's headers as the client gets them: places and cookies are below the port's own."""
+    """Return a response's headers as the client gets them: places, cookies and effects are below the port's own."""
     found = end_to_end(headers)
+    if place.prefix:
+        for name in _OF_ORIGIN & {name.lower() for name in found}:
+            del found[name]
     for name in ("Location", "Content-Location"):
         if name in found:
             found[name] = _moved(found[name], place)
@@ -93,10 +100,16 @@ def _moved(where: str, place: Place) -> str:
 
 
 def _cookie(cookie: str, place: Place) -> str:
-    """Keep a cookie to its port: the domain is the client's affair, and a path is below the prefix."""
-    cookie = _DOMAIN.sub("", cookie)
-    if not place.prefix:
-        return cookie
-    if _PATH.search(cookie):
-        return _PATH.sub(lambda match: f"; Path={place.prefix}{match[1].strip() or '/'}", cookie)
-    return f"{cookie}; Path={place.prefix}/"
+    """Keep a cookie to its port: the domain is the client's affair, and a path is below the prefix.
+
+    Attributes are read as browsers do, by https://www.rfc-editor.org/rfc/rfc6265#section-5.2: the last path counts, and
+    one that does not begin with a slash is none.
+    """
+    pair, *attributes = cookie.split(";")
+    named = [(text.partition("=")[0].strip().lower(), text) for text in attributes]
+    kept = [(name, text.strip()) for name, text in named if name != "domain"]
+    if place.prefix:
+        paths = [text.partition("=")[2].strip() for name, text in kept if name == "path"]
+        path = paths[-1] if paths and paths[-1].startswith("/") else "/"
+        kept = [("path", f"Path={place.prefix}{path}"), *((name, text) for name, text in kept if name != "path")]
+    return "; ".join([pair.strip(), *(text for _, text in kept)])

@@ -16,7 +16,7 @@ from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels, Unreachable, open_session
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.tokens import Signer
-from sandmeshd.gateway.ports.tunnel import Holding, Tunnel
+from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
@@ -49,11 +49,13 @@ class Proxy:
         """Carry a request to http://gateway/p/TOKEN/..."""
         token = request.match_info["token"]
         prefix = PREFIX + token
+        path = _raw_path(request)
+        if not path.startswith(prefix):
+            # Another spelling of the token, such as %61 for a: caches and cookies would take it for another URL.
+            return pages.ended()
         if not request.match_info["rest"]:
             raise web.HTTPPermanentRedirect(f"{prefix}/")
-        raw = request.raw_path
-        whole = raw if raw.startswith(prefix) else request.rel_url.raw_path_qs
-        return await self._carry(request, token, prefix, whole[len(prefix) :])
+        return await self._carry(request, token, prefix, path[len(prefix) :])
 
     def _middleware(self, suffix: str) -> Middleware:
         @web.middleware
@@ -61,7 +63,7 @@ class Proxy:
             host = request.host.rpartition(":")[0] or request.host
             if not host.lower().endswith(suffix):
                 return await handler(request)
-            return await self._carry(request, host.lower().removesuffix(suffix), "", request.raw_path)
+            return await self._carry(request, host.lower().removesuffix(suffix), "", _raw_path(request))
 
         return by_host
 
@@ -121,6 +123,14 @@ class Proxy:
             return outer
 
 
+def _raw_path(request: web.Request) -> str:
+    """Return the path and query as the client wrote them."""
+    if request.raw_path.startswith("/"):
+        return request.raw_path
+    # A client that takes this for its proxy sends the whole URL.
+    return "/" + request.raw_path.partition("://")[2].partition("/")[2]
+
+
 async def _both_ways(inner: Socket, outer: Socket) -> None:
     """Carry messages until either side closes, then close the other with the same code."""
     copying = [asyncio.create_task(_copy(inner, outer)), asyncio.create_task(_copy(outer, inner))]
@@ -155,6 +165,9 @@ def _sendable_code(code: int | None) -> int:
     return code if code is not None and 1000 <= code < 5000 and code not in {1005, 1006} else 1001
 
 
-def open_proxy(signer: Signer, routes: Routes, settings: GatewaySettings, holding: Holding) -> Proxy:
+def open_proxy(
+    signer: Signer, routes: Routes, settings: GatewaySettings, holding: Holding, open_tunnels: OpenTunnels
+) -> Proxy:
     """Open a proxy; `close` ends it."""
-    return Proxy(signer, Tunnels(routes, settings.connect_timeout_seconds, holding), settings.ports_domain)
+    tunnels = Tunnels(routes, settings.connect_timeout_seconds, holding, open_tunnels)
+    return Proxy(signer, tunnels, settings.ports_domain)

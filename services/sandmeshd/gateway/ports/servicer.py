@@ -13,6 +13,7 @@ from sandmesh.errors import CapabilityMissing, InvalidArgument, TooLarge
 from sandmeshd.auth.principal import current_principal
 from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
+from sandmeshd.gateway.ports.tunnel import OpenTunnels
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
@@ -26,11 +27,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PortServicer(port_pb2_grpc.PortServiceServicer):
     """Makes, lists and revokes URLs."""
 
-    def __init__(self, settings: GatewaySettings, routes: Routes, signer: Signer, listener: HttpListener) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        routes: Routes,
+        signer: Signer,
+        listener: HttpListener,
+        open_tunnels: OpenTunnels,
+    ) -> None:
         self._settings = settings
         self._routes = routes
         self._signer = signer
         self._listener = listener
+        self._open_tunnels = open_tunnels
 
     async def ExposePort(self, request: pb.ExposePortRequest, context: Context) -> pb.ExposePortResponse:
         """Make a URL."""
@@ -64,9 +73,10 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         )
 
     async def RevokePort(self, request: pb.RevokePortRequest, context: Context) -> pb.RevokePortResponse:
-        """End a URL."""
+        """End a URL and its connections: the agent ends those of all gateways, and this one may not know it yet."""
         arguments = {"exposure_id": request.exposure_id}
         await self._ask(request.sandbox_id, "ports.revoke", arguments, request.fencing_token)
+        self._open_tunnels.abort(request.exposure_id)
         return pb.RevokePortResponse()
 
     async def _describe(self, target: Target, connections: int = 0) -> pb.ExposedPort:

@@ -7,8 +7,9 @@ side slows the other and the gateway holds at most a window of each connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeAlias, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -195,8 +196,32 @@ class Tunnel(asyncio.Transport):
             if not self._relay.over:
                 self._relay.push(pb.CallFrame(call_id=self._relay.call_id, cancel=pb.Cancel()))
                 self._relay.detach()
-        self._end(None)
+        self._end(self._broken)
 
     def abort(self) -> None:
-        """End the connection."""
+        """Break the connection: nothing that is under way on it seems whole."""
+        self._broken = self._broken or ConnectionResetError("the connection was broken off")
         self.close()
+
+
+class OpenTunnels:
+    """The tunnels that are open through this gateway, those that wait for another request too."""
+
+    def __init__(self) -> None:
+        self._open: defaultdict[str, set[Tunnel]] = defaultdict(set)
+
+    @contextmanager
+    def keeping(self, exposure_id: str, tunnel: Tunnel) -> Generator[None]:
+        """Count a tunnel as open for the time of a block."""
+        self._open[exposure_id].add(tunnel)
+        try:
+            yield
+        finally:
+            self._open[exposure_id].discard(tunnel)
+            if not self._open[exposure_id]:
+                del self._open[exposure_id]
+
+    def abort(self, exposure_id: str) -> None:
+        """Break the tunnels of an exposed port."""
+        for tunnel in list(self._open.get(exposure_id, ())):
+            tunnel.abort()

@@ -48,10 +48,32 @@ def test_a_redirect_inside_stays_below_the_url(inside: str, outside: str) -> Non
         ("a=b", "a=b; Path=/p/token/"),
         ("a=b; Path=/; Domain=localhost; HttpOnly", "a=b; Path=/p/token/; HttpOnly"),
         ("a=b; path=/x", "a=b; Path=/p/token/x"),
+        ("a=b; Path =/", "a=b; Path=/p/token/"),
+        ("a=b;\tPATH\t= /x ; Secure", "a=b; Path=/p/token/x; Secure"),
+        ("a=b; Domain =example.org; Domain", "a=b; Path=/p/token/"),
+        ("a=b; Path=/x; Path=/", "a=b; Path=/p/token/"),
+        ("a=b; Path=x; Path", "a=b; Path=/p/token/"),
+        ("path=/; Secure", "path=/; Path=/p/token/; Secure"),
     ],
 )
 def test_a_cookie_is_for_its_port_alone(inside: str, outside: str) -> None:
     assert for_client(multidict(("Set-Cookie", inside)), PLACE)["Set-Cookie"] == outside
+
+
+OF_ORIGIN = ("Service-Worker-Allowed", "clear-site-data", "Strict-Transport-Security", "Alt-Svc", "NEL", "Report-To")
+
+
+@pytest.mark.parametrize("name", OF_ORIGIN)
+def test_a_header_that_reaches_beyond_its_path_is_dropped_where_ports_share_an_origin(name: str) -> None:
+    headers = multidict((name, "/"), ("X-Mine", "1"), (name, "2"))
+    assert list(for_client(headers, PLACE).items()) == [("X-Mine", "1")]
+    assert len(for_client(headers, HOST)) == 3
+
+
+@pytest.mark.parametrize("attribute", ["Domain=x", "domain =x", "\tDOMAIN\t=\tx", "Domain"])
+def test_a_cookie_of_a_host_of_its_own_has_no_domain_however_it_is_written(attribute: str) -> None:
+    found = for_client(multidict(("Set-Cookie", f"a=b;{attribute}; Path=/y")), HOST)
+    assert found["Set-Cookie"] == "a=b; Path=/y"
 
 
 def test_several_cookies_stay_several_and_a_host_of_its_own_needs_no_path() -> None:
