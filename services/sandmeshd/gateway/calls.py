@@ -131,17 +131,23 @@ class Calls:
             relay.detach()
 
 
+def _check_size(item: pb.Input) -> None:
+    if len(item.data) > CHUNK:
+        raise TooLarge("an Input has at most 1 MiB of data: send more of them")
+
+
 async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay, window: InputWindow) -> None:
-    async for request in requests:
-        frame = request.frame
-        if frame.HasField("input"):
-            if len(frame.input.data) > CHUNK:
-                relay.push(pb.CallFrame(call_id=relay.call_id, detach=pb.Detach()))
-                relay.refuse(TooLarge("an Input has at most 1 MiB of data: send more of them"))
-                return
-            await window.add(frame.input)
-        await relay.drain()
-        relay.push(frame)
+    try:
+        async for request in requests:
+            frame = request.frame
+            if frame.HasField("input"):
+                _check_size(frame.input)
+                await window.add(frame.input)
+            await relay.drain()
+            relay.push(frame)
+    except (TooLarge, InvalidArgument) as error:
+        relay.push(pb.CallFrame(call_id=relay.call_id, detach=pb.Detach()))
+        relay.refuse(error)
 
 
 async def _write_all(outbox: Outbox[bytes], context: Context) -> None:

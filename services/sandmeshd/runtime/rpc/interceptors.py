@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 
 from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.shared.wire_errors import code_of, from_rpc_error, to_trailers
+from sandmeshd.runtime.rpc.deserialization import WellFormed, check_form, tolerant
 from sandmeshd.runtime.rpc.request_ids import bind_ids
 from sandmeshd.runtime.rpc.validation import require
 
@@ -91,7 +92,7 @@ def within(handler: Handler, around: Around, method: str) -> Handler:
     wrapped = _streaming(behaviour, around, method) if handler.response_streaming else _unary(behaviour, around, method)
     if handler.request_streaming:
         wrapped = _heard(behaviour, around, method)
-    made: Handler = make(wrapped, handler.request_deserializer, handler.response_serializer)
+    made: Handler = make(wrapped, tolerant(handler.request_deserializer), handler.response_serializer)
     return made
 
 
@@ -103,20 +104,23 @@ def _shape(handler: Handler) -> str:
 def _unary(behaviour: Any, around: Around, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
     async def run(request: Any, context: Context) -> Any:
         async with around(method, context):
-            if isinstance(request, Message):
-                require(request)
-                bind_ids(request)
+            _check(request, method)
             return await behaviour(request, context)
 
     return run
 
 
+def _check(request: Any, method: str) -> None:
+    check_form(request, method)
+    if isinstance(request, Message):
+        require(request)
+        bind_ids(request)
+
+
 def _streaming(behaviour: Any, around: Around, method: str) -> Callable[[Any, Context], Awaitable[None]]:
     async def run(request: Any, context: Context) -> None:
         async with around(method, context):
-            if isinstance(request, Message):
-                require(request)
-                bind_ids(request)
+            _check(request, method)
             await _answer(behaviour, request, context)
 
     return run
@@ -142,7 +146,7 @@ def _heard(behaviour: Any, around: Around, method: str) -> Callable[[Any, Contex
         hearing = _Hearing(context, requests)
         async with around(method, cast("Context", hearing)):
             hearing.over = True
-            await _answer(behaviour, requests, context)
+            await _answer(behaviour, WellFormed(requests, method), context)
 
     return run
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 import grpc
 
 from sandmesh.errors import DeadlineExceeded, SandmeshError
+from sandmeshd.runtime.rpc.deserialization import parse
 from sandmeshd.runtime.rpc.handlers import Handlers
 from sandmeshd.runtime.rpc.interceptors import unexpected
 from sandmeshd.runtime.rpc.request_ids import ids_of
@@ -51,7 +52,7 @@ class _LocalChannel:
 
         async def call(request: Any, *, timeout: float | None = None, **_: object) -> Any:
             handler = handlers.find(method)
-            message = cast("Convert", handler.request_deserializer)(request_serializer(request))
+            message = parse(cast("Convert", handler.request_deserializer), request_serializer(request), method)
             require(message)
             with ids_of(message):
                 answer = await _within(timeout, method, cast("Any", handler.unary_unary)(message, _Context(timeout)))
@@ -66,7 +67,7 @@ class _LocalChannel:
 
         async def call(request: Any, *, timeout: float | None = None, **_: object) -> AsyncIterator[Any]:
             handler = handlers.find(method)
-            message = cast("Convert", handler.request_deserializer)(request_serializer(request))
+            message = parse(cast("Convert", handler.request_deserializer), request_serializer(request), method)
             require(message)
             async for answer in cast("Any", handler.unary_stream)(message, _Context(timeout)):
                 yield response_deserializer(cast("Convert", handler.response_serializer)(answer))
