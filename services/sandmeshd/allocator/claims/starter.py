@@ -29,6 +29,7 @@ from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.runtime.descriptors import lack_of_descriptors
 
 log = structlog.get_logger()
 
@@ -88,8 +89,7 @@ class Starter:
             raise
         except Exception as error:
             log.exception("a driver failed unexpectedly", sandbox_id=record.sandbox_id, node=record.node_id)
-            message = "the driver has a defect; see the allocator's log"
-            return await self._failed(record, InternalError(message, {"detail": type(error).__name__}))
+            return await self._failed(record, lack_of_descriptors(error) or _defect(error))
 
     async def _failed(self, record: Record, error: SandmeshError) -> SandmeshError:
         log.info("a sandbox did not start", sandbox_id=record.sandbox_id, reason=error.reason, error=error.message)
@@ -196,6 +196,11 @@ class Starter:
 
 def _access(made: pb.RuntimeSandbox) -> pb.RuntimeSandbox:
     return pb.RuntimeSandbox(endpoint=made.endpoint, agent_token=made.agent_token, enforced=made.enforced)
+
+
+def _defect(error: Exception) -> InternalError:
+    message = "the driver has a defect; see the allocator's log"
+    return InternalError(message, {"detail": type(error).__name__})
 
 
 def _cancelled() -> SandmeshError:

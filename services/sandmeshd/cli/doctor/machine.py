@@ -19,11 +19,14 @@ from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
+from sandmeshd.runtime.descriptors import FIX as FIX_DESCRIPTORS
+from sandmeshd.runtime.descriptors import attainable_limit, sandboxes_within
 from sandmeshd.store.embedded import server_binary
 
 MACHINE = "machine"
 MIN_DISK_BYTES, LOW_DISK_BYTES = 1 << 30, 5 << 30
 MAX_SOCKET_PATH = 107
+FEW_SANDBOXES = 500
 # The longest path below a mesh's runtime directory: an agent's socket.
 LONGEST_SUFFIX = len("/1234567890/a/1234567890/agent.sock")
 
@@ -39,6 +42,7 @@ def check_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _store(settings)
     yield _disk(settings)
     yield _runtime_directory(settings)
+    yield _descriptors()
     yield from check_engine(settings)
 
 
@@ -128,6 +132,15 @@ def _runtime_directory(settings: MeshSettings) -> Finding:
     if longest > MAX_SOCKET_PATH:
         return bad(MACHINE, "runtime directory", seen, "choose a shorter SANDMESH_RUNTIME_DIRECTORY")
     return good(MACHINE, "runtime directory", seen)
+
+
+def _descriptors() -> Finding:
+    limit = attainable_limit()
+    allowed = sandboxes_within(limit)
+    seen = f"up to {limit}, enough for about {allowed} sandboxes (RLIMIT_NOFILE)"
+    if allowed < FEW_SANDBOXES:
+        return warning(MACHINE, "descriptors", seen, FIX_DESCRIPTORS)
+    return good(MACHINE, "descriptors", seen)
 
 
 def _read(path: str) -> str:

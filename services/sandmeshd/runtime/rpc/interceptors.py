@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeAlias, cast
@@ -14,6 +15,7 @@ from google.protobuf.message import Message
 
 from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.shared.wire_errors import code_of, from_rpc_error, to_trailers
+from sandmeshd.runtime.descriptors import lack_of_descriptors
 from sandmeshd.runtime.rpc.deserialization import WellFormed, check_form, tolerant
 from sandmeshd.runtime.rpc.request_ids import bind_ids
 from sandmeshd.runtime.rpc.validation import require
@@ -43,8 +45,12 @@ async def errors_as_status(method: str, context: Context) -> AsyncGenerator[None
         await _abort(context, unexpected(method))
 
 
-def unexpected(method: str) -> InternalError:
-    """Log the exception that is being handled, and give what may leave of it: an id to look up."""
+def unexpected(method: str) -> SandmeshError:
+    """Log the exception that is being handled, and return what may leave of it: an id to look up, or what it lacks."""
+    lack = lack_of_descriptors(sys.exception())
+    if lack is not None:
+        log.error("an RPC found no free file descriptor", method=method)
+        return lack
     error_id = secrets.token_hex(6)
     log.exception("an RPC failed unexpectedly", method=method, error_id=error_id)
     return InternalError(f"the mesh has a defect; its log names it {error_id}", {"error_id": error_id}, changed=True)

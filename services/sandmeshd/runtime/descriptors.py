@@ -1,0 +1,52 @@
+"""How many file descriptors a process of a mesh may have, and what that allows.
+
+The usual soft limit, 1,024, is for programs that use select(2); a mesh does not, and raises it towards the hard one, as
+https://0pointer.net/blog/file-descriptor-limits.html recommends. No further than `MAX_LIMIT`: sandboxes inherit it, and
+programs that close every possible descriptor take long with millions.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from typing import Final
+
+from sandmesh.errors import RuntimeUnavailable
+
+MAX_LIMIT: Final = 65_536
+FIX: Final = (
+    "raise the hard limit: LimitNOFILE= of its systemd service, --ulimit nofile= of its container, or `ulimit -n`"
+)
+_OF_MESH: Final = 64
+_PER_SANDBOX: Final = 4
+"""Measured: a mesh with a limit of 1,024 ran out at 242 sandboxes."""
+
+
+def attainable_limit() -> int:
+    """Return the limit of a process after `raise_descriptor_limit`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return MAX_LIMIT
+    return max(soft, MAX_LIMIT if hard == resource.RLIM_INFINITY else min(hard, MAX_LIMIT))
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's soft limit as far as a mesh needs and the hard limit allows; it is never lowered."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (attainable_limit(), hard))
+
+
+def sandboxes_within(limit: int) -> int:
+    """Return about how many sandboxes a mesh can have open with a limit of descriptors."""
+    return max(0, limit - _OF_MESH) // _PER_SANDBOX
+
+
+def lack_of_descriptors(error: BaseException | None) -> RuntimeUnavailable | None:
+    """Return the error to report where there were no free descriptors; None for any other exception."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = f"its limit is {limit}, enough for about {sandboxes_within(limit)} sandboxes"
+    of = "a process of the mesh" if error.errno == errno.EMFILE else "the machine"
+    return RuntimeUnavailable(f"{of} has no free file descriptors ({allowed}): {FIX}", {"fix": FIX})
