@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallFinished, InvalidArgument
-from sandmeshd.agent.calls.control import CallControl
+from sandmeshd.agent.calls.control import CallSignals, SignalHandler, StopHandler
 from sandmeshd.agent.calls.event_log import EVENT_COST, EventLog
 from sandmeshd.agent.calls.spill import Disk, Spill
 from sandmeshd.agent.calls.stdin import Input
@@ -56,6 +58,57 @@ class Timeouts:
     """For a subscriber of a call that has none, before the oldest output is dropped to unblock its writer."""
     interrupt: float = 1.0
     """For an interrupted cell, before its kernel is killed."""
+
+
+class CallControl(CallSignals):
+    """What callers do to a running call, and the handlers that react to it."""
+
+    stop_reason: int | None = None
+    _room_waiters: tuple[Callable[[], None], ...] = ()
+    _stop_timers: tuple[asyncio.TimerHandle, ...] = ()
+
+    def stop_after(self, seconds: float | None) -> None:
+        """Stop the call as timed out after so many seconds, unless it has finished by then; None: no limit."""
+        if seconds is not None:
+            timer = asyncio.get_running_loop().call_later(seconds, self.stop, pb.END_REASON_TIMED_OUT)
+            self._stop_timers += (timer,)
+
+    @contextmanager
+    def stopping(self, stop: StopHandler, signal: SignalHandler | None = None) -> Generator[None]:
+        """Call `stop` while this is entered and the call is cancelled or times out, at once if it already is.
+
+        Likewise `signal` with the number of each signal for the call's processes.
+        """
+        outer, self._handlers = self._handlers, (stop, signal)
+        try:
+            if self.stop_reason is not None:
+                stop()
+            while signal is not None and self._pending_signals:
+                number, *later = self._pending_signals
+                self._pending_signals = tuple(later)
+                signal(number)
+            yield
+        finally:
+            self._handlers = outer
+
+    def stop(self, reason: int) -> None:
+        """End the call: its result still follows, with the reason."""
+        if not self.finished and self.stop_reason is None:
+            self.stop_reason = reason
+            self.wake_writers()
+            if self._handlers[0] is not None:
+                self._handlers[0]()
+
+    def when_room(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once when there may be room for output."""
+        self._room_waiters += (wake,)
+
+    def wake_writers(self) -> None:
+        """Wake those that wait for room."""
+        if self._room_waiters:
+            waiters, self._room_waiters = self._room_waiters, ()
+            for wake in waiters:
+                wake()
 
 
 class CallWriter(CallControl):
