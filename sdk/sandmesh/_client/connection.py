@@ -20,6 +20,7 @@ from sandmesh._client.process_state import process
 from sandmesh._client.transport import A, Choose, ChooseStream, Q, Transport
 from sandmesh.errors import MeshUnavailable, SandmeshError, Unavailable
 from sandmesh.shared.backoff import back_off
+from sandmesh.shared.fork_lock import fork_lock
 from sandmesh.shared.wire_errors import from_rpc_error
 
 # How long an address is tried that never answered, and one that did: a service that restarts is back in seconds.
@@ -203,7 +204,8 @@ async def acquire(
     process().check_fork()
     address = configured(base_url)
     if address is None:
-        from sandmesh._client.private_mesh import PrivateMesh, find_program  # noqa: PLC0415 - few need one
+        with fork_lock:
+            from sandmesh._client.private_mesh import PrivateMesh, find_program  # noqa: PLC0415 - few need one
 
         mesh = process().private_mesh(lambda: PrivateMesh(find_program()))
         address = await asyncio.to_thread(mesh.address, timeout)

@@ -15,6 +15,7 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import Limits, NetworkGrant, Options, Snapshot
+from sandmesh.shared.fork_lock import fork_lock
 from sandmesh.shared.hosts import PACKAGES, normal_host
 
 T = TypeVar("T")
@@ -164,7 +165,8 @@ def _write_limits(value: object) -> sandbox_pb2.Limits | None:
 
 def _read_size(what: str, value: int | str | None) -> int:
     if isinstance(value, str):
-        from pydantic import ByteSize, TypeAdapter, ValidationError  # noqa: PLC0415 - slow, and few state a size
+        with fork_lock:
+            from pydantic import ByteSize, TypeAdapter, ValidationError  # noqa: PLC0415 - slow, and few state a size
 
         try:
             value = int(TypeAdapter(ByteSize).validate_python(value))
@@ -217,7 +219,8 @@ def _read_words(value: object) -> object:
 
 def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
     """Return a sandbox's record as plain JSON."""
-    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
+    with fork_lock:
+        from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
 
     plain: dict[str, Any] = MessageToDict(record, preserving_proto_field_name=True)
     plain["state"] = read_state(record)
@@ -230,7 +233,8 @@ def read_record(record: sandbox_pb2.Sandbox) -> dict[str, Any]:
 
 def read_event(event: sandbox_pb2.SandboxEvent) -> dict[str, str]:
     """Return something that happened to a sandbox as plain JSON."""
-    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
+    with fork_lock:
+        from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
 
     return dict(MessageToDict(event, preserving_proto_field_name=True))
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sandmesh._client.portal import THREAD as PORTAL_THREAD
 from sandmesh._client.portal import Portal
 from sandmesh.errors import RuntimeUnavailable
-from sandmesh.shared.late_imports import add_late_import, wait_for_imports
 
 if TYPE_CHECKING:
     from sandmesh._client.private_mesh import PrivateMesh
@@ -34,10 +33,6 @@ QUIET_SECONDS = 0.5
 SUSPEND_SECONDS = 3.0
 # As gRPC names them, cut to the 15 characters that the kernel keeps.
 GRPC_THREADS = frozenset({"event_engine", "lifeguard", "grpc_global_tim", "timer_manager", "grpc_shutdown"})
-
-
-add_late_import("sandmesh._client.private_mesh")
-add_late_import("google.protobuf.json_format")
 
 
 class Connected(Protocol):
@@ -185,13 +180,26 @@ class _Holder:
 
     def __init__(self) -> None:
         self.process = Process()
+        self._registered = False
+
+    def register(self) -> None:
+        """Take part in forks, from the first use on.
+
+        So connections are closed before the locks of imports and validators are taken, which their loops may need.
+        """
+        if not self._registered:
+            self._registered = True
+            os.register_at_fork(
+                before=self.before_fork,
+                after_in_parent=self.after_fork_in_parent,
+                after_in_child=self.after_fork_in_child,
+            )
 
     def at_exit(self) -> None:
         self.process.at_exit()
 
     def before_fork(self) -> None:
         self.process.before_fork()
-        wait_for_imports()
 
     def after_fork_in_parent(self) -> None:
         self.process.after_fork()
@@ -202,13 +210,9 @@ class _Holder:
 
 _holder = _Holder()
 atexit.register(_holder.at_exit)
-os.register_at_fork(
-    before=_holder.before_fork,
-    after_in_parent=_holder.after_fork_in_parent,
-    after_in_child=_holder.after_fork_in_child,
-)
 
 
 def process() -> Process:
     """Return this process's state."""
+    _holder.register()
     return _holder.process

@@ -8,7 +8,9 @@ Declaring needs no pydantic, which takes longer to import than the rest of the S
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field
 from inspect import Parameter, Signature, cleandoc
@@ -17,6 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, cast, datac
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
+
+
+fork_lock = threading.RLock()
+"""Held while pydantic works, which has locks of its own: the child of a fork meanwhile would hang with them."""
+os.register_at_fork(before=fork_lock.acquire, after_in_parent=fork_lock.release, after_in_child=fork_lock.release)
 
 
 class Param:
@@ -51,11 +58,12 @@ class Tool:
         Raises:
             pydantic.ValidationError: A value is missing, unknown or of the wrong type.
         """
-        from pydantic_core import ArgsKwargs  # noqa: PLC0415 - programs that call no tool need no pydantic
+        with fork_lock:
+            from pydantic_core import ArgsKwargs  # noqa: PLC0415 - programs that call no tool need no pydantic
 
-        from sandmesh._tools.validation import adapter  # noqa: PLC0415 - as above
+            from sandmesh._tools.validation import adapter  # noqa: PLC0415 - as above
 
-        adapter(self.name).validator.validate_python(ArgsKwargs(args, kwargs), self_instance=self)
+            adapter(self.name).validator.validate_python(ArgsKwargs(args, kwargs), self_instance=self)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: instances are immutable."""
@@ -129,9 +137,10 @@ def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     Raises:
         InvalidArgument: A value is missing, unknown or of the wrong type; the message names each.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 - as above
+    with fork_lock:
+        from pydantic import ValidationError  # noqa: PLC0415 - as above
 
-    from sandmesh._tools import validation  # noqa: PLC0415 - as above
+        from sandmesh._tools import validation  # noqa: PLC0415 - as above
 
     try:
         return cls(*args, **kwargs)
@@ -141,7 +150,8 @@ def build(cls: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 def dump(declared: Tool) -> dict[str, Any]:
     """Return an instance's parameters as plain JSON values, without those that equal their defaults."""
-    from sandmesh._tools.validation import adapter  # noqa: PLC0415 - as above
+    with fork_lock:
+        from sandmesh._tools.validation import adapter  # noqa: PLC0415 - as above
 
-    plain: dict[str, Any] = adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
+        plain: dict[str, Any] = adapter(declared.name).dump_python(declared, mode="json", exclude_defaults=True)
     return plain

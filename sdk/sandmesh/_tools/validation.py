@@ -8,11 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from sandmesh._tools.declaration import TOOLS, Param, T, Tool
+from sandmesh._tools.declaration import TOOLS, Param, T, Tool, fork_lock
 from sandmesh.errors import InvalidArgument
-
-# What pydantic imports at its first type is imported with this module, for which a fork waits.
-TypeAdapter(int)
 
 
 def constrained(source: Any, param: Param) -> Any:
@@ -23,7 +20,8 @@ def constrained(source: Any, param: Param) -> Any:
 @cache
 def adapter(name: str) -> TypeAdapter[Any]:
     """Return what validates and writes the instances of a tool's declaration."""
-    return TypeAdapter(TOOLS[name])
+    with fork_lock:
+        return TypeAdapter(TOOLS[name])
 
 
 def parse(cls: type[T], arguments: bytes) -> T:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from google.protobuf.message import Message
 
 from sandmesh.inputs import Limits, NetworkGrant, Snapshot
+from sandmesh.shared.fork_lock import fork_lock
 
 # States of sandboxes that cannot be used any more.
 _ENDED = frozenset({"STOPPING", "GONE", "FAILED"})
@@ -23,7 +24,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the whole record as JSON values, named as in the protos: what the commands print with `-o json`."""
-        from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
+        with fork_lock:
+            from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - its import is slow
 
         return dict(MessageToDict(self._message, preserving_proto_field_name=True))
 

@@ -16,6 +16,7 @@ from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
 from sandmesh.sandbox.tool_groups import FilesystemTools, GenericTools, GitTools
+from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.api import FilesAsync
@@ -68,21 +69,24 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
     @property
     def kernels(self) -> KernelsAsync:
         """The sandbox's kernels: create, get, list."""
-        from sandmesh.sandbox.kernels import KernelsAsync  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh.sandbox.kernels import KernelsAsync  # noqa: PLC0415 - see above
 
         return KernelsAsync(self._attached, self._config.timeout)
 
     @property
     def processes(self) -> ProcessesAsync:
         """The sandbox's processes: start, list, attach."""
-        from sandmesh.sandbox.processes import ProcessesAsync  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh.sandbox.processes import ProcessesAsync  # noqa: PLC0415 - see above
 
         return ProcessesAsync(self._attached, self._config.timeout)
 
     @property
     def fs(self) -> FilesAsync:
         """The sandbox's files."""
-        from sandmesh._files.api import FilesAsync  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh._files.api import FilesAsync  # noqa: PLC0415 - see above
 
         return FilesAsync(self._file_order, lambda: self._attached().usable())
 

@@ -15,6 +15,7 @@ from sandmesh._calls.call import Order, write_arguments
 from sandmesh._client.connection import Connection, acquire, release
 from sandmesh._client.messages import read_state, write_ttl
 from sandmesh._tools import Tool, dump
+from sandmesh._tools.declaration import fork_lock
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import SandboxLost, SandmeshError, WrongState
@@ -124,8 +125,8 @@ class SandboxHandle:
         if self._closed:
             raise WrongState("this box was closed: make a new one", {"state": "CLOSED"})
         if self._attachment is None:
-            # Calls need it. Imported at the first one, it would hang the child of a fork in another thread meanwhile.
-            import_module("sandmesh._tools.validation")
+            with fork_lock:  # Calls need it, and the first one is not to wait for it.
+                import_module("sandmesh._tools.validation")
             self._attachment = await attach(self._config)
         return self
 

@@ -10,6 +10,7 @@ from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, San
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.tool_groups import FilesystemTools, GenericTools, GitTools
 from sandmesh.sandbox.toolkit import Toolkit
+from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
@@ -82,21 +83,24 @@ class Sandbox(Lifecycle):
     @property
     def kernels(self) -> Kernels:
         """The sandbox's kernels: create, get, list."""
-        from sandmesh.sandbox.sync_handles import Kernels  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import Kernels  # noqa: PLC0415 - see above
 
         return Kernels(self.twin.kernels)
 
     @property
     def processes(self) -> Processes:
         """The sandbox's processes: start, list, attach."""
-        from sandmesh.sandbox.sync_handles import Processes  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import Processes  # noqa: PLC0415 - see above
 
         return Processes(self.twin.processes)
 
     @property
     def fs(self) -> Files:
         """The sandbox's files."""
-        from sandmesh._files.sync_api import Files  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh._files.sync_api import Files  # noqa: PLC0415 - see above
 
         return Files(self.twin.fs)
 
@@ -126,13 +130,15 @@ class Sandbox(Lifecycle):
         Raises:
             CapabilityMissing: The mesh serves no HTTP.
         """
-        from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
 
         return ExposedPort(run(type(self.twin).__name__, self.twin.expose(port, ttl=ttl)))
 
     def list_exposed(self) -> list[ExposedPort]:
         """List the exposed ports of the sandbox."""
-        from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
 
         return [ExposedPort(each) for each in run(type(self.twin).__name__, self.twin.list_exposed())]
 

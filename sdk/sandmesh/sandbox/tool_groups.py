@@ -28,9 +28,6 @@ from sandmesh._tools import (
     build,
     description,
 )
-from sandmesh.shared.late_imports import add_late_import
-
-add_late_import("sandmesh._tools.validation")
 
 P = ParamSpec("P")
 R = TypeVar("R")
