@@ -199,7 +199,7 @@ async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> 
             contents=[types.BlobResourceContents(uri=uri, mime_type="image/png", blob=PIXEL)]
         )
     known = {"test://static-text": "This is the content of the static text resource.", WATCHED: "watched"}
-    content = known.get(uri)
+    content = "x" * 3_000_000 if uri == "test://large" else known.get(uri)
     if uri.startswith("test://template/"):
         content = json.dumps({"id": uri.split("/")[3], "templateTest": True})
     if content is None:

@@ -31,32 +31,7 @@ NODE = WHEEL / "bin" / "node"
 NPM = WHEEL / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
 SCENARIOS = 32
-NOT_CARRIED = "what it needs of a server inside is not carried to clients yet"
-FAILING: dict[str, str] = {
-    "tools-call-with-progress": "reports of progress that come within a tenth of a second are sent as one",
-    **dict.fromkeys(
-        (
-            "completion-complete",
-            "elicitation-sep1034-defaults",
-            "elicitation-sep1330-enums",
-            "logging-set-level",
-            "prompts-get-embedded-resource",
-            "prompts-get-simple",
-            "prompts-get-with-args",
-            "prompts-get-with-image",
-            "prompts-list",
-            "resources-read-binary",
-            "resources-read-text",
-            "resources-subscribe",
-            "resources-templates-read",
-            "resources-unsubscribe",
-            "tools-call-elicitation",
-            "tools-call-sampling",
-            "tools-call-with-logging",
-        ),
-        NOT_CARRIED,
-    ),
-}
+FAILING: dict[str, str] = {}
 """Scenarios that do not pass, each with the reason."""
 
 

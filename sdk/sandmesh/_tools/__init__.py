@@ -24,7 +24,7 @@ from sandmesh._tools.forms import ToolSchema
 from sandmesh._tools.generic import RunIpythonCell, RunShellCommand
 from sandmesh._tools.git import CommitChanges, GenerateDiff, GitLogs
 from sandmesh._tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
-from sandmesh._tools.mcp import AddMcpServers, ListMcpServers, RemoveMcpServer, WatchTools
+from sandmesh._tools.mcp import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
 from sandmesh._tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "TOOLS",
     "AddMcpServers",
     "CommitChanges",
+    "ConnectMcp",
     "CreateDirectory",
     "CreateKernel",
     "DeleteKernel",

@@ -34,6 +34,21 @@ class ListMcpServers(Tool):
 
 
 @tool("mcp")
+class ConnectMcp(Tool):
+    """Connect an MCP client to the sandbox's MCP servers: input and output are lines of JSON.
+
+    Input `{"id", "server", "method", "params"}` is a request for prompts, completions, resources or a level of logging,
+    answered by `{"id", "result" or "error"}`; `{"cancel": id}` gives it up. Output `{"server", "method", "params"}` is
+    a notification of a server, with `request` one of its requests, which `{"reply": request, "result" or "error"}`
+    answers and `{"cancelled": request}` gives up. The end of the input disconnects.
+    """
+
+    capabilities: Annotated[
+        dict[str, Any] | None, Param("What the client handles, as in the protocol: sampling and elicitation.")
+    ] = None
+
+
+@tool("mcp")
 class WatchTools(Tool):
     """Report each change of the sandbox's tools as a line of JSON, until the call is cancelled.
 

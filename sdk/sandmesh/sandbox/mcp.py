@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from sandmesh._calls.event_stream import EventStream
+from sandmesh._calls.feed import Feed
 from sandmesh._calls.runner import run_call
-from sandmesh._tools import AddMcpServers, ListMcpServers, RemoveMcpServer, Tool, WatchTools, build
+from sandmesh._tools import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, Tool, WatchTools, build
 from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.events import Output
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.handle import SandboxHandle
+from sandmesh.sandbox.mcp_connection import Handlers, McpConnectionAsync, NotificationHandler, RequestHandler
 
 ServerState = Literal["IDLE", "STARTING", "READY", "FAILED"]
 
@@ -133,6 +135,29 @@ class McpServersAsync(SandboxHandle):
         """
         attachment = self._attached()
         return ToolChanges(EventStream(lambda: attachment.usable().mux, attachment.order(WatchTools(), 0.0)))
+
+    async def connect_mcp(
+        self,
+        capabilities: Mapping[str, Any] | None = None,
+        on_request: RequestHandler | None = None,
+        on_notification: NotificationHandler | None = None,
+    ) -> McpConnectionAsync:
+        """Connect to the sandbox's MCP servers as their client, for prompts, completions and resources.
+
+        Servers that start from then on are told of the capabilities, "sampling" and "elicitation" as the protocol has
+        them. Their requests for them go to `on_request`, which is called with server, method and params and returns
+        the result; what it raises refuses the request. Without it they are refused. `on_notification` is called
+        likewise with log messages and changes.
+
+        Raises:
+            InvalidArgument: There are capabilities and no `on_request`.
+        """
+        if capabilities and on_request is None:
+            raise InvalidArgument("capabilities need on_request, which handles what servers then request")
+        attachment = self._attached()
+        order = attachment.order(build(ConnectMcp, dict(capabilities or {}) or None), 0.0)
+        order.takes_input = True
+        return McpConnectionAsync(Feed(attachment.usable().mux, order), Handlers(on_request, on_notification))
 
     async def _call_mcp(self, declared: Tool) -> ToolResult:
         attachment = self._attached()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
 from sandmesh.inputs import Options
@@ -14,7 +15,8 @@ from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
-    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, Processes
+    from sandmesh.sandbox.mcp_connection import NotificationHandler, RequestHandler
+    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Processes
 
 # Kernels, processes, ports and files are imported at their first use: most programs use few of them.
 
@@ -141,6 +143,29 @@ class Sandbox(Lifecycle):
             from sandmesh.sandbox.sync_handles import ExposedPort  # noqa: PLC0415 - see above
 
         return [ExposedPort(each) for each in run(type(self.twin).__name__, self.twin.list_exposed())]
+
+    def connect_mcp(
+        self,
+        capabilities: Mapping[str, Any] | None = None,
+        on_request: RequestHandler | None = None,
+        on_notification: NotificationHandler | None = None,
+    ) -> McpConnection:
+        """Connect to the sandbox's MCP servers as their client, for prompts, completions and resources.
+
+        Servers that start from then on are told of the capabilities, "sampling" and "elicitation" as the protocol has
+        them. Their requests for them go to `on_request`, which is called with server, method and params and returns
+        the result; what it raises refuses the request. Without it they are refused. `on_notification` is called
+        likewise with log messages and changes.
+
+        Raises:
+            InvalidArgument: There are capabilities and no `on_request`.
+        """
+        from sandmesh.sandbox.sync_handles import McpConnection  # noqa: PLC0415 - see above
+
+        connection = McpConnection.__new__(McpConnection)
+        connecting = self.twin.connect_mcp(capabilities, on_request, on_notification)
+        connection.twin = run(type(self.twin).__name__, connecting)
+        return connection
 
     def as_tools(self, form: str = "openai") -> Toolkit:
         """Return all tools in a model's format, with a dispatcher for its calls.

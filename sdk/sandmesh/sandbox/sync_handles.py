@@ -1,4 +1,4 @@
-"""The sync twins of kernels, processes and exposed ports: each method wraps the async one."""
+"""The sync twins of kernels, processes, connections and exposed ports: each method wraps the async one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sandmesh._calls.feed import OutputEvent
 from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, blocking_twin
 from sandmesh.events import Result
 from sandmesh.sandbox.kernels import KernelAsync, KernelsAsync
+from sandmesh.sandbox.mcp_connection import McpConnectionAsync
 from sandmesh.sandbox.ports import ExposedPortAsync
 from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync
 
@@ -43,6 +44,28 @@ class Kernels(Facade):
     create = blocking_twin(Kernel, KernelsAsync.create)
     get = blocking_twin(Kernel, KernelsAsync.get)
     list = blocking(KernelsAsync.list)
+
+
+class McpConnection(Facade):
+    """A client of a sandbox's MCP servers. Closing it disconnects; the servers stay."""
+
+    twin: McpConnectionAsync
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used."""
+        return self.twin.is_open
+
+    request = blocking(McpConnectionAsync.request)
+    close = blocking(McpConnectionAsync.aclose)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Disconnect."""
+        self.close()
 
 
 class Process(Facade):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from sandmesh._tools import (
     AddMcpServers,
     CommitChanges,
+    ConnectMcp,
     CreateKernel,
     DeleteKernel,
     GenerateDiff,
@@ -101,6 +102,7 @@ def _server_handlers(servers: Servers) -> dict[type[Tool], Handler]:
         RemoveMcpServer: servers.remove,
         ListMcpServers: servers.list_all,
         WatchTools: servers.watch,
+        ConnectMcp: servers.connect,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,8 +13,10 @@ from sandmesh import CallEvent, Output, Progress
 Notify = Callable[[float, float | None, str | None], Awaitable[None]]
 """Sends a progress, its total and a message."""
 
-# A client is told at most so often; what is printed in between is told together, the last of it.
+# A client is told at most so often; what is printed in between is told together, the last of it. What a tool itself
+# reports is told one by one, the latest of them where there are more in between.
 PAUSE_SECONDS = 0.1
+MOST_REPORTS = 16
 LONGEST_TEXT = 4096
 
 
@@ -26,7 +29,7 @@ class Reporter:
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
         self._pending = asyncio.Event()
-        self._own: Progress | None = None
+        self._own: deque[Progress] = deque(maxlen=MOST_REPORTS)
         self._bytes = 0
         self._text = ""
         self._last = 0.0
@@ -34,7 +37,7 @@ class Reporter:
     def receive(self, event: CallEvent) -> None:
         """Take an event."""
         if isinstance(event, Progress):
-            self._own = event
+            self._own.append(event)
         elif isinstance(event, Output):
             self._bytes += len(event.data)
             self._text = (self._text + event.text)[-LONGEST_TEXT:]
@@ -54,10 +57,16 @@ class Reporter:
         if not self._pending.is_set():
             return
         self._pending.clear()
-        own, self._own, text, self._text = self._own, None, self._text, ""
-        value = float(self._bytes) if own is None else own.progress
+        own, text, self._text = list(self._own), self._text, ""
+        self._own.clear()
+        for each in own:
+            await self._notify(self._above(each.progress), each.total, each.message or None)
+        if not own:
+            await self._notify(self._above(float(self._bytes)), None, text or None)
+
+    def _above(self, value: float) -> float:
         self._last = value if value > self._last else math.nextafter(self._last, math.inf)
-        await self._notify(self._last, own.total if own else None, (own.message if own else text) or None)
+        return self._last
 
 
 @asynccontextmanager

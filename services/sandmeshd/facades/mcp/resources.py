@@ -12,7 +12,7 @@ import json
 import mimetypes
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from urllib.parse import quote, unquote_to_bytes
 
@@ -40,18 +40,14 @@ class Workspace:
         # As base64 three bytes of a file take four of a message.
         self._largest = min(LARGEST, largest_message * 3 // 4) if largest_message else LARGEST
 
-    async def list(self, cursor: str | None) -> types.ListResourcesResult:
-        """Return a page of the files, by path; those below a name that begins with a dot are left out."""
+    async def list(self) -> list[types.Resource]:
+        """Return the files, by path; those below a name that begins with a dot are left out."""
         box = await self._box()
         if box is None:
-            return types.ListResourcesResult(resources=[])
+            return []
         with failing(SCHEME):
             files = sorted((one for one in await box.fs.list(".", DEPTH) if _is_shown(one)), key=lambda one: one.path)
-        start = _offset(cursor)
-        more = str(start + PAGE) if start + PAGE < len(files) else None
-        return types.ListResourcesResult(
-            resources=[_resource(one) for one in files[start : start + PAGE]], next_cursor=more
-        )
+        return [_resource(one) for one in files]
 
     async def read(self, uri: str) -> types.ReadResourceResult:
         """Return a file's text, or its bytes where it is no UTF-8.
@@ -89,12 +85,20 @@ class Workspace:
             return await self._sandboxes.box()
 
 
-def templates() -> types.ListResourceTemplatesResult:
-    """Return the one form that URIs have."""
-    template = types.ResourceTemplate(
-        name="workspace", uri_template=f"{SCHEME}{{+path}}", description="A file of the sandbox's workspace."
-    )
-    return types.ListResourceTemplatesResult(resource_templates=[template])
+def page(resources: Sequence[types.Resource], cursor: str | None) -> types.ListResourcesResult:
+    """Return the page of a list that begins at a cursor.
+
+    Raises:
+        MCPError: It is none of this server's.
+    """
+    start = _offset(cursor)
+    more = str(start + PAGE) if start + PAGE < len(resources) else None
+    return types.ListResourcesResult(resources=[*resources[start : start + PAGE]], next_cursor=more)
+
+
+TEMPLATE = types.ResourceTemplate(
+    name="workspace", uri_template=f"{SCHEME}{{+path}}", description="A file of the sandbox's workspace."
+)
 
 
 def _part_of(uri: str) -> tuple[str, int, int | None]:

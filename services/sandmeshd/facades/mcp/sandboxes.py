@@ -9,6 +9,7 @@ import structlog
 
 from sandmesh import SandboxAsync, SandboxService, SandmeshError
 from sandmesh.errors import NotFound
+from sandmeshd.facades.mcp.connections import Connections
 from sandmeshd.facades.mcp.settings import AdapterSettings
 
 log = structlog.get_logger()
@@ -27,6 +28,7 @@ class SessionSandboxes:
         own = settings.bearer_token.get_secret_value() if settings.bearer_token else None
         self.settings = settings
         self.changed: Callable[[], None] = lambda: None
+        self.connections = Connections()
         self._token = token or own
         self._user = (settings.user if token is None else None) or NOBODY
         self._mesh = SandboxService(settings.base_url, self._token, settings.timeout, ttl=settings.ttl)
@@ -122,23 +124,26 @@ class SessionSandboxes:
         return await self._with_servers(await box.start())
 
     async def _with_servers(self, box: SandboxAsync) -> SandboxAsync:
-        """Add the MCP servers that a sandbox lacks."""
+        """Connect to the MCP servers of a sandbox, and add those that it lacks."""
         wanted = self.settings.mcp_servers
-        there = {server.name for server in await box.list_mcp_servers()} if wanted else set[str]()
-        lacking = {name: config for name, config in wanted.items() if name not in there}
-        if lacking:
-            try:
-                servers = await box.add_mcp_servers({"mcpServers": lacking})
-            except BaseException:
-                await box.close()
-                raise
-            for server in servers:
+        try:
+            await self.connections.open(box)
+            there = {server.name for server in await box.list_mcp_servers()} if wanted else set[str]()
+            lacking = {name: config for name, config in wanted.items() if name not in there}
+            for server in await box.add_mcp_servers({"mcpServers": lacking}) if lacking else []:
                 if server.state == "FAILED":
                     log.warning("an MCP server did not start", server=server.name, error=server.error, log=server.log)
+            await self.connections.set_level(box, wanted)
+        except BaseException:
+            await self.connections.close(box)
+            await box.close()
+            raise
         return box
 
     async def _attached(self, sandbox_id: str) -> SandboxAsync:
-        return await SandboxAsync(sandbox_id, self.settings.timeout, self.settings.base_url, self._token).start()
+        box = await SandboxAsync(sandbox_id, self.settings.timeout, self.settings.base_url, self._token).start()
+        await self.connections.open(box)
+        return box
 
     async def _enter(self, box: SandboxAsync) -> SandboxAsync:
         self._current = self._boxes[box.sandbox_id] = box
@@ -163,6 +168,7 @@ class SessionSandboxes:
         watcher = self._watchers.pop(box.sandbox_id)
         watcher.cancel()
         await asyncio.wait([watcher])
+        await self.connections.close(box)
         if self._current is box:
             self._current = None
             self.changed()

@@ -12,15 +12,16 @@ from mcp import types
 from mcp.server import NotificationOptions, Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.models import InitializationOptions
-from mcp.server.session import ServerSession
 
 from sandmesh import SandmeshError, __version__
 from sandmesh.errors import ToolNotFound
+from sandmeshd.facades.mcp.client_messages import ClientMessages
 from sandmeshd.facades.mcp.failures import GONE, failed_result, mesh_error, unknown_tool
+from sandmeshd.facades.mcp.inner_servers import InnerServers
 from sandmeshd.facades.mcp.large_results import SCHEME as RESULTS
 from sandmeshd.facades.mcp.large_results import LargeResults
 from sandmeshd.facades.mcp.progress import progress_reporter
-from sandmeshd.facades.mcp.resources import Workspace, templates
+from sandmeshd.facades.mcp.resources import SCHEME, TEMPLATE, Workspace, page
 from sandmeshd.facades.mcp.results import write_result
 from sandmeshd.facades.mcp.sandbox_tools import NAMES, manage
 from sandmeshd.facades.mcp.sandboxes import SessionSandboxes
@@ -40,9 +41,9 @@ class SessionServer:
         self._large = LargeResults(largest_message)
         self._workspace = Workspace(sandboxes, self._large.part_bytes)
         self._subscriptions = Subscriptions(self._workspace)
-        self._client: ServerSession | None = None
+        self._inner = InnerServers(sandboxes, self._large.part_bytes)
         self._tasks: set[asyncio.Task[None]] = set()
-        sandboxes.changed = self._tools_changed
+        sandboxes.changed = self._lists_changed
         self.server: Server[Any] = Server(
             "sandmesh",
             version=__version__,
@@ -55,12 +56,17 @@ class SessionServer:
             on_list_resource_templates=self._list_templates,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+            on_completion=self._complete,
         )
+        self.server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.server.add_notification_handler("notifications/initialized", types.NotificationParams, self._connected)
 
     def options(self) -> InitializationOptions:
         """Return the initialization options for the client."""
-        return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
+        changes = NotificationOptions(tools_changed=True, prompts_changed=True, resources_changed=True)
+        return self.server.create_initialization_options(changes)
 
     async def close(self) -> None:
         """Release what this session holds."""
@@ -72,7 +78,7 @@ class SessionServer:
         await self._sandboxes.close()
 
     async def _connected(self, context: Context, _: types.NotificationParams) -> None:
-        self._client = context.session
+        self._messages.client = context.session
         self._spawn(self._prepare())
 
     async def _prepare(self) -> None:
@@ -82,9 +88,16 @@ class SessionServer:
         except SandmeshError as error:
             log.warning("the mesh is not ready", reason=error.reason, error=error.message)
 
-    def _tools_changed(self) -> None:
-        if self._client is not None:
-            self._spawn(self._client.send_tool_list_changed())
+    def _lists_changed(self) -> None:
+        client = self._messages.client
+        if client is not None:
+            # Servers come and go with all that they have.
+            for send in (
+                client.send_tool_list_changed,
+                client.send_prompt_list_changed,
+                client.send_resource_list_changed,
+            ):
+                self._spawn(send())
 
     def _spawn(self, work: Any) -> None:
         task: asyncio.Task[None] = asyncio.create_task(work)
@@ -99,7 +112,8 @@ class SessionServer:
 
     async def _call_tool(self, context: Context, called: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            return await self._run(context, called.name, called.arguments or {})
+            with self._messages.about(context):
+                return await self._run(context, called.name, called.arguments or {})
         except ToolNotFound as error:
             raise unknown_tool(error) from None
         except SandmeshError as error:
@@ -122,24 +136,67 @@ class SessionServer:
     async def _list_resources(
         self, _: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        return await self._workspace.list(params.cursor if params else None)
+        files = await self._workspace.list()
+        others = await self._inner.listed("resources/list", "resources", types.Resource)
+        return page([*files, *(one for _, one in others)], params.cursor if params else None)
 
     async def _list_templates(
         self, _: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        return templates()
+        form = types.ResourceTemplate
+        others = await self._inner.listed("resources/templates/list", "resourceTemplates", form)
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE, *(one for _, one in others)])
 
     async def _read_resource(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
-        return self._large.read(uri) if uri.startswith(RESULTS) else await self._workspace.read(uri)
+        if uri.startswith(RESULTS):
+            return self._large.read(uri)
+        if uri.startswith(SCHEME) or not await self._inner.names():
+            return await self._workspace.read(uri)
+        return await self._inner.of_resource("resources/read", uri, types.ReadResourceResult)
 
     async def _subscribe(self, context: Context, wanted: types.SubscribeRequestParams) -> types.EmptyResult:
-        await self._subscriptions.add(str(wanted.uri), context.session.send_resource_updated)
+        uri = str(wanted.uri)
+        if uri.startswith(SCHEME) or not await self._inner.names():
+            await self._subscriptions.add(uri, context.session.send_resource_updated)
+        else:
+            self._messages.subscribed.add(uri)
+            await self._inner.of_resource("resources/subscribe", uri, types.EmptyResult)
         return types.EmptyResult()
 
     async def _unsubscribe(self, _: Context, wanted: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        await self._subscriptions.remove(str(wanted.uri))
+        uri = str(wanted.uri)
+        await self._subscriptions.remove(uri)
+        if uri in self._messages.subscribed:
+            self._messages.subscribed.remove(uri)
+            await self._inner.of_resource("resources/unsubscribe", uri, types.EmptyResult)
         return types.EmptyResult()
+
+    async def _list_prompts(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        prompts = await self._inner.prompts()
+        return types.ListPromptsResult(
+            prompts=[prompt.model_copy(update={"name": name}) for name, (_, prompt) in prompts.items()]
+        )
+
+    async def _get_prompt(self, context: Context, wanted: types.GetPromptRequestParams) -> types.GetPromptResult:
+        server, own = await self._inner.prompt(wanted.name)
+        params = {"name": own, "arguments": wanted.arguments or {}}
+        with self._messages.about(context):
+            return await self._inner.request(server, "prompts/get", params, types.GetPromptResult)
+
+    async def _complete(self, _: Context, wanted: types.CompleteRequestParams) -> types.CompleteResult:
+        return await self._inner.complete(wanted)
+
+    async def _set_level(self, _: Context, wanted: types.SetLevelRequestParams) -> types.EmptyResult:
+        self._messages.level = wanted.level
+        box = self._sandboxes.current
+        if box is not None:
+            await self._sandboxes.connections.set_level(box, await self._inner.names())
+        return types.EmptyResult()
+
+    @property
+    def _messages(self) -> ClientMessages:
+        return self._sandboxes.connections.messages
 
 
 def _instructions(sandboxes: SessionSandboxes) -> str:

@@ -24,6 +24,18 @@ async def test_the_number_rises_even_where_the_tools_own_falls() -> None:
     assert heard[-1] == (6.0, 10.0, "at work")
 
 
+async def test_what_a_tool_reports_quickly_is_told_one_by_one() -> None:
+    heard: Heard = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+
+    async with progress_reporter(report) as receive:
+        for progress in (0.0, 50.0, 100.0):
+            receive(Progress(progress, 100.0, ""))
+    assert [round(progress) for progress, _, _ in heard] == [0, 50, 100]
+
+
 async def test_much_output_is_told_of_seldom_and_by_its_end() -> None:
     heard: Heard = []
 

@@ -2,14 +2,18 @@
 
 A message is the length of its head in four bytes, most significant first, the head, which is a JSON object, and the
 body. To the process, by `op`:
-  open (session, transport, url, headers): its pipes, where it has some, came on the other socket before;
+  open (session, transport, url, headers, capabilities): its pipes, where it has some, came on the other socket before;
   close (session); call (session, call, tool; body: the arguments); cancel (call);
-  took (call): the last block that `waits` has its place.
+  request (session, call, method; body: its params): a request of any other kind;
+  took (call): the last block or part that `waits` has its place;
+  reply (session, request; body: `result` or `error`).
 From the process:
   up; for a session: opened or listing (body: its tools and problems), failed, closed, problem (a text each),
-    and `fault` where the server broke a rule;
+    and `fault` where the server broke a rule; message (a method; body: its params) is a notification of the server,
+    with `request`, a number, a request of the server; cancelled is such a number;
   for a call: progress [done, total, text], block (body) and perhaps `waits`, end with `is_error`, `message`, `lost`
-  (the session ended) and the structured result as body.
+  (the session ended) and the structured result as body; for a request: part (body: some of its result) and perhaps
+  `waits`, end likewise and with the `code` of an error.
 """
 
 from __future__ import annotations

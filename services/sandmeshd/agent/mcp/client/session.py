@@ -15,11 +15,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.transport_context import TransportContext
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, Implementation, ToolListChangedNotification
 
 from sandmeshd.agent.mcp.client import protocol
+from sandmeshd.agent.mcp.client.relay import Dispatcher, Relay
 from sandmeshd.agent.mcp.client.result_blocks import blocks_of, encode
 from sandmeshd.agent.mcp.client.stdio import InvalidOutput, open_stdio
 from sandmeshd.agent.mcp.client.tool_list import Listing, list_all
@@ -45,23 +44,12 @@ class Agent(Protocol):
         ...
 
 
-class Dispatcher(JSONRPCDispatcher[TransportContext]):
-    """The library's, which says when its connection ended."""
-
-    async def run(self, *args: Any, **kwargs: Any) -> None:
-        """Run until the connection ends."""
-        self.ended = asyncio.Event()
-        try:
-            await super().run(*args, **kwargs)
-        finally:
-            self.ended.set()
-
-
 class Session:
     """A session with one server."""
 
     def __init__(self, agent: Agent, request: Mapping[str, Any]) -> None:
         self.number: int = request["session"]
+        self.relay = Relay(agent, self.number)
         self._agent = agent
         self._request = request
         self._invalid_output = InvalidOutput()
@@ -92,7 +80,7 @@ class Session:
 
     async def _open(self, stack: AsyncExitStack, pipes: tuple[int, int] | None) -> asyncio.Event:
         read, write = await self._connect(stack, pipes)
-        self._dispatcher = dispatcher = Dispatcher(read, write)
+        self._dispatcher = dispatcher = Dispatcher(read, write, self.relay, self._request["capabilities"])
         session = ClientSession(dispatcher=dispatcher, message_handler=self._on_notification, client_info=_CLIENT)
         await stack.enter_async_context(session)
         await session.initialize()
@@ -180,6 +168,25 @@ class Session:
         except Exception as error:
             await self._end(number, True, f"The server's answer could not be read: {_explain(error)}.")
 
+    async def request(self, number: int, method: str, params: bytes) -> None:
+        """Send any request and return its result in parts. Cancelling this cancels the request in the server."""
+        try:
+            result = encode(await self._ask(method, json.loads(params or b"{}")))
+        except MCPError as error:
+            lost = error.code == CONNECTION_CLOSED or error.message == _GONE or bool(self._refused)
+            await self._end(number, True, error.message, lost=lost, code=error.code)
+            return
+        except Exception as error:
+            await self._end(number, True, f"the server's answer could not be read: {_explain(error)}")
+            return
+        for at in range(0, len(result), protocol.MAX_AHEAD):
+            waits = at + protocol.MAX_AHEAD < len(result)
+            part = result[at : at + protocol.MAX_AHEAD]
+            await self._agent.send({"call": number, "part": True, "waits": waits}, part)
+            if waits:
+                await self._agent.acknowledged(number)
+        await self._end(number, False, "")
+
     async def _deliver(self, number: int, result: Mapping[str, Any]) -> None:
         failed = result.get("isError") is True
         ahead, first = protocol.MAX_AHEAD, ""
@@ -201,8 +208,11 @@ class Session:
         await self._agent.send({"call": number, "block": True, "waits": False}, encode({"type": "text", "text": text}))
         return b""
 
-    async def _end(self, number: int, failed: bool, message: str, body: bytes = b"", *, lost: bool = False) -> None:
+    async def _end(
+        self, number: int, failed: bool, message: str, body: bytes = b"", *, lost: bool = False, code: int = 0
+    ) -> None:
         head = {"call": number, "end": True, "is_error": failed, "message": message[:_LONGEST], "lost": lost}
+        head |= {"code": code} if code else {}
         await self._agent.send(head, body)
 
 

@@ -63,17 +63,25 @@ class Sessions:
             self._sessions[session.number] = session
             pipes = self._passed.take(session.number) if head["transport"] == "stdio" else None
             self._begin(("session", session.number), session.run(pipes))
-        elif op == "call":
-            found = self._sessions.get(head["session"])
-            coroutine = self._refuse(head["call"]) if found is None else found.call(head["call"], head["tool"], body)
-            self._begin(("call", head["call"]), coroutine)
+        elif op in ("call", "request"):
+            self._begin(("call", head["call"]), self._work(head, body))
+        elif op == "reply":
+            if head["session"] in self._sessions:
+                self._sessions[head["session"]].relay.reply(head["request"], body)
         elif op == "took":
             self._acknowledgements.setdefault(head["call"], asyncio.Event()).set()
         else:
             self._end((("session", head["session"])) if op == "close" else ("call", head["call"]))
 
-    async def _refuse(self, call: int) -> None:
-        await self.send({"call": call, "end": True, "is_error": True, "lost": True, "message": "its session is over"})
+    async def _work(self, head: dict[str, Any], body: bytes) -> None:
+        number, session = head["call"], self._sessions.get(head["session"])
+        if session is None:
+            over = {"is_error": True, "lost": True, "message": "its session is over"}
+            await self.send({"call": number, "end": True, **over})
+        elif head["op"] == "call":
+            await session.call(number, head["tool"], body)
+        else:
+            await session.request(number, head["method"], body)
 
     def _begin(self, key: tuple[str, int], coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._tasks[key] = asyncio.create_task(coroutine)

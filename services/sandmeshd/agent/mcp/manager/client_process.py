@@ -28,6 +28,8 @@ _START_SECONDS: Final = 60.0
 _MAX_UNTAKEN: Final = protocol.MAX_AHEAD + 4 * protocol.MAX_MESSAGE
 """The most bytes of a call's blocks that may wait here before the process is ended as broken."""
 
+_MOST_PROGRESS: Final = 16
+
 Message = tuple[dict[str, Any], bytes]
 
 
@@ -63,8 +65,8 @@ class CallMessages:
         self._arrival: asyncio.Future[None] | None = None
 
     def put(self, head: dict[str, Any], body: bytes) -> bool:
-        """Queue a message. Returns: whether there is still room for more. A progress that still waits is replaced."""
-        if "progress" in head and self._ready and "progress" in self._ready[-1][0]:
+        """Queue a message. Returns: whether there is still room for more. Where many wait, a progress is replaced."""
+        if "progress" in head and len(self._ready) >= _MOST_PROGRESS and "progress" in self._ready[-1][0]:
             self._ready.pop()
         self._ready.append((head, body))
         self._untaken += len(body) + 64 * ("progress" not in head)
@@ -157,6 +159,19 @@ class ClientProcess(asyncio.Protocol):
         if not self.alive:
             _end_lost(messages, "the MCP client process ended")
         return messages
+
+    def request(self, session: int, method: str, params: bytes) -> CallMessages:
+        """Send a request of any other kind."""
+        messages = CallMessages(next(self._numbers))
+        self._calls[messages.number] = messages
+        self._send({"op": "request", "session": session, "call": messages.number, "method": method}, params)
+        if not self.alive:
+            _end_lost(messages, "the MCP client process ended")
+        return messages
+
+    def reply(self, session: int, request: int, body: bytes) -> None:
+        """Reply to a request of a server."""
+        self._send({"op": "reply", "session": session, "request": request}, body)
 
     def cancel(self, messages: CallMessages) -> None:
         """Cancel a call."""

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -21,6 +22,7 @@ from sandmeshd.agent.mcp.manager.client_process import (
     open_pipes,
     parse_listing,
 )
+from sandmeshd.agent.mcp.manager.clients import INTERNAL_ERROR, Clients, refusal
 from sandmeshd.agent.mcp.manager.config import ServerConfig
 from sandmeshd.agent.mcp.manager.stderr_tail import StderrTail, plain
 from sandmeshd.agent.processes.spawner import Ended, Process
@@ -74,9 +76,11 @@ class Server:
         context: ClientContext,
         client: Callable[[], Awaitable[ClientProcess]],
         changed: Callable[[Server], None],
+        clients: Clients,
     ) -> None:
         self.config = config
         self.status = Status()
+        self.clients = clients
         self._context = context
         self._client = client
         self._changed = changed
@@ -154,7 +158,8 @@ class Server:
 
     async def _open(self, run: Run) -> None:
         config = self.config
-        request = {"transport": config.transport, "url": config.url, "headers": dict(config.headers)}
+        request: dict[str, Any] = {"transport": config.transport, "url": config.url, "headers": dict(config.headers)}
+        request["capabilities"] = self.clients.capabilities
         listener = _Listener(self, run)
         if config.transport != "stdio":
             run.session = run.client.open(listener, request, None)
@@ -215,6 +220,7 @@ class Server:
 
     def _cut(self, run: Run) -> None:
         """Detach a run that is over, and end what is left of it."""
+        self.clients.cancel_all(run.session)
         run.client.close(run.session)
         if run.process is not None:
             run.process.kill()
@@ -223,6 +229,7 @@ class Server:
 
     async def _stop(self, run: Run) -> None:
         """End a run: its input is closed, and what does not end then is killed."""
+        self.clients.cancel_all(run.session)
         run.client.close(run.session)
         self.status.pid = None
         if run.process is not None and not run.process.ended.done():
@@ -318,6 +325,8 @@ class _Listener:
         """Handle a message about the session."""
         if "opened" in head or "listing" in head:
             self._server.listed(self._run, body)
+        elif "message" in head or "cancelled" in head:
+            self._relay(head, body)
         elif "problem" in head:
             self._server.status.problems.append(plain(str(head["problem"])))
         elif "failed" in head or "closed" in head:
@@ -325,6 +334,23 @@ class _Listener:
             if not self._run.reason.done():
                 self._run.reason.set_result(plain(str(head.get("failed") or head.get("closed"))))
             self._server.end_soon(self._run)
+
+    def _relay(self, head: Mapping[str, Any], body: bytes) -> None:
+        """Pass on what the server asks or reports."""
+        clients, session = self._server.clients, self._run.session
+        if "cancelled" in head:
+            clients.cancel((session, int(head["cancelled"])))
+            return
+        method, name = str(head["message"]), self._server.config.name
+        if not isinstance(head.get("request"), int):
+            clients.report(name, method, json.loads(body))
+            return
+        number: int = head["request"]
+        reply = partial(self._run.client.reply, session, number)
+        try:
+            clients.request(name, (session, number), (method, json.loads(body)), reply)
+        except RecursionError:
+            reply(refusal(INTERNAL_ERROR, "its params are too deep"))
 
     def on_lost(self, why: str) -> None:
         """Handle the end of the MCP client process."""

@@ -17,12 +17,14 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import is_stopped, put, unless_stopped
 from sandmeshd.agent.mcp.manager.client_process import ClientContext, ClientProcess, start_client_process
+from sandmeshd.agent.mcp.manager.clients import Clients
 from sandmeshd.agent.mcp.manager.config import MAX_SERVERS, ServerConfig, read_config, read_template_config
+from sandmeshd.agent.mcp.manager.connection import Connection, read_capabilities
 from sandmeshd.agent.mcp.manager.server import READY, Server
 from sandmeshd.agent.processes.spawner import Processes
 
 if TYPE_CHECKING:
-    from sandmesh._tools import AddMcpServers, ListMcpServers, RemoveMcpServer, WatchTools
+    from sandmesh._tools import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
     from sandmeshd.agent.calls.toolbox import Handler
 
 _MAX_STRUCTURED: Final = 1 << 20
@@ -39,6 +41,7 @@ class Servers:
         self._context = context
         self._groups = groups
         self._client: asyncio.Task[ClientProcess] | None = None
+        self._clients = Clients()
         self._servers: dict[str, Server] = {config.name: self._create(config) for config in template_servers}
         self._template_servers = list(self._servers.values())
         self._settling: asyncio.Task[None] | None = None
@@ -133,6 +136,14 @@ class Servers:
             self._subscribers.discard(notify)
         return Outcome(reason=call.stop_reason or pb.END_REASON_CANCELLED)
 
+    async def connect(self, request: ConnectMcp, call: Call) -> Outcome:
+        """Connect a client to the servers, until it ends its input."""
+        if call.input is None:
+            raise InvalidArgument("a client's messages come as input: start the call with takes_input")
+        connection = Connection(call, call.input, self._clients, read_capabilities(request.capabilities))
+        call.started()
+        return await connection.run(self._servers.get)
+
     # The tools.
 
     def find(self, name: str) -> Handler | None:
@@ -190,7 +201,8 @@ class Servers:
         ]
 
     def _create(self, config: ServerConfig) -> Server:
-        return Server(config, self._context, self._running_client, partial(self._notify, removed=False))
+        notify = partial(self._notify, removed=False)
+        return Server(config, self._context, self._running_client, notify, self._clients)
 
     def _notify(self, server: Server, removed: bool) -> None:
         for notify in self._subscribers:
