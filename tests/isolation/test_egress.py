@@ -75,8 +75,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world() -> AsyncGenerator[World]:
-    """Start a world in which index.test and other.test are this machine, and rebound.test from its second lookup."""
-    here = [["127.0.0.1"]]
+    """Start a world in which index.test and other.test are at this machine, and rebound.test from its second lookup."""
+    here = [["10.7.7.7"]]
     names = Names(localhost=here, index_test=here, other_test=here, rebound_test=[["203.0.113.1"], ["127.0.0.1"]])
     async with new_paths() as paths, open_world(names, paths) as made:
         yield made
@@ -225,7 +225,7 @@ with socket.create_connection(("127.0.0.1", 3128), 20) as one:
 
 
 async def test_a_driver_that_starts_again_carries_on() -> None:
-    names = Names(index_test=[["127.0.0.1"]])
+    names = Names(index_test=[["10.7.7.7"]])
     async with host() as there, new_paths() as paths:
         async with open_world(names, paths) as before:
             box = await before.make("sb_stays", f"index.test:{there.port}")
@@ -238,7 +238,7 @@ async def test_a_driver_that_starts_again_carries_on() -> None:
 
 
 async def test_an_operator_keeps_sandboxes_out_of_the_nodes_network() -> None:
-    names = Names(index_test=[["127.0.0.1"]])
+    names = Names(index_test=[["10.7.7.7"]])
     async with (
         host() as there,
         new_paths() as paths,

@@ -68,7 +68,7 @@ async def world() -> AsyncGenerator[World]:
     """Start a world in which the preset names the test's index."""
     async with serving(index) as port, new_paths() as paths:
         settings = EgressSettings(indexes=PackageIndexes(pip=f"http://index.test:{port}/simple"))
-        async with open_world(Names(index_test=[["127.0.0.1"]]), paths, egress=settings) as made:
+        async with open_world(Names(index_test=[["10.7.7.7"]]), paths, egress=settings) as made:
             yield made
 
 

@@ -19,7 +19,7 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_
 from sandmeshd.drivers.conformance.inside import Finished, run
 from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
-from tests.unit.drivers.egress.harness import Names
+from tests.unit.drivers.egress.harness import Here, Names
 
 GRANTS = {"none": sandbox_pb2.NETWORK_MODE_NONE, "public": sandbox_pb2.NETWORK_MODE_PUBLIC}
 
@@ -102,7 +102,7 @@ async def new_paths() -> AsyncGenerator[MeshPaths]:
 async def open_world(names: Names, paths: MeshPaths, **settings: object) -> AsyncGenerator[World]:
     """Open a driver on a mesh."""
     validated = BubblewrapSettings.model_validate({"paths": paths, **settings})
-    async with open_driver(validated, names) as driver:
+    async with open_driver(validated, names, outlet=Here()) as driver:
         async for _ in driver.prepare_template(pb.PrepareTemplateRequest(template="base")):
             pass
         yield World(driver, paths.mesh_id, names)

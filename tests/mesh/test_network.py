@@ -38,6 +38,18 @@ async def test_a_sandbox_reaches_what_it_was_granted(mesh: Mesh) -> None:
     assert info["enforced"]["network"] == f"public, {grant}: own namespace, egress proxy"
 
 
+async def test_the_meshs_own_listeners_are_refused_whatever_the_grant(make_mesh: MeshMaker) -> None:
+    async with make_mesh(listen=["127.0.0.1:0"]) as mesh, host() as there:
+        [page] = await mesh.http.open()
+        ports = [address.rpartition(":")[2] for address in (page, mesh.addresses[1])]
+        grant = [*(f"127.0.0.1:{port}" for port in ports), f"127.0.0.1:{there.port}", f"localhost:{there.port}"]
+        async with BaseSandboxAsync(base_url=mesh.addresses[0], network=grant) as box:
+            said = [(await box.run_shell_command(f"{CURL} http://{target}/")).stdout for target in grant]
+    assert ["is a service of the mesh itself. No grant allows it." in text for text in said[:2]] == [True, True]
+    assert said[2] == "hello 200"
+    assert "A name never leads there" in said[3]
+
+
 async def test_refusals_are_counted(mesh: Mesh) -> None:
     [page] = await mesh.http.open()
     async with asyncio.timeout(60), BaseSandboxAsync(base_url=mesh.addresses[0], network=["example.org"]) as box:

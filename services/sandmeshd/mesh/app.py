@@ -25,6 +25,7 @@ from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.shutdown import Ending
 from sandmeshd.mesh.sweep import remove, sweep_private
+from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.local_channel import local_channel
@@ -86,6 +87,9 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         internal = f"unix://{paths.services}/i"
         channel = await _open_internal(stack, settings, _Parts(store, driver, book, ending, measured, broken), internal)
         listening = await stack.enter_async_context(open_gateway(gateway, channel, channel, measured))
+        listeners = Listeners(paths.listeners)
+        listening.http.note(listeners.noted)
+        stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
         yield Mesh(listening.addresses, listening.http, ending)
 
 
@@ -138,6 +142,11 @@ async def _prepare(driver: Driver, progress: Progress) -> Mapping[str, SandmeshE
             except (TemplateBuildFailed, ProtocolMismatch) as error:
                 broken[template.name] = error
     return broken
+
+
+def store_addresses(settings: MeshSettings) -> tuple[str, ...]:
+    """Return the address of the external server that is the store; the mesh's own has a unix socket."""
+    return () if settings.redis_url is None else (settings.redis_url.get_secret_value(),)
 
 
 def identities(settings: MeshSettings) -> Identities:

@@ -17,7 +17,7 @@ from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import open_gateway
-from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities
+from sandmeshd.mesh.app import allocator_settings, gateway_settings, identities, store_addresses
 from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.addresses import check_private
@@ -25,6 +25,7 @@ from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.http import HttpAddresses
 from sandmeshd.runtime.http.metrics import metrics_page
 from sandmeshd.runtime.http.server import open_http
+from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
@@ -106,10 +107,13 @@ async def run_gateway(
         open_channels(brokers, proof) as to_broker,
         open_gateway(own_settings, to_allocator, to_broker, observed_service) as gateway,
     ):
+        listeners = Listeners(settings.paths.listeners)
+        gateway.http.note(listeners.noted)
         http = await gateway.http.open()
         options.print_line("serving at " + " ".join(gateway.addresses))
         options.print_line("HTTP at " + " ".join(http))
-        await asyncio.Event().wait()
+        with listeners.noted(gateway.addresses):
+            await asyncio.Event().wait()
 
 
 @asynccontextmanager
@@ -117,6 +121,7 @@ async def _measured(options: ServiceOptions) -> AsyncGenerator[Observed]:
     """Serve the metrics of a service, and report a full disk for what it is."""
     observed_service = Observed()
     async with AsyncExitStack() as stack:
+        addresses: tuple[str, ...] = ()
         if options.metrics_address is not None:
             pages = [metrics_page(observed_service, to_all=True)]
             addresses = await stack.enter_async_context(
@@ -125,7 +130,9 @@ async def _measured(options: ServiceOptions) -> AsyncGenerator[Observed]:
             options.print_line("metrics at " + " ".join(addresses))
         with full_disk_explained(options.settings.state_directory):
             options.settings.paths.make()
-            yield observed_service
+            noted = (*addresses, *store_addresses(options.settings))
+            with Listeners(options.settings.paths.listeners).noted(noted):
+                yield observed_service
 
 
 @asynccontextmanager
@@ -136,4 +143,5 @@ async def _serving(
     interceptors = [observed(observed_service.rpcs), identity_required(identities(options.settings))]
     async with open_server([address], services, interceptors) as server:
         options.print_line("serving at " + " ".join(server.addresses))
-        yield
+        with Listeners(options.settings.paths.listeners).noted(server.addresses):
+            yield

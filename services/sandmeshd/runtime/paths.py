@@ -93,6 +93,11 @@ class MeshPaths:
         return self.runtime / "s"
 
     @property
+    def listeners(self) -> Path:
+        """The notes of where the services listen."""
+        return self.services / "l"
+
+    @property
     def gateway(self) -> Path:
         """The gateway's socket, where programs of this user find the mesh."""
         return gateway_socket(self.runtime_root, self.mesh_id)

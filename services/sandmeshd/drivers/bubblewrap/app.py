@@ -27,7 +27,7 @@ from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter
 from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.decorators.egress_guard import open_egress
-from sandmeshd.drivers.egress import Resolver
+from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.deletion import discard, finish_removals
 from sandmeshd.drivers.node.interpreter import choose_interpreter
@@ -40,12 +40,16 @@ from sandmeshd.templates import Template, load_templates
 
 @asynccontextmanager
 async def open_driver(
-    settings: BubblewrapSettings, resolver: Resolver | None = None, templates: Mapping[str, Template] | None = None
+    settings: BubblewrapSettings,
+    resolver: Resolver | None = None,
+    templates: Mapping[str, Template] | None = None,
+    outlet: Outlet | None = None,
 ) -> AsyncGenerator[Driver]:
     """Open the driver of a mesh; the sandboxes that its folders hold are adopted.
 
     They outlive it, unless `ends_with_driver` says otherwise. `resolver` finds the addresses of what sandboxes want to
-    reach; by default the system does. Templates may be added while it runs; by default they are the shipped ones.
+    reach, and `outlet` connects to them; by default the system does. Templates may be added while it runs; by default
+    they are the shipped ones.
 
     Raises:
         RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing.
@@ -62,7 +66,7 @@ async def open_driver(
     await driver.adopt()
     trimming = asyncio.create_task(trim_logs(Folders(settings.paths)))
     try:
-        async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
+        async with open_egress(driver, settings.paths, settings.egress, resolver, outlet) as guarded:
             yield guarded
     finally:
         trimming.cancel()

@@ -16,6 +16,8 @@ from sandmeshd.drivers.egress.proxy import EgressProxy, open_proxy
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.subscribers import Subscribers, merged
+from sandmeshd.runtime.listeners import Listeners
+from sandmeshd.runtime.paths import MeshPaths
 
 
 class EgressGuard(ForwardingDriver):
@@ -88,17 +90,17 @@ class EgressGuard(ForwardingDriver):
 @asynccontextmanager
 async def open_egress(
     driver: Driver,
-    mesh_id: str,
+    paths: MeshPaths,
     settings: EgressSettings,
     resolver: Resolver | None = None,
     outlet: Outlet | None = None,
 ) -> AsyncGenerator[Driver]:
-    """Put the egress proxy around a driver; `resolver` and `outlet` replace the system's.
+    """Put the egress proxy around a driver of the mesh of `paths`; `resolver` and `outlet` replace the system's.
 
     Raises:
         InvalidArgument: The node's own proxy is not an http:// URL.
     """
-    async with open_proxy(settings, resolver, outlet) as proxy:
-        guarded = EgressGuard(driver, mesh_id, proxy, settings)
+    async with open_proxy(settings, Listeners(paths.listeners), resolver, outlet) as proxy:
+        guarded = EgressGuard(driver, paths.mesh_id, proxy, settings)
         await guarded.adopt()
         yield guarded

@@ -6,6 +6,7 @@ and a connection to those very addresses.
 """
 
 from sandmeshd.drivers.egress.grants import MODES, default_grant, describe, effective_grant
+from sandmeshd.drivers.egress.outlets import Outlet
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings, PackageIndexes
 from sandmeshd.drivers.egress.variables import egress_port, egress_variables
@@ -13,6 +14,7 @@ from sandmeshd.drivers.egress.variables import egress_port, egress_variables
 __all__ = [
     "MODES",
     "EgressSettings",
+    "Outlet",
     "PackageIndexes",
     "Resolver",
     "default_grant",

@@ -39,6 +39,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 _V4_KINDS: Final = [(IPv4Network(net), kind) for kind, nets in _V4.items() for net in nets]
 _V6_KINDS: Final = [(IPv6Network(net), kind) for kind, nets in _V6.items() for net in nets]
 _NEVER: Final = frozenset({"unspecified", "multicast"})
+_NETWORKS: Final = frozenset({"private", "shared by a link's customers"})
 
 
 def kind_of(address: str) -> str:
@@ -54,6 +55,17 @@ def kind_of(address: str) -> str:
 def is_never_reached(address: str) -> bool:
     """Return whether an address is unreachable even when it is named: it stands for no single host."""
     return kind_of(address) in _NEVER
+
+
+def is_own(address: str) -> bool:
+    """Return whether an address is one of this machine's, loopback included."""
+    return _is_own(ip_address(address))
+
+
+def is_of_network(address: str) -> bool:
+    """Return whether an address is public or of a private network (RFC 1918, 6598, 4193): a name may have it."""
+    kind = kind_of(address)
+    return not kind or kind in _NETWORKS
 
 
 def _kind_v4(address: IPv4Address) -> str:

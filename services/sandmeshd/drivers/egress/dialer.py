@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from sandmesh.shared.hosts import is_address
 from sandmeshd.drivers.egress.outlets import Connection, Outlet
-from sandmeshd.drivers.egress.policy import Policy, Target
+from sandmeshd.drivers.egress.policy import Policy, Reach, Target
+from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.resolver import Resolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 
@@ -22,6 +24,7 @@ class Upstream:
     settings: EgressSettings
     resolver: Resolver
     outlet: Outlet
+    reserved: Reserved
 
 
 class Dialer:
@@ -40,23 +43,27 @@ class Dialer:
             Refused: The policy does not allow it.
             Unreachable: It does not answer.
         """
-        named = self._policy.names(target)
+        reach = self._policy.names(target)
         try:
             async with asyncio.timeout(self._upstream.settings.connect_seconds):
-                addresses = await self._addresses(target, named)
+                addresses = await self._addresses(target, reach)
                 return await self._upstream.outlet.open(target, addresses)
         except TimeoutError:
             raise Unreachable(f"{target} does not answer in time") from None
         except (OSError, UnicodeError) as error:
             raise Unreachable(f"{target} cannot be reached: {error}") from None
 
-    async def _addresses(self, target: Target, named: bool) -> list[str]:
-        if named and self._upstream.outlet.takes_names(target):
+    async def _addresses(self, target: Target, reach: Reach) -> list[str]:
+        by_name = reach is not Reach.PUBLIC and self._upstream.outlet.takes_names(target)
+        if by_name and not is_address(target.host):
+            await self._upstream.reserved.check(target, ())
             return []
         found = await self._look_up(target.host)
         if not found:
             raise OSError("it has no address")
-        return self._policy.reachable(target, found, named=named)
+        reachable = self._policy.reachable(target, found, reach)
+        await self._upstream.reserved.check(target, reachable)
+        return reachable
 
     async def _look_up(self, host: str) -> list[str]:
         await self._looking.acquire()

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from sandmesh.shared.hosts import WEB_PORTS, NamedHost, is_address, read_host
-from sandmeshd.drivers.egress.addresses import is_never_reached, kind_of
+from sandmeshd.drivers.egress.addresses import is_never_reached, is_of_network, kind_of
+
+
+class Reach(IntEnum):
+    """Which addresses of an allowed host may be connected to."""
+
+    PUBLIC = 0
+    """Public ones: only its domain is granted, or all public hosts are."""
+
+    NETWORK = 1
+    """Those of private networks too: its name is granted, and whoever controls its DNS chooses the addresses."""
+
+    ANY = 2
+    """All that stand for one host: the address itself is granted, or the node's configuration names this machine."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +58,16 @@ class Policy:
     public: bool
     hosts: tuple[NamedHost, ...]
     private: bool
-    """Whether hosts that are named by their exact name or address may have private addresses."""
+    """Whether hosts that are named by their exact name or address may have addresses that are not public."""
 
     indexes: tuple[NamedHost, ...] = ()
     """Hosts that the node's own configuration names; they may be private in any case."""
 
-    def names(self, target: Target) -> bool:
-        """Return whether the host itself is named, so that it may be private; False if it is allowed as a public one.
+    advice: str = "This mesh lets no sandbox reach such addresses."
+    """What a refusal says where they may not."""
+
+    def names(self, target: Target) -> Reach:
+        """Return which addresses of a host may be connected to.
 
         Raises:
             Refused: The grant does not have it, or not with that port.
@@ -58,23 +75,31 @@ class Policy:
         covering = [host for host in (*self.hosts, *self.indexes) if host.covers(target.host)]
         allowing = [host for host in covering if host.allows(target.port)]
         if allowing:
-            return any(not host.below and (self.private or host in self.indexes) for host in allowing)
+            return max(self._reach(host) for host in allowing)
         if self.public and target.port in WEB_PORTS:
-            return False
+            return Reach.PUBLIC
         if covering or self.public:
             ports = sorted({str(host).rpartition(":")[2] for host in covering if host.port is not None})
             has = ", ".join(ports) or "80 and 443"
             raise _refused(target, f"port {target.port} of {target.host} is not granted, only {has}")
         raise _refused(target, f"{target.host} is not among the hosts that this sandbox may reach")
 
-    def reachable(self, target: Target, addresses: Sequence[str], *, named: bool) -> list[str]:
+    def _reach(self, host: NamedHost) -> Reach:
+        configured = host in self.indexes
+        if host.below or not (self.private or configured):
+            return Reach.PUBLIC
+        return Reach.ANY if is_address(host.host) or (configured and host.host == "localhost") else Reach.NETWORK
+
+    def reachable(self, target: Target, addresses: Sequence[str], reach: Reach) -> list[str]:
         """Return those of a host's addresses that may be connected to.
 
         Raises:
             Refused: None may.
         """
-        if named:
+        if reach is Reach.ANY:
             found = [address for address in addresses if not is_never_reached(address)]
+        elif reach is Reach.NETWORK:
+            found = [address for address in addresses if is_of_network(address)]
         else:
             found = [address for address in addresses if not kind_of(address)]
         if not found:
@@ -85,8 +110,14 @@ class Policy:
         where = address if is_address(target.host) else f"{target.host} is at {address}, which"
         reason = f"{where} is {kind_of(address)}, not public"
         if not self.private:
-            return Refused(target.host, target.port, reason, "This mesh lets no sandbox reach such addresses.")
-        return _refused(target, reason)
+            return Refused(target.host, target.port, reason, self.advice)
+        if is_never_reached(address):
+            return Refused(target.host, target.port, reason, "It stands for no single host: no grant allows it.")
+        if is_address(target.host) or is_of_network(address):
+            return _refused(target, reason)
+        literal = Target(address, target.port).named
+        fix = f'A name never leads there, only the address itself in the grant: network=["{literal}"]'
+        return Refused(target.host, target.port, reason, fix)
 
 
 def _refused(target: Target, reason: str) -> Refused:

@@ -17,10 +17,13 @@ from sandmeshd.drivers.egress.grants import is_open, policy_of
 from sandmeshd.drivers.egress.link import EgressLink
 from sandmeshd.drivers.egress.outlets import Outlet, outlet_of
 from sandmeshd.drivers.egress.packages import warn_of_directories
+from sandmeshd.drivers.egress.policy import read_hosts
 from sandmeshd.drivers.egress.reports import Report, Reports
+from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.resolver import Resolver, SystemResolver
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
+from sandmeshd.runtime.listeners import Listeners
 
 log = structlog.get_logger()
 
@@ -134,15 +137,19 @@ class _SandboxEgress:
 
 @asynccontextmanager
 async def open_proxy(
-    settings: EgressSettings, resolver: Resolver | None = None, outlet: Outlet | None = None
+    settings: EgressSettings, listeners: Listeners, resolver: Resolver | None = None, outlet: Outlet | None = None
 ) -> AsyncGenerator[EgressProxy]:
     """Open the egress proxy of a driver; `resolver` and `outlet` replace the system's.
+
+    What `listeners` has is refused whatever the grant.
 
     Raises:
         InvalidArgument: The node's own proxy is not an http:// URL.
     """
     warn_of_directories(settings.indexes)
-    proxy = EgressProxy(Upstream(settings, resolver or SystemResolver(), outlet or outlet_of(settings)))
+    resolver = resolver or SystemResolver()
+    reserved = Reserved(resolver, read_hosts(settings.reserved), listeners)
+    proxy = EgressProxy(Upstream(settings, resolver, outlet or outlet_of(settings), reserved))
     try:
         yield proxy
     finally:

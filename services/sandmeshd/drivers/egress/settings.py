@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
+from sandmesh.shared.hosts import normal_host
 from sandmeshd.runtime.settings import Settings
 
 
@@ -27,6 +28,9 @@ class EgressSettings(Settings):
 
     private: Literal["named", "never"] = Field(default="named", validation_alias="SANDMESH_EGRESS_PRIVATE")
     """Whether a grant may name hosts with private addresses; `never` keeps users out of the node's own network."""
+
+    reserved: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_EGRESS_RESERVED")
+    """Hosts that no grant reaches, as a JSON list like ["redis.corp:6379"]; the mesh's listeners here always are."""
 
     proxy: SecretStr | None = Field(default=None, validation_alias="SANDMESH_EGRESS_PROXY")
     """The proxy that the node needs to reach others, as http://[user:password@]host:port; by default HTTPS_PROXY's."""
@@ -51,6 +55,11 @@ class EgressSettings(Settings):
 
     idle_seconds: float = Field(default=300.0, gt=0)
     """How long a connection may be without a byte either way."""
+
+    @field_validator("reserved")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(normal_host(host) for host in hosts)
 
     @field_validator("proxy")
     @classmethod

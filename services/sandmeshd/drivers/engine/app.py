@@ -54,7 +54,7 @@ async def open_driver(
         await _sweep(engine, settings.paths, settings.link)
         await driver.adopt()
         try:
-            async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
+            async with open_egress(driver, settings.paths, settings.egress, resolver) as guarded:
                 yield guarded
         finally:
             await driver.close()

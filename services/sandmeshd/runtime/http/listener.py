@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     """Adds its routes to the application, before it listens."""
 else:
     Pages = Callable[[Any], None]
+
+
+Note = Callable[[Sequence[str]], AbstractContextManager[None]]
+"""Keeps note of addresses for the duration of a block."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class HttpListener:
         self._certificate = certificate
         self._stack = stack
         self._pages: list[Pages] = []
+        self._notes: list[Note] = []
         self._lock = asyncio.Lock()
         self._bound: tuple[str, ...] = ()
 
@@ -55,6 +60,10 @@ class HttpListener:
     def add(self, pages: Pages) -> None:
         """Register routes, to be added when it opens."""
         self._pages.append(pages)
+
+    def note(self, note: Note) -> None:
+        """Have the addresses noted while it is open."""
+        self._notes.append(note)
 
     async def open(self) -> tuple[str, ...]:
         """Listen, if it does not yet, and return its addresses as URLs; none where none are configured.
@@ -68,6 +77,8 @@ class HttpListener:
                 serving = await asyncio.to_thread(import_module, "sandmeshd.runtime.http.server")
                 listening = serving.open_http(self._addresses, self._pages, self._certificate)
                 self._bound = await self._stack.enter_async_context(listening)
+                for note in self._notes:
+                    self._stack.enter_context(note(self._bound))
         return self._bound
 
 

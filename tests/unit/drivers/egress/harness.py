@@ -12,8 +12,9 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
-from sandmeshd.drivers.egress.outlets import Connection, Direct, Outlet
+from sandmeshd.drivers.egress.outlets import Connection, Outlet
 from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
 
@@ -51,6 +52,18 @@ class Redirected:
         """Connect to a place of the test's."""
         self.opened.append((addresses[0], target.port))
         return await asyncio.open_connection("127.0.0.1", self._port)
+
+
+class Here:
+    """An outlet to this machine: what a test's names lead to, an address of a private network, is served here."""
+
+    def takes_names(self, target: Target) -> bool:
+        """Say no."""
+        return False
+
+    async def open(self, target: Target, addresses: Sequence[str]) -> Connection:
+        """Connect to the target's port of this machine."""
+        return await asyncio.open_connection("127.0.0.1", target.port)
 
 
 @dataclass
@@ -112,7 +125,7 @@ class Program:
     """A program's connection to the proxy."""
 
     names: Names
-    outlet: Outlet = field(default_factory=Direct)
+    outlet: Outlet = field(default_factory=Here)
     grant: Sequence[str] = ()
     public: bool = False
     settings: EgressSettings = field(default_factory=EgressSettings)
@@ -144,7 +157,7 @@ class Program:
         """Be served to the end; give what came."""
         mode = pb.NETWORK_MODE_PUBLIC if self.public else pb.NETWORK_MODE_HOSTS
         policy = policy_of(pb.NetworkGrant(mode=mode, hosts=self.grant), self.settings)
-        dialer = Dialer(policy, Upstream(self.settings, self.names, self.outlet))
+        dialer = Dialer(policy, Upstream(self.settings, self.names, self.outlet, Reserved(self.names)))
         async with asyncio.timeout(20):
             await Exchange(self.stream, dialer, self.settings, self.refusals.append).serve()
         return self.received

@@ -13,6 +13,7 @@ from sandmeshd.drivers.egress.dialer import Dialer, Unreachable, Upstream
 from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.outlets import ThroughProxy
 from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import WINDOW_BYTES, Overrun, Stream
 from tests.unit.drivers.egress.harness import Names, Program, Redirected, host, serving
@@ -25,7 +26,7 @@ def status(answer: bytes) -> int:
 
 async def test_a_request_reaches_its_host_and_the_answer_comes_back() -> None:
     async with host() as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         answer = await program.ask(f"GET http://a.test:{there.port}/x?y HTTP/1.1\r\nHost: a.test\r\n\r\n".encode())
     assert status(answer) == 200
     assert answer.endswith(b"hello")
@@ -35,7 +36,7 @@ async def test_a_request_reaches_its_host_and_the_answer_comes_back() -> None:
 
 async def test_a_connect_carries_bytes_both_ways_also_those_sent_with_it() -> None:
     async with host(b"\x00answer") as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         answer = await program.ask(f"CONNECT a.test:{there.port} HTTP/1.0\r\n\r\n".encode() + b"\xffearly\r\n\r\n")
     assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n\x00answer"
     assert there.got == [b"\xffearly\r\n\r\n"]
@@ -93,7 +94,7 @@ async def test_a_domain_does_not_name_private_hosts_below_it() -> None:
 
 async def test_the_host_header_is_the_targets_whatever_was_written() -> None:
     async with host() as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         head = f"GET http://a.test:{there.port}/ HTTP/1.1\r\nHost: b.test\r\nConnection: X-Gone\r\nX-Gone: 1\r\n"
         await program.ask(head.encode() + b"Proxy-Authorization: Basic x\r\nUpgrade: websocket\r\nX-Kept: 2\r\n\r\n")
     sent = there.got[0].lower().split(b"\r\n")
@@ -104,7 +105,7 @@ async def test_the_host_header_is_the_targets_whatever_was_written() -> None:
 
 async def test_a_second_request_on_the_connection_goes_nowhere() -> None:
     async with host() as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         first = f"GET http://a.test:{there.port}/1 HTTP/1.1\r\nHost: a.test\r\n\r\n".encode()
         answer = await program.ask(first + b"GET http://b.test/2 HTTP/1.1\r\nHost: b.test\r\n\r\n")
     assert status(answer) == 200
@@ -114,7 +115,7 @@ async def test_a_second_request_on_the_connection_goes_nowhere() -> None:
 
 async def test_a_body_of_two_lengths_leaves_with_the_one_that_was_read() -> None:
     async with host() as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         head = f"POST http://a.test:{there.port}/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n".encode()
         body = b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"
         answer = await program.ask(head + body)
@@ -137,7 +138,7 @@ async def test_a_body_of_two_lengths_leaves_with_the_one_that_was_read() -> None
 )
 async def test_garbage_is_answered_or_dropped_and_reaches_nobody(garbage: bytes) -> None:
     outlet = Redirected(1)
-    program = Program(Names(a_test=[["127.0.0.1"]]), outlet, grant=["b.test"])
+    program = Program(Names(a_test=[["10.7.7.7"]]), outlet, grant=["b.test"])
     answer = await program.ask(garbage)
     assert outlet.opened == []
     assert not answer or 400 <= status(answer) < 500
@@ -161,7 +162,7 @@ async def test_a_tunnel_on_which_nothing_moves_is_given_up() -> None:
 
     async with serving(silent) as port:
         program = Program(
-            Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{port}"], settings=EgressSettings(idle_seconds=0.05)
+            Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{port}"], settings=EgressSettings(idle_seconds=0.05)
         )
         program.write(f"CONNECT a.test:{port} HTTP/1.0\r\n\r\n".encode())
         await program.serve()
@@ -178,17 +179,17 @@ async def test_a_host_that_does_not_answer_is_no_refusal() -> None:
 async def test_a_redirect_is_the_programs_to_follow_and_is_checked_like_any_other() -> None:
     moved = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     async with host(moved) as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         answer = await program.ask(f"GET http://a.test:{there.port}/ HTTP/1.1\r\nHost: a.test\r\n\r\n".encode())
         assert status(answer) == 302
-        again = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        again = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         assert status(await again.ask(b"GET http://127.0.0.1:1/ HTTP/1.1\r\nHost: x\r\n\r\n")) == 403
 
 
 async def test_an_answer_of_any_length_comes_in_the_programs_own_time() -> None:
     body = b"x" * (3 * WINDOW_BYTES)
     async with host(b"HTTP/1.0 200 OK\r\n\r\n" + body) as there:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{there.port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{there.port}"])
         answer = await program.ask(f"GET http://a.test:{there.port}/ HTTP/1.0\r\n\r\n".encode())
     assert answer.endswith(body)
 
@@ -249,7 +250,7 @@ async def test_an_early_answer_comes_back_though_the_body_is_not_wanted() -> Non
         await reader.read()
 
     async with serving(refuse) as port:
-        program = Program(Names(a_test=[["127.0.0.1"]]), grant=[f"a.test:{port}"])
+        program = Program(Names(a_test=[["10.7.7.7"]]), grant=[f"a.test:{port}"])
         program.write(f"PUT http://a.test:{port}/ HTTP/1.1\r\nHost: a\r\nContent-Length: 9999999\r\n\r\nx".encode())
         assert status(await program.serve()) == 413
 
@@ -267,7 +268,7 @@ async def test_a_sandbox_has_few_questions_for_names_at_once_however_slow_their_
     slow = Slow()
     dialer = Dialer(
         policy_of(pb.NetworkGrant(mode=pb.NETWORK_MODE_PUBLIC), EgressSettings()),
-        Upstream(EgressSettings(connect_seconds=0.02), slow, Redirected(1)),
+        Upstream(EgressSettings(connect_seconds=0.02), slow, Redirected(1), Reserved(slow)),
     )
     for _ in range(10):
         with pytest.raises(Unreachable, match="does not answer in time"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.shared.hosts import plain_host
 from sandmeshd.drivers.egress.addresses import kind_of
 from sandmeshd.drivers.egress.grants import describe, policy_of
 from sandmeshd.drivers.egress.packages import package_variables
-from sandmeshd.drivers.egress.policy import Policy, Refused, Target
+from sandmeshd.drivers.egress.policy import Policy, Reach, Refused, Target
 from sandmeshd.drivers.egress.settings import EgressSettings, PackageIndexes
 from sandmeshd.drivers.egress.targets import read_authority, read_url
 
@@ -68,28 +69,53 @@ def test_public_takes_hosts_beside() -> None:
 @pytest.mark.parametrize("address", PRIVATE)
 def test_an_address_that_is_not_public_is_refused_whatever_its_name(address: str) -> None:
     with pytest.raises(Refused, match="not public"):
-        policy(PUBLIC).reachable(Target("a.example.org", 80), [address], named=False)
+        policy(PUBLIC).reachable(Target("a.example.org", 80), [address], Reach.PUBLIC)
 
 
 def test_a_host_that_is_named_may_be_private_but_not_everybody() -> None:
     named = policy(HOSTS, "nas.local")
-    assert named.reachable(Target("nas.local", 80), ["10.0.0.5", "::1"], named=True) == ["10.0.0.5", "::1"]
+    reach = named.names(Target("nas.local", 80))
+    assert named.reachable(Target("nas.local", 80), ["10.0.0.5", "::1"], reach) == ["10.0.0.5"]
     for address in ("0.1.0.0", "::", "224.0.0.1", "::ffff:0.0.0.0"):
-        with pytest.raises(Refused):
-            named.reachable(Target("nas.local", 80), [address], named=True)
+        with pytest.raises(Refused, match="stands for no single host"):
+            named.reachable(Target("nas.local", 80), [address], reach)
+
+
+@pytest.mark.parametrize(
+    "address", ["10.1.2.3", "172.31.255.255", "192.168.1.1", "100.64.0.1", "fd00::5", "::ffff:10.0.0.1"]
+)
+def test_a_name_leads_to_private_networks(address: str) -> None:
+    named, nas = policy(HOSTS, "nas.local"), Target("nas.local", 80)
+    assert named.reachable(nas, [address], named.names(nas)) == [address]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.255.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "::127.0.0.1", "2002:7f00:1::"),
+        *("169.254.169.254", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "fe80::1", "168.63.129.16", "192.0.0.192"),
+    ],
+)
+def test_a_name_never_leads_to_loopback_link_local_or_metadata_but_the_address_does(address: str) -> None:
+    named, meta = policy(HOSTS, "meta.test"), Target("meta.test", 80)
+    with pytest.raises(Refused, match="A name never leads there"):
+        named.reachable(meta, [address], named.names(meta))
+    itself = Target(plain_host(address if ":" not in address else f"[{address}]") or "", 80)
+    literal = policy(HOSTS, itself.named)
+    assert literal.reachable(itself, [address], literal.names(itself)) == [address]
 
 
 def test_an_operator_keeps_private_addresses_to_the_node() -> None:
     strict = policy(HOSTS, "nas.local", "packages", private="never")
     nas, index = Target("nas.local", 80), Target("pypi.org", 443)
     with pytest.raises(Refused, match="This mesh lets no sandbox reach such addresses"):
-        strict.reachable(nas, ["10.0.0.5"], named=strict.names(nas))
+        strict.reachable(nas, ["10.0.0.5"], strict.names(nas))
     # What the operator configured is the operator's own wish.
-    assert strict.reachable(index, ["10.0.0.5"], named=strict.names(index)) == ["10.0.0.5"]
+    assert strict.reachable(index, ["10.0.0.5"], strict.names(index)) == ["10.0.0.5"]
 
 
 def test_of_mixed_addresses_only_the_public_ones_are_reached() -> None:
-    found = policy(PUBLIC).reachable(Target("a.org", 80), ["10.0.0.1", "1.1.1.1", "::1"], named=False)
+    found = policy(PUBLIC).reachable(Target("a.org", 80), ["10.0.0.1", "1.1.1.1", "::1"], Reach.PUBLIC)
     assert found == ["1.1.1.1"]
 
 
