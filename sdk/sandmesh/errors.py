@@ -33,9 +33,20 @@ wherever it was raised.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 from sandmesh.api.errors.v1 import errors_pb2
+
+Fault: TypeAlias = Literal["task", "infra", "limit"]
+"""Whose fault a failure is: the caller's request or code, the mesh with its nodes and runtimes, or a limit's."""
+
+# How a driver or the mesh describes the end of a sandbox at one of its limits; all other ends are the mesh's.
+_LIMIT_ENDS = ("out of memory", "ran out of the memory", "its lease ran out")
+
+
+def fault_of_end(detail: str) -> Fault:
+    """Return whose fault the end of a sandbox is, by the detail that its driver or the mesh recorded."""
+    return "limit" if any(end in detail for end in _LIMIT_ENDS) else "infra"
 
 
 class SandmeshError(Exception):
@@ -48,6 +59,8 @@ class SandmeshError(Exception):
 
     reason: ClassVar[str] = "INTERNAL"
     retryable: ClassVar[bool] = False
+    blames: ClassVar[Fault] = "infra"
+    """Whose fault an error of this class is, unless its facts say otherwise."""
 
     def __init__(
         self,
@@ -62,6 +75,15 @@ class SandmeshError(Exception):
         self.facts = dict(facts or {})
         self.changed = changed
         self.retry_after = retry_after
+
+    @property
+    def fault(self) -> Fault:
+        """Whose fault it is, so that a trainer can leave out what its policy did not cause.
+
+        "task": the request or the code that it ran; "limit": a quota, a time or a size; "infra": everything else, also
+        where it cannot be known.
+        """
+        return self.blames
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep every field when pickled, as process pools do."""
@@ -78,6 +100,7 @@ class InvalidArgument(SandmeshError, ValueError):
     """A field is missing, of the wrong type or out of range; nothing changed."""
 
     reason = "INVALID_ARGUMENT"
+    blames = "task"
 
 
 class NotFound(SandmeshError, LookupError):
@@ -92,6 +115,7 @@ class TemplateNotFound(NotFound):
     """No such template; `facts["known"]` lists those there are."""
 
     reason = "TEMPLATE_NOT_FOUND"
+    blames = "task"
 
 
 class SandboxNotFound(NotFound):
@@ -110,6 +134,7 @@ class ToolNotFound(NotFound):
     """The sandbox has no tool of that name; `facts["known"]` lists those it has."""
 
     reason = "TOOL_NOT_FOUND"
+    blames = "task"
 
 
 class CallNotFound(NotFound):
@@ -122,24 +147,28 @@ class MethodNotFound(NotFound):
     """The mesh does not implement that method."""
 
     reason = "METHOD_NOT_FOUND"
+    blames = "task"
 
 
 class TokenNotFound(NotFound):
     """No such token."""
 
     reason = "TOKEN_NOT_FOUND"
+    blames = "task"
 
 
 class SnapshotNotFound(NotFound):
     """No such snapshot, or not the caller's."""
 
     reason = "SNAPSHOT_NOT_FOUND"
+    blames = "task"
 
 
 class AlreadyExists(SandmeshError):
     """The id is in use with other parameters."""
 
     reason = "ALREADY_EXISTS"
+    blames = "task"
 
 
 class Refused(SandmeshError):
@@ -150,6 +179,7 @@ class CapabilityMissing(Refused):
     """The runtime cannot enforce or do what was requested; `facts["needs"]` says what."""
 
     reason = "CAPABILITY_MISSING"
+    blames = "task"
 
 
 class LeaseLost(Refused):
@@ -174,6 +204,7 @@ class CallFinished(Refused):
     """The call has finished: it takes no input, signal or resize."""
 
     reason = "CALL_FINISHED"
+    blames = "task"
 
 
 class ProtocolMismatch(Refused):
@@ -203,12 +234,14 @@ class PoolExhausted(Exhausted):
 
     reason = "POOL_EXHAUSTED"
     retryable = True
+    blames = "limit"
 
 
 class TooLarge(Exhausted):
     """The data is larger than a message may be; the files API has no such limit."""
 
     reason = "TOO_LARGE"
+    blames = "limit"
 
 
 class Unavailable(SandmeshError):
@@ -239,6 +272,11 @@ class SandboxLost(Unavailable):
     """The sandbox is gone; `facts["detail"]` says how it ended."""
 
     reason = "SANDBOX_LOST"
+
+    @property
+    def fault(self) -> Fault:
+        """Whose fault it is: "limit" if the sandbox ended at one, of its memory or its lease, else "infra"."""
+        return fault_of_end(self.facts.get("detail", ""))
 
 
 class SandboxStartFailed(Unavailable):
@@ -273,6 +311,7 @@ class DeadlineExceeded(SandmeshError, TimeoutError):
 
     reason = "DEADLINE_EXCEEDED"
     retryable = True
+    blames = "limit"
 
 
 class Cancelled(SandmeshError):
@@ -295,12 +334,14 @@ class PermissionDenied(Denied):
     """The token does not permit it."""
 
     reason = "PERMISSION_DENIED"
+    blames = "task"
 
 
 class WorkspaceDirRefused(Denied):
     """The directory must not be a sandbox's workspace; `facts["path"]` is its real path, `facts["fix"]` what to do."""
 
     reason = "WORKSPACE_DIR_REFUSED"
+    blames = "task"
 
 
 class InternalError(SandmeshError):

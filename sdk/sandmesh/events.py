@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 
 StreamName = Literal["stdout", "stderr"]
+
+FAULTS: Mapping[str, Literal["task", "infra", "limit"]] = {
+    "TIMED_OUT": "limit", "OUT_OF_MEMORY": "limit", "SANDBOX_LOST": "infra", "CANCELLED": "infra", "UNKNOWN": "infra",
+}  # fmt: skip
+"""Whose fault a failure with these end reasons is; with the others it is the task's, also if a signal ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,11 @@ class Result:
     signal: int | None
     message: str
     structured: dict[str, Any] | None
+
+    @property
+    def fault(self) -> Literal["task", "infra", "limit"] | None:
+        """Whose fault the failure is, as `ToolResult.fault`; None if the call did not fail."""
+        return FAULTS.get(self.reason, "task") if self.is_error else None
 
 
 CallEvent: TypeAlias = Started | Output | ContentBlock | Progress | Dropped | InputRequested | Result

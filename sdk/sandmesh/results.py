@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, Literal
 
 
 class ToolResult(dict[str, Any]):
@@ -58,6 +58,14 @@ class ToolResult(dict[str, Any]):
     def is_error(self) -> bool:
         """Whether the tool, or the code or command that it ran, failed."""
         return bool(self.get("isError"))
+
+    @property
+    def fault(self) -> Literal["task", "infra", "limit"] | None:
+        """Whose fault a failure is: "task" (the code), "limit" (time or memory), "infra" (the mesh); None: no failure.
+
+        What a result does not say is an exception; `SandmeshError.fault` has the same values.
+        """
+        return self.get("meta", {}).get("fault", "task") if self.is_error else None
 
     @property
     def images(self) -> list[bytes]:

@@ -37,7 +37,9 @@ async def test_a_sandbox_whose_agent_was_killed_is_lost_with_that_reason(mesh: M
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
         process = await waiting(box)
         await kill_agent(mesh)
-        assert "signal 9" in (await lost(process)).facts["detail"]
+        ended = await lost(process)
+        assert "signal 9" in ended.facts["detail"]
+        assert ended.fault == "infra"
 
 
 @pytest.mark.needs("control groups")
@@ -46,7 +48,9 @@ async def test_a_sandbox_whose_agent_ran_out_of_memory_is_lost_with_that_reason(
         process = await waiting(box)
         leave_no_memory(box.sandbox_id)
         filling = asyncio.create_task(box.run_shell_command(f"true {'x' * (60 << 20)}"))
-        assert "ran out of the memory" in (await lost(process)).facts["detail"]
+        ended = await lost(process)
+        assert "ran out of the memory" in ended.facts["detail"]
+        assert ended.fault == "limit"
         with pytest.raises(errors.SandboxLost):
             await filling
 
@@ -73,7 +77,9 @@ async def test_a_sandbox_whose_lease_ran_out_is_lost_with_that_reason(mesh: Mesh
             shorter = sandbox_pb2.RenewLeaseRequest(sandbox_id=record.sandbox_id, ttl=Duration(nanos=1_000_000))
             shorter.fencing_token = record.lease.fencing_token
             await sandbox_pb2_grpc.SandboxServiceStub(channel).RenewLease(shorter)
-            assert "ran out" in (await lost(process)).facts["detail"]
+            ended = await lost(process)
+            assert "ran out" in ended.facts["detail"]
+            assert ended.fault == "limit"
 
 
 async def test_calls_of_a_box_that_was_closed_say_so(mesh: Mesh) -> None:

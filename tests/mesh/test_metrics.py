@@ -64,6 +64,7 @@ async def test_calls_creates_and_pools_are_counted_as_they_happen() -> None:
         shell = "sandmesh_calls_total{reason=EXITED,tool=run_shell_command}"
         assert seen[shell] == 3
         assert seen["sandmesh_calls_total{reason=TIMED_OUT,tool=run_shell_command}"] == 1
+        assert seen["sandmesh_call_faults_total{fault=limit}"] == 1
         assert seen["sandmesh_calls_started_total{tool=run_shell_command}"] == 5
         assert seen["sandmesh_call_seconds_count{tool=run_shell_command}"] == 4
         assert seen["sandmesh_call_seconds_sum{tool=run_shell_command}"] >= 0.2

@@ -167,3 +167,25 @@ def test_a_reason_of_a_newer_mesh_is_still_an_error_of_the_mesh() -> None:
     found = errors.from_detail(errors_pb2.ErrorDetail(reason=999, message="new"))  # type: ignore[arg-type]  # on purpose
     assert type(found) is SandmeshError
     assert found.message == "new"
+
+
+def test_every_class_of_error_says_whose_fault_it_is() -> None:
+    faults = {reason: made("text").fault for reason, made in errors.CLASSES.items()}
+    assert {faults[name] for name in ("POOL_EXHAUSTED", "TOO_LARGE", "DEADLINE_EXCEEDED")} == {"limit"}
+    assert {faults[name] for name in ("INVALID_ARGUMENT", "TOOL_NOT_FOUND", "CAPABILITY_MISSING")} == {"task"}
+    assert {faults[name] for name in ("MESH_UNAVAILABLE", "SANDBOX_NOT_FOUND", "INTERNAL", "LEASE_LOST")} == {"infra"}
+
+
+@pytest.mark.parametrize(
+    ("detail", "fault"),
+    [
+        ("signal 9", "infra"),
+        ("signal 9: it ran out of the memory that its agent may use", "limit"),
+        ("signal 9, out of memory", "limit"),
+        ("its lease ran out", "limit"),
+        ("its container is gone", "infra"),
+    ],
+)
+def test_a_lost_sandbox_is_a_limits_fault_only_where_one_ended_it(detail: str, fault: str) -> None:
+    assert errors.SandboxLost("it is gone", {"detail": detail}).fault == fault
+    assert errors.from_detail(errors.to_detail(errors.SandboxLost("it is gone", {"detail": detail}))).fault == fault

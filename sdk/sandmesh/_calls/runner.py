@@ -11,7 +11,7 @@ from sandmesh._calls.call import GRACE_SECONDS, Call, Order, Receiver
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, SandmeshError
-from sandmesh.events import STREAMS, CallEvent, EventReader, read_block, read_result, text_decoder
+from sandmesh.events import FAULTS, STREAMS, CallEvent, EventReader, read_block, read_result, text_decoder
 from sandmesh.results import ToolResult
 
 # A timer that never comes; loops refuse infinity.
@@ -172,6 +172,8 @@ class Assembly:
             "dropped_bytes": self._dropped,
             "message": result.message,
         }
+        if result.is_error:
+            meta["fault"] = FAULTS.get(result.reason, "task")
         made = ToolResult({"meta": meta, "content": self._content, "isError": result.is_error})
         if result.structured is not None:
             made["structuredContent"] = result.structured

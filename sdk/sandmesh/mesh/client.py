@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from sandmesh._client.addresses import configured
 from sandmesh._client.connection import Connection, acquire, release
@@ -12,16 +13,27 @@ from sandmesh._client.messages import read_seconds
 from sandmesh._client.process_state import process
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import MeshUnavailable, WrongState
+from sandmesh.inputs import Options
 from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.messages import read_capacity, read_health, read_sweep
 from sandmesh.mesh.records import Capacity, MeshHealth, SweepReport
 from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
-from sandmesh.mesh.rpc import Rpc
+from sandmesh.mesh.rpc import Rpc, Subscription
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.mesh.sessions import SessionsAsync
+from sandmesh.shared.fork_lock import fork_lock
+
+if TYPE_CHECKING:
+    from sandmesh.mesh.batch import B, BatchItem, BatchPlan, OnError
+    from sandmesh.sandbox.boxes import BaseSandboxAsync, SandboxAsync
+
+# Batches, and with them the boxes, are imported at their first use: most programs, and the commands, have none.
 
 REQUEST_SECONDS = 10.0
 SWEEP_SECONDS = 60.0
+BOX_SECONDS = 3000.0
+CONCURRENCY = 8
+"""More would not be faster on one machine, and would make the creates of others wait longer."""
 
 
 def find_mesh(base_url: str | None = None) -> str | None:
@@ -121,6 +133,57 @@ class MeshAsync:
     async def __aexit__(self, *_exc: object) -> None:
         """Disconnect."""
         await self.close()
+
+    def create_many(
+        self,
+        count: int,
+        sandbox_type: str = "base",
+        *,
+        job: str | None = None,
+        concurrency: int = CONCURRENCY,
+        deadline: float | None = None,
+        on_error: OnError = "list",
+        **options: Unpack[Options],
+    ) -> Subscription[BatchItem[BaseSandboxAsync]]:
+        """Create `count` sandboxes, and return them one by one as each is ready.
+
+        At most `concurrency` are under way, so that other users' creates find room between them. `job` becomes their
+        label "job", by which `sandboxes.release_all` ends them together. After `deadline` seconds those that are not
+        ready are items with DeadlineExceeded. With `on_error="list"` each failure is an item with its error; with
+        "raise" the first one ends the batch. Closing the iteration cancels what is under way; sandboxes that it has
+        yielded belong to whoever took them. The other arguments are those of a box.
+
+        Raises:
+            InvalidArgument: A value does not fit; no sandbox was created.
+        """
+        with fork_lock:
+            from sandmesh.mesh.batch import BatchPlan, with_job  # noqa: PLC0415 - see above
+            from sandmesh.sandbox.builtin import async_class  # noqa: PLC0415 - see above
+
+        plan = BatchPlan(count=count, concurrency=concurrency, deadline=deadline, on_error=on_error)
+        self._connected()
+        return self.batch(plan, async_class(sandbox_type), lambda box: box, with_job(options, job), sandbox_type)
+
+    def batch(
+        self,
+        plan: BatchPlan,
+        made: type[B],
+        twin: Callable[[B], SandboxAsync],
+        options: Options,
+        sandbox_type: str,
+    ) -> Subscription[BatchItem[B]]:
+        """Return the iteration of a batch, whose boxes are of the class `made`; `create_many` calls it."""
+        with fork_lock:
+            from sandmesh.mesh.batch import BoxMaker, create_all  # noqa: PLC0415 - see above
+
+        if self._ca_cert is not None:
+            options.setdefault("ca_cert", self._ca_cert)
+
+        def make() -> B:
+            return made(None, BOX_SECONDS, self._base_url, self._bearer_token, sandbox_type, **options)
+
+        make()  # It checks the options before anything is created.
+        return Subscription(create_all(plan, BoxMaker(make, twin)))
 
     async def capacity(self) -> Capacity:
         """Return how many sandboxes the mesh has and may have, and what waits in its pools."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from google.protobuf.message import Message
 
+from sandmesh.errors import Fault, fault_of_end
 from sandmesh.inputs import Limits, NetworkGrant, Snapshot
 from sandmesh.shared.fork_lock import fork_lock
 
@@ -115,6 +116,11 @@ class SandboxEvent(Record):
 
     session_key: str
     user_id: str
+
+    @property
+    def fault(self) -> Fault | None:
+        """Whose fault it is that the sandbox was lost or could not start, as `SandmeshError.fault`; else None."""
+        return fault_of_end(self.reason) if self.kind in ("lost", "failed") else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 
 from sandmesh._client.messages import read_name
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import NotFound
+from sandmesh.errors import InvalidArgument, LeaseLost, NotFound
 from sandmesh.mesh.messages import read_sandbox
 from sandmesh.mesh.records import LogChunk, SandboxInfo
 from sandmesh.mesh.rpc import Rpc, Subscription
@@ -17,6 +18,7 @@ PAGE_SIZE = 1000
 TAIL_BYTES = 64 * 1024
 LARGEST_TAIL = 1 << 20
 POLL_SECONDS = 0.3
+RELEASES_AT_ONCE = 64
 
 
 class SandboxesAsync:
@@ -69,6 +71,28 @@ class SandboxesAsync:
             sandbox_id=sandbox_id, fencing_token=0 if lease is None else lease.fencing_token
         )
         await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
+
+    async def release_all(self, labels: Mapping[str, str]) -> int:
+        """Release every sandbox in use that has all these labels, whoever holds it; return how many there were.
+
+        A batch's sandboxes have the label "job": `release_all({"job": "rollout-7"})`.
+
+        Raises:
+            InvalidArgument: There is no label, which would mean every sandbox.
+        """
+        if not labels:
+            raise InvalidArgument("name at least one label: without one, every sandbox would be released", {})
+        found = [one for one in await self.list(labels=labels) if one.in_use]
+        for start in range(0, len(found), RELEASES_AT_ONCE):
+            batch = found[start : start + RELEASES_AT_ONCE]
+            await asyncio.gather(*(self._release(one) for one in batch))
+        return len(found)
+
+    async def _release(self, sandbox: SandboxInfo) -> None:
+        token = 0 if sandbox.lease is None else sandbox.lease.fencing_token
+        request = pb.ReleaseSandboxRequest(sandbox_id=sandbox.sandbox_id, fencing_token=token)
+        with suppress(NotFound, LeaseLost):  # It was released meanwhile.
+            await self._rpc.send(lambda stubs: stubs.sandboxes.ReleaseSandbox, request)
 
     async def logs(self, sandbox_id: str, *, tail_bytes: int = TAIL_BYTES, after_offset: int = 0) -> LogChunk:
         """Return the end of what a sandbox's agent and runtime wrote, at most `tail_bytes` (1 to 1048576).

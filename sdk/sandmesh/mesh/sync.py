@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self, Unpack
 
-from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
-from sandmesh.mesh.client import REQUEST_SECONDS, MeshAsync
+from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, run
+from sandmesh.inputs import Options
+from sandmesh.mesh.client import CONCURRENCY, REQUEST_SECONDS, MeshAsync
 from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.mesh.sessions import SessionsAsync
+from sandmesh.shared.fork_lock import fork_lock
+
+if TYPE_CHECKING:
+    from sandmesh.mesh.batch import BatchItem, OnError
+    from sandmesh.sandbox.sync import BaseSandbox
 
 
 class Sandboxes(Facade):
@@ -22,6 +28,7 @@ class Sandboxes(Facade):
     list = blocking(SandboxesAsync.list)
     get = blocking(SandboxesAsync.get)
     kill = blocking(SandboxesAsync.kill)
+    release_all = blocking(SandboxesAsync.release_all)
     logs = blocking(SandboxesAsync.logs)
     follow_logs = blocking_iterator(SandboxesAsync.follow_logs)
 
@@ -147,6 +154,31 @@ class Mesh(Facade):
     def ports(self) -> MeshPorts:
         """The URLs of sandboxes' ports: expose, list, revoke."""
         return MeshPorts(self.twin.ports)
+
+    def create_many(
+        self,
+        count: int,
+        sandbox_type: str = "base",
+        *,
+        job: str | None = None,
+        concurrency: int = CONCURRENCY,
+        deadline: float | None = None,
+        on_error: OnError = "list",
+        **options: Unpack[Options],
+    ) -> BlockingIterator[BatchItem[BaseSandbox]]:
+        """Create `count` sandboxes, and return them one by one as each is ready, as `MeshAsync.create_many`.
+
+        Raises:
+            InvalidArgument: A value does not fit; no sandbox was created.
+        """
+        with fork_lock:
+            from sandmesh.mesh.batch import BatchPlan, with_job  # noqa: PLC0415 - few programs need it
+            from sandmesh.sandbox.builtin import sync_class  # noqa: PLC0415 - few programs need it
+
+        plan = BatchPlan(count=count, concurrency=concurrency, deadline=deadline, on_error=on_error)
+        made = sync_class(sandbox_type)
+        items = self.twin.batch(plan, made, lambda box: box.twin, with_job(options, job), sandbox_type)
+        return BlockingIterator(items, "MeshAsync")
 
     capacity = blocking(MeshAsync.capacity)
     health = blocking(MeshAsync.health)

@@ -63,6 +63,7 @@ class MeteredRecordStore(RecordStore):
         done = await super().failed(sandbox_id, error)
         if done:
             self._metrics.creates.labels(error.reason).inc()
+            self._metrics.create_faults.labels(error.fault).inc()
         return done
 
 

@@ -10,11 +10,15 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.errors import Fault, SandmeshError
 
 MOST_TOOLS = 200
 OTHER = "other"
 
 CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+# A call that EXITED or was KILLED may have failed, but then by its own code, which its result says.
+_FAULTS: dict[str, Fault] = {"TIMED_OUT": "limit", "OUT_OF_MEMORY": "limit", "SANDBOX_LOST": "infra"}
 
 _REASONS: dict[int, str] = {number: name.removeprefix("END_REASON_") for name, number in pb.EndReason.items()}
 
@@ -30,6 +34,10 @@ class GatewayMetrics:
             "sandmesh_calls_total",
             "Calls that ended, by tool and reason: an EndReason, or the ErrorReason of one that was refused.",
             ("tool", "reason"), registry=registry,
+        )  # fmt: skip
+        self.faults = Counter(
+            "sandmesh_call_faults_total", "Calls that a limit ended, or that failed for the mesh's part, by fault.",
+            ("fault",), registry=registry,
         )  # fmt: skip
         self.seconds = Histogram(
             "sandmesh_call_seconds", "From a call's start at the gateway to its result, by tool.", ("tool",),
@@ -90,14 +98,17 @@ class CallMeter:
     def ended(self, reason: int) -> str:
         """Count the result; return its reason's name."""
         name = _REASONS.get(reason, "UNKNOWN")
+        if name in _FAULTS:
+            self._metrics.faults.labels(_FAULTS[name]).inc()
         tool = self._tool
         if tool is not None:
             tool.seconds.observe(time.monotonic() - self._began)
             (tool.ended.get(name) or tool.add_reason(name)).inc()
         return name
 
-    def refused(self, reason: str) -> None:
+    def refused(self, error: SandmeshError) -> None:
         """Count a refusal."""
-        tool = self._tool
+        self._metrics.faults.labels(error.fault).inc()
+        tool, reason = self._tool, error.reason
         if tool is not None:
             (tool.ended.get(reason) or tool.add_reason(reason)).inc()

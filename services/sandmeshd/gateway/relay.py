@@ -220,7 +220,7 @@ class Relay:
         """End the call with an error."""
         if self.over:
             return
-        self._meter.refused(error.reason)
+        self._meter.refused(error)
         ids = {"sandbox_id": self.sandbox_id, "call_id": self.call_id}
         log.info("a call was refused", **ids, reason=error.reason, error=error.message)
         self._finish()

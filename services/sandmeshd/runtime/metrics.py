@@ -68,6 +68,10 @@ class AllocatorMetrics:
             "sandmesh_creates_total", "Sandboxes that were started, by result: ready or an ErrorReason.", ("result",),
             registry=registry,
         )  # fmt: skip
+        self.create_faults = Counter(
+            "sandmesh_create_faults_total", "Sandboxes that could not be started, by fault: task, infra or limit.",
+            ("fault",), registry=registry,
+        )  # fmt: skip
         self.create_seconds = Histogram(
             "sandmesh_create_seconds", "From a driver's being asked to a sandbox's being ready.",
             buckets=CREATE_BUCKETS, registry=registry,

@@ -131,3 +131,20 @@ def test_a_text_that_came_in_pieces_is_one_block_whatever_was_written_between() 
     more = b'{"type": "text", "text": "b", "annotations": {"continues": true}}'
     result = assemble(content(b'{"type": "text", "text": "a"}'), content(more), output(b"x"), content(more), tool="x")
     assert result["content"] == [block("abb", "stdout"), block("x", "stdout")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "fault"),
+    [
+        (pb.END_REASON_EXITED, "task"),
+        (pb.END_REASON_KILLED, "task"),
+        (pb.END_REASON_TIMED_OUT, "limit"),
+        (pb.END_REASON_OUT_OF_MEMORY, "limit"),
+        (pb.END_REASON_CANCELLED, "infra"),
+        (pb.END_REASON_SANDBOX_LOST, "infra"),
+    ],
+)
+def test_a_failure_says_whose_fault_it_is(reason: pb.EndReason.ValueType, fault: str) -> None:
+    assert assemble(reason=reason, is_error=True, message="it failed").fault == fault
+    assert ToolResult({"isError": True}).fault == "task"
+    assert assemble(output(b"done\n")).fault is None
