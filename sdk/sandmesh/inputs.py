@@ -97,9 +97,12 @@ class NetworkGrant:
     hosts: tuple[str, ...] = ()
     """Names, addresses, `*.` and a domain, or the preset `packages`; each optionally with a port (`host:8443`).
 
-    With "public" they are allowed in addition to the public ones. A host listed by its exact name or address may be
-    private.
+    With "public" they are allowed in addition to the public ones. A host listed by its exact name may be in a private
+    network; loopback, link-local and metadata addresses need the address itself.
     """
+
+    only_public: bool = False
+    """Listed hosts must have public addresses, too; always so where the token does not allow private networks."""
 
 
 @dataclass(frozen=True)

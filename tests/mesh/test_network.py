@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandmesh import BaseSandboxAsync
+from sandmesh import BaseSandboxAsync, MeshAsync
 from sandmesh.errors import InvalidArgument
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import MeshMaker
@@ -48,6 +48,21 @@ async def test_the_meshs_own_listeners_are_refused_whatever_the_grant(make_mesh:
     assert ["is a service of the mesh itself. No grant allows it." in text for text in said[:2]] == [True, True]
     assert said[2] == "hello 200"
     assert "A name never leads there" in said[3]
+
+
+async def test_a_users_token_decides_whether_its_sandboxes_reach_what_is_not_public(mesh: Mesh) -> None:
+    async with host() as there, MeshAsync(base_url=mesh.addresses[0]) as admin:
+        grant = f"127.0.0.1:{there.port}"
+        said: list[str] = []
+        for name, private in (("ada", False), ("bob", True)):
+            made = await admin.tokens.create(name, private_network=private)
+            assert made.token.private_network is private
+            address, secret = mesh.addresses[0], made.secret
+            async with BaseSandboxAsync(base_url=address, bearer_token=secret, network=[grant]) as box:
+                said.append((await box.run_shell_command(f"{CURL} http://{grant}/")).stdout)
+    assert "sandmesh token create NAME --private-network" in said[0]
+    assert said[1] == "hello 200"
+    assert len(there.got) == 1
 
 
 async def test_refusals_are_counted(mesh: Mesh) -> None:

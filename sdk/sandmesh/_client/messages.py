@@ -200,7 +200,7 @@ def _write_network(value: object) -> sandbox_pb2.NetworkGrant | None:
     if (grant.mode == "hosts" and not grant.hosts) or (grant.mode == "none" and grant.hosts):
         raise _refuse("network", 'has hosts where the mode is "hosts", and none where it is "none"', grant)
     hosts = [normal_host(read_name("network.hosts", host)) for host in grant.hosts]
-    return sandbox_pb2.NetworkGrant(mode=_MODES[grant.mode], hosts=hosts)
+    return sandbox_pb2.NetworkGrant(mode=_MODES[grant.mode], hosts=hosts, only_public=grant.only_public)
 
 
 def _read_words(value: object) -> object:

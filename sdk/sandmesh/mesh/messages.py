@@ -88,7 +88,7 @@ def _read_limits(message: pb.Limits) -> Limits:
 
 def _read_network(message: pb.NetworkGrant) -> NetworkGrant | None:
     mode = _MODES.get(message.mode)
-    return None if mode is None else NetworkGrant(mode, tuple(message.hosts))
+    return None if mode is None else NetworkGrant(mode, tuple(message.hosts), message.only_public)
 
 
 def read_event(message: pb.SandboxEvent) -> SandboxEvent:
@@ -118,6 +118,7 @@ def read_token(message: token_pb2.Token) -> TokenInfo:
         expires=_optional_time(message, "expire_time"),
         last_used=_optional_time(message, "last_use_time"),
         revoked=_optional_time(message, "revoke_time"),
+        private_network=message.private_network,
     )
 
 

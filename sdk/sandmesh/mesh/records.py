@@ -150,6 +150,8 @@ class TokenInfo(Record):
     """To about a minute; None: never."""
 
     revoked: datetime | None
+    private_network: bool = False
+    """Whether grants of the scope user may name hosts of private networks, and addresses that are not public."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,11 +46,13 @@ class TokensAsync:
         scope: Literal["user", "admin"] = "user",
         user_id: str | None = None,
         ttl: float | None = None,
+        private_network: bool = False,
     ) -> CreatedToken:
         """Create a token and return its secret, which cannot be read again.
 
         `name` is unique among the tokens in force. The scope user allows what belongs to `user_id`, by default a user
         called as the token; admin allows everything. None as `ttl` (seconds): until it is revoked.
+        With `private_network` a user's grants may name hosts of private networks, and addresses that are not public.
 
         Raises:
             AlreadyExists: A token in force has the name.
@@ -64,6 +66,7 @@ class TokensAsync:
             scope=token_pb2.SCOPE_ADMIN if is_admin else token_pb2.SCOPE_USER,
             user_id=user_id or ("" if is_admin else name),
             ttl=write_ttl(ttl),
+            private_network=private_network,
         )
         response = await self._rpc.send(lambda stubs: stubs.tokens.CreateToken, request)
         return CreatedToken(_message=response, token=read_token(response.token), secret=response.secret)

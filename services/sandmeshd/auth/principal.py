@@ -29,10 +29,17 @@ class Principal:
     scope: Scope
     user_id: str = ""
     token_id: str = ""
+    private_network: bool = False
+    """Whether a user's grants may name hosts that are not public."""
 
     def owns(self, session_key: str) -> bool:
         """Return whether a session, and so its sandboxes and calls, is the principal's; a pool's is no user's."""
         return session_key.startswith(self.session_prefix)
+
+    @property
+    def only_public(self) -> bool:
+        """Whether the principal's sandboxes reach public addresses alone, whatever they name."""
+        return self.scope == "user" and not self.private_network
 
     @cached_property
     def session_prefix(self) -> str:

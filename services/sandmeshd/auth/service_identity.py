@@ -51,6 +51,7 @@ class Identities:
             "scope": principal.scope,
             "user": principal.user_id,
             "token": principal.token_id,
+            "private": principal.private_network,
         }
         return jwt.encode(claims, self._secret, "HS256")
 
@@ -67,10 +68,10 @@ class Identities:
         except jwt.InvalidTokenError as error:
             raise _refused(f"the request's identity is not valid ({error})") from None
         self._take(str(claims["jti"]))
-        return Principal(claims["scope"], claims["user"], claims["token"])
+        return Principal(claims["scope"], claims["user"], claims["token"], claims["private"])
 
     def _decode(self, method: str, signed: str) -> dict[str, Any]:
-        required = {"require": ["aud", "exp", "jti", "scope", "user", "token"]}
+        required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private"]}
         return jwt.decode(
             signed, self._secret, ["HS256"], options=cast("Any", required), audience=method, leeway=SKEW_SECONDS
         )

@@ -35,6 +35,7 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         """Make a token; its secret is in this answer and nowhere else."""
         _check_admin()
         token = pb.Token(name=request.name, scope=request.scope, user_id=request.user_id)
+        token.private_network = request.private_network
         _check(token)
         ttl_us = request.ttl.ToMicroseconds() if request.HasField("ttl") else 0
         if ttl_us < 0 or (request.HasField("ttl") and ttl_us == 0):
@@ -102,6 +103,10 @@ def _check(token: pb.Token) -> None:
     if (token.scope == pb.SCOPE_USER) != bool(token.user_id) or len(token.user_id) > _LONGEST_USER:
         message = "a token of the scope user names its user_id, of at most 255 characters; one of the scope admin none"
         raise InvalidArgument(message, {"field": "user_id"})
+
+    if token.private_network and token.scope == pb.SCOPE_ADMIN:
+        message = "private_network is for the scope USER: an administrator's grants may name private hosts in any case"
+        raise InvalidArgument(message, {"field": "private_network"})
 
 
 def _refused(kind: str, said: str) -> Unauthenticated:

@@ -79,7 +79,7 @@ class KnownTokens:
         grant = self._grants.pop(digest, None)
         if grant is None:
             scope: Scope = "admin" if token.scope == pb.SCOPE_ADMIN else "user"
-            grant = Grant(Principal(scope, token.user_id, token.token_id), token.token_id)
+            grant = Grant(Principal(scope, token.user_id, token.token_id, token.private_network), token.token_id)
         if token.HasField("expire_time"):
             grant.expires = token.expire_time.ToMicroseconds() / 1e6
         grant.checked = time.time()

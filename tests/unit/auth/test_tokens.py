@@ -66,6 +66,16 @@ async def test_a_secret_says_whose_it_is(tokens: TokenServicer) -> None:
     assert (found.name, found.user_id, found.scope) == ("laptop", "ada", pb.SCOPE_USER)
 
 
+async def test_only_a_users_token_is_allowed_private_networks(tokens: TokenServicer) -> None:
+    request = pb.CreateTokenRequest(name="lab", scope=pb.SCOPE_USER, user_id="ada", private_network=True)
+    made = await tokens.CreateToken(request, CONTEXT)
+    assert (await check(tokens, made.secret)).private_network
+    assert not (await check(tokens, (await create(tokens, "laptop")).secret)).private_network
+    request = pb.CreateTokenRequest(name="ops", scope=pb.SCOPE_ADMIN, private_network=True)
+    with pytest.raises(InvalidArgument, match="private_network is for the scope USER"):
+        await tokens.CreateToken(request, CONTEXT)
+
+
 async def test_the_store_never_has_the_secret(tokens: TokenServicer, store: Store) -> None:
     made = await create(tokens, "laptop")
     kept = await store.hash("access", made.token.token_id)

@@ -29,9 +29,9 @@ from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.retry import retry_until_available
-from sandmeshd.allocator.records.spec import check_name, check_spec, new_sandbox_id
+from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.auth.principal import workspace_key
+from sandmeshd.auth.principal import current_principal, workspace_key
 from sandmeshd.store import Store
 
 # The user that sessions without one count against: they cannot be distinguished.
@@ -99,7 +99,7 @@ class Claims:
         check_name(request.session_key, "session_key")
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
-        spec = await self._snapshots.placed(request.spec)
+        spec = await self._snapshots.placed(limited_to(current_principal(), request.spec))
         placement = await self._nodes.place(spec, _caller(request.user_id))
         want, workspace = await self._snapshots.narrowed(spec, placement.want), ""
         # A directory of the host keeps its content by itself.

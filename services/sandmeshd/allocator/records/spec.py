@@ -9,6 +9,7 @@ import secrets
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.hosts import normal_host
+from sandmeshd.auth.principal import Principal
 
 _LABEL_KEY, _LABEL_VALUE, _PORTS, _NAME, _HOSTS = 63, 255, 64, 255, 256
 _LISTING = frozenset({pb.NETWORK_MODE_HOSTS, pb.NETWORK_MODE_PUBLIC})
@@ -42,6 +43,16 @@ def _check_network(grant: pb.NetworkGrant) -> None:
     _check(not grant.hosts or grant.mode in _LISTING, field, "must only be used with the modes HOSTS and PUBLIC")
     for host in grant.hosts:
         normal_host(host)
+
+
+def limited_to(principal: Principal, spec: pb.SandboxSpec) -> pb.SandboxSpec:
+    """Return the spec with its grant as far as the principal may make it: a token decides on private networks."""
+    if not principal.only_public or not spec.network.hosts:
+        return spec
+    limited = pb.SandboxSpec()
+    limited.CopyFrom(spec)
+    limited.network.only_public = True
+    return limited
 
 
 def check_name(value: str, field: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
@@ -23,6 +24,20 @@ commands = typer.Typer(
 )
 
 
+@dataclass(frozen=True)
+class Rights:
+    """What a token allows, and whom."""
+
+    scope: Annotated[Scope, typer.Option(help="What it allows: one user's sessions, or everything.")] = "user"
+    user: Annotated[
+        str | None, typer.Option(help="The user that it authenticates; by default its name.", metavar="USER_ID")
+    ] = None
+    private_network: Annotated[
+        bool,
+        typer.Option("--private-network", help="The user's sandboxes may be granted hosts that are not public."),
+    ] = False
+
+
 @commands.command(
     epilog="Examples: sandmesh token create laptop --user ada | sandmesh token create ci --scope admin --expires 12h"
 )
@@ -30,20 +45,21 @@ commands = typer.Typer(
 def create(
     name: Annotated[str, typer.Argument(help="A name, unique among the tokens in force.", metavar="NAME")],
     connection: ConnectionOptions,
-    scope: Annotated[Scope, typer.Option(help="What it allows: one user's sessions, or everything.")] = "user",
-    user: Annotated[
-        str | None, typer.Option(help="The user that it authenticates; by default its name.", metavar="USER_ID")
-    ] = None,
+    rights: Rights,
     expires: Annotated[
         str, typer.Option(help="How long it is valid, like 30d, 12h or 90m, or never to end.", metavar="TIME")
     ] = "90d",
     output: Output = Format.TEXT,
 ) -> None:
     """Create a token and print its secret, which is not shown again."""
-    if scope == "admin" and user is not None:
+    if rights.scope == "admin" and rights.private_network:
+        raise typer.BadParameter(
+            "a token of the scope admin may name private hosts anyway: leave out --private-network"
+        )
+    if rights.scope == "admin" and rights.user is not None:
         raise typer.BadParameter("a token of the scope admin belongs to no user: leave out --user")
     seconds = None if expires == "never" else parse_duration(expires, "--expires", ", nor never")
-    created = run_command(_create(connection, name, scope, user, seconds))
+    created = run_command(_create(connection, name, rights, seconds))
     if output is Format.JSON:
         print_json(created.to_json())
         return
@@ -84,11 +100,12 @@ def revoke(
         typer.echo(f"{token.name} ({token.token_id}) is revoked")
 
 
-async def _create(
-    connection: ConnectionOptions, name: str, scope: Scope, user: str | None, seconds: int | None
-) -> CreatedToken:
+async def _create(connection: ConnectionOptions, name: str, rights: Rights, seconds: int | None) -> CreatedToken:
     async with connection.mesh() as mesh:
-        return await mesh.tokens.create(name, scope=scope, user_id=user, ttl=seconds)
+        private = rights.private_network
+        return await mesh.tokens.create(
+            name, scope=rights.scope, user_id=rights.user, ttl=seconds, private_network=private
+        )
 
 
 async def _list(connection: ConnectionOptions, everything: bool) -> list[TokenInfo]:

@@ -12,6 +12,10 @@ from sandmeshd.templates import Template
 MODES = (pb.NETWORK_MODE_NONE, pb.NETWORK_MODE_PUBLIC, pb.NETWORK_MODE_HOSTS)
 """What every driver with an egress grants."""
 
+_ONLY_PUBLIC = (
+    "The token that made the sandbox does not allow it; an administrator makes one that does: "
+    "sandmesh token create NAME --private-network"
+)
 _WORDS = {"none": pb.NETWORK_MODE_NONE, "public": pb.NETWORK_MODE_PUBLIC}
 
 
@@ -46,7 +50,10 @@ def policy_of(grant: pb.NetworkGrant, settings: EgressSettings) -> Policy:
     """
     hosts = read_hosts(host for host in grant.hosts if host != PACKAGES)
     indexes = package_hosts(settings.indexes) if names_packages(grant) else ()
-    return Policy(grant.mode == pb.NETWORK_MODE_PUBLIC, hosts, settings.private == "named", indexes)
+    public = grant.mode == pb.NETWORK_MODE_PUBLIC
+    if settings.private == "named" and grant.only_public:
+        return Policy(public, hosts, private=False, indexes=indexes, advice=_ONLY_PUBLIC)
+    return Policy(public, hosts, settings.private == "named", indexes)
 
 
 def describe(grant: pb.NetworkGrant) -> str:

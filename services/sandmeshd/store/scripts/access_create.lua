@@ -9,6 +9,7 @@ end
 local token = key('access', id)
 redis.call('HSET', token, 'id', id, 'name', args.name, 'scope', args.scope, 'user', args.user, 'digest', args.digest,
   'created_us', text(now))
+if args.private then redis.call('HSET', token, 'private', '1') end
 if args.ttl_us > 0 then
   redis.call('HSET', token, 'expires_us', text(now + args.ttl_us))
   redis.call('PEXPIREAT', token, text(math.floor((now + args.ttl_us + args.kept_us) / 1000)))

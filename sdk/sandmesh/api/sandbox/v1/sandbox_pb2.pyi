@@ -137,16 +137,19 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class NetworkGrant(_message.Message):
-    """NetworkGrant is what a sandbox may reach. Addresses that are not public (private, loopback, link-local, metadata, ...)
-    are refused after resolution, unless the host is listed by its exact name or address.
+    """NetworkGrant is what a sandbox may reach. Addresses that are not public are refused after resolution, unless the host is
+    listed: by its exact name for private networks, by the address itself for loopback, link-local and metadata addresses.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODE_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
+    ONLY_PUBLIC_FIELD_NUMBER: _builtins.int
     mode: Global___NetworkMode.ValueType
     """The mode."""
+    only_public: _builtins.bool
+    """Listed hosts must have public addresses, too. The mesh sets it where the caller's token does not allow others."""
     @_builtins.property
     def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """With HOSTS at least one, with PUBLIC any beside the public ones: a host name, an address, `*.` and a domain for all
@@ -159,10 +162,11 @@ class NetworkGrant(_message.Message):
         *,
         mode: Global___NetworkMode.ValueType = ...,
         hosts: _abc.Iterable[_builtins.str] | None = ...,
+        only_public: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "mode", b"mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "mode", b"mode", "only_public", b"only_public"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

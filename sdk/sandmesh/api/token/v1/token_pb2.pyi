@@ -59,6 +59,7 @@ class Token(_message.Message):
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     LAST_USE_TIME_FIELD_NUMBER: _builtins.int
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
+    PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
     """16 characters of a-z and 2-7."""
     name: _builtins.str
@@ -67,6 +68,8 @@ class Token(_message.Message):
     """What its holder may do."""
     user_id: _builtins.str
     """The user that it stands for, empty where the scope is ADMIN."""
+    private_network: _builtins.bool
+    """Whether grants of the scope USER may name hosts of private networks, and addresses that are not public."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -94,10 +97,11 @@ class Token(_message.Message):
         expire_time: _timestamp_pb2.Timestamp | None = ...,
         last_use_time: _timestamp_pb2.Timestamp | None = ...,
         revoke_time: _timestamp_pb2.Timestamp | None = ...,
+        private_network: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "revoke_time", b"revoke_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "name", b"name", "revoke_time", b"revoke_time", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "name", b"name", "private_network", b"private_network", "revoke_time", b"revoke_time", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -113,12 +117,17 @@ class CreateTokenRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
+    PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What it is for, 1 to 63 characters of any kind."""
     scope: Global___Scope.ValueType
     """What its holder may do."""
     user_id: _builtins.str
     """The user that it stands for: set where the scope is USER, and only there."""
+    private_network: _builtins.bool
+    """Whether grants may name hosts of private networks, and addresses that are not public: for the scope USER, whose
+    sandboxes reach public addresses alone without it. The scope ADMIN may in any case.
+    """
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """How long it lasts. Unset: until it is revoked."""
@@ -130,10 +139,11 @@ class CreateTokenRequest(_message.Message):
         scope: Global___Scope.ValueType = ...,
         user_id: _builtins.str = ...,
         ttl: _duration_pb2.Duration | None = ...,
+        private_network: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "private_network", b"private_network", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
