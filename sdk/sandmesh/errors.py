@@ -14,7 +14,7 @@ A failure of a tool or of the user's own code is never raised: it is a result wi
     │   ├── CallExpired        ├── CallFinished      ├── ProtocolMismatch
     │   ├── WorkspaceNotReady  └── SnapshotDamaged
     ├── Exhausted
-    │   ├── PoolExhausted      └── TooLarge
+    │   ├── PoolExhausted      ├── QuotaExceeded     └── TooLarge
     ├── Unavailable
     │   ├── MeshUnavailable    ├── StoreUnavailable  ├── RuntimeUnavailable
     │   ├── SandboxLost        ├── SandboxStartFailed
@@ -230,11 +230,18 @@ class Exhausted(SandmeshError):
 
 
 class PoolExhausted(Exhausted):
-    """Every sandbox that the quotas allow is in use, and the deadline passed in the queue."""
+    """Every sandbox that the limits allow is in use, and the deadline passed in the queue."""
 
     reason = "POOL_EXHAUSTED"
     retryable = True
     blames = "limit"
+
+
+class QuotaExceeded(Exhausted):
+    """A quota of the user or of the user's project is reached; `facts` has `quota`, `used`, `requested` and `limit`."""
+
+    reason = "QUOTA_EXCEEDED"
+    retryable = True
 
 
 class TooLarge(Exhausted):

@@ -21,6 +21,7 @@ import sandmesh.api
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
+from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2
@@ -212,6 +213,11 @@ REQUESTS: dict[str, Make] = {
     "PortService.ExposePort": lambda own: port_pb2.ExposePortRequest(sandbox_id=own.sandbox_id, port=8080),
     "PortService.ListExposedPorts": lambda own: port_pb2.ListExposedPortsRequest(sandbox_id=own.sandbox_id),
     "PortService.RevokePort": lambda own: port_pb2.RevokePortRequest(sandbox_id=own.sandbox_id, exposure_id="none"),
+    "QuotaService.SetQuota": lambda own: quota_pb2.SetQuotaRequest(
+        user_id=own.user_id, limits=quota_pb2.QuotaLimits(sandboxes=1000)
+    ),
+    "QuotaService.ListQuotas": lambda own: quota_pb2.ListQuotasRequest(),
+    "QuotaService.AssignProject": lambda own: quota_pb2.AssignProjectRequest(user_id=own.user_id, project="research"),
     "SandboxService.ListSandboxes": lambda own: sandbox_pb2.ListSandboxesRequest(page_size=1000),
     "SandboxService.GetCapacity": lambda own: sandbox_pb2.GetCapacityRequest(),
     "SessionService.ConnectSession": lambda own: session_pb2.ConnectSessionRequest(

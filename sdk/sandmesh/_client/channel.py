@@ -15,6 +15,7 @@ from sandmesh._calls.local_socket import Metadata
 from sandmesh._client.addresses import Target
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
+from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2, template_pb2_grpc
@@ -55,7 +56,7 @@ def _method(found: MethodDescriptor) -> Method:
 
 METHODS: Mapping[str, Method] = {
     method.input_type.full_name: _method(method)
-    for file in (call_pb2, port_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
+    for file in (call_pb2, port_pb2, quota_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -74,6 +75,7 @@ class Stubs:
     tokens: token_pb2_grpc.TokenServiceAsyncStub
     ports: port_pb2_grpc.PortServiceAsyncStub
     templates: template_pb2_grpc.TemplateServiceAsyncStub
+    quotas: quota_pb2_grpc.QuotaServiceAsyncStub
 
 
 def make_channel(target: Target) -> grpc.aio.Channel:
@@ -93,6 +95,7 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
         tokens=token_pb2_grpc.TokenServiceStub(channel),
         ports=port_pb2_grpc.PortServiceStub(channel),
         templates=template_pb2_grpc.TemplateServiceStub(channel),
+        quotas=quota_pb2_grpc.QuotaServiceStub(channel),
     )
 
 

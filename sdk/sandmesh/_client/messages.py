@@ -153,17 +153,22 @@ def _write_limits(value: object) -> sandbox_pb2.Limits | None:
         return None
     limits = _from_mapping("limits", Limits, value)
     return sandbox_pb2.Limits(
-        memory_bytes=_read_size("limits.memory", limits.memory),
+        memory_bytes=read_size("limits.memory", limits.memory),
         cpu_millis=max(1, round(_read_number("limits.cpus", limits.cpus, 2**22) * 1000))
         if limits.cpus is not None
         else 0,
         pids=_read_whole("limits.pids", limits.pids),
-        file_bytes=_read_size("limits.file_size", limits.file_size),
-        disk_bytes=_read_size("limits.disk", limits.disk),
+        file_bytes=read_size("limits.file_size", limits.file_size),
+        disk_bytes=read_size("limits.disk", limits.disk),
     )
 
 
-def _read_size(what: str, value: int | str | None) -> int:
+def read_size(what: str, value: int | str | None) -> int:
+    """Read a size in bytes: a number or a text with a unit; 0 where it is None.
+
+    Raises:
+        InvalidArgument: It is neither.
+    """
     if isinstance(value, str):
         with fork_lock:
             from pydantic import ByteSize, TypeAdapter, ValidationError  # noqa: PLC0415 - slow, and few state a size

@@ -16,6 +16,7 @@ from sandmesh.errors import MeshUnavailable, WrongState
 from sandmesh.inputs import Options
 from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.messages import read_capacity, read_health, read_sweep
+from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.records import Capacity, MeshHealth, SweepReport
 from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
 from sandmesh.mesh.rpc import Rpc, Subscription
@@ -49,7 +50,7 @@ class MeshAsync:
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
     this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
-    A token of the scope user sees what belongs to its user; tokens, health and sweeps need the scope admin.
+    A token of the scope user sees what belongs to its user; tokens, quotas, health and sweeps need the scope admin.
     """
 
     def __init__(
@@ -90,6 +91,11 @@ class MeshAsync:
     def tokens(self) -> TokensAsync:
         """The tokens of clients: create, list, revoke."""
         return TokensAsync(self._rpc)
+
+    @property
+    def quotas(self) -> QuotasAsync:
+        """The quotas of projects and users: list, set, assign."""
+        return QuotasAsync(self._rpc)
 
     @property
     def templates(self) -> TemplatesAsync:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh._client.messages import read_state
 from sandmesh.api.port.v1 import port_pb2
+from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2
 from sandmesh.inputs import Limits, NetworkGrant
@@ -19,6 +21,7 @@ from sandmesh.mesh.records import (
     NodeHealth,
     PortInfo,
     Preparation,
+    QuotaInfo,
     SandboxEvent,
     SandboxInfo,
     SnapshotInfo,
@@ -28,6 +31,7 @@ from sandmesh.mesh.records import (
     Trouble,
 )
 
+_QUOTA_NAMES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
 _MODES: dict[int, Literal["none", "public", "hosts"]] = {
     pb.NETWORK_MODE_NONE: "none",
     pb.NETWORK_MODE_PUBLIC: "public",
@@ -120,6 +124,25 @@ def read_token(message: token_pb2.Token) -> TokenInfo:
         revoked=_optional_time(message, "revoke_time"),
         private_network=message.private_network,
     )
+
+
+def read_quota(message: quota_pb2.Quota) -> QuotaInfo:
+    """Read a quota."""
+    return QuotaInfo(
+        _message=message,
+        project=message.project,
+        user_id=message.user_id,
+        limits=_read_amounts({field.name: value for field, value in message.limits.ListFields()}),
+        use=_read_amounts({field.name: getattr(message.use, field.name) for field in message.use.DESCRIPTOR.fields}),
+        user_ids=tuple(message.user_ids),
+    )
+
+
+def _read_amounts(amounts: Mapping[str, int]) -> dict[str, float]:
+    named: dict[str, float] = {_QUOTA_NAMES.get(name, name): value for name, value in amounts.items()}
+    if "cpus" in named:
+        named["cpus"] /= 1000
+    return named
 
 
 def read_snapshot(message: pb.Snapshot) -> SnapshotInfo:

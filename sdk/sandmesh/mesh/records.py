@@ -162,6 +162,25 @@ class CreatedToken(Record):
     secret: str = field(repr=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class QuotaInfo(Record):
+    """The quota of one project or one user, and its use: each by name (sandboxes, memory, cpus, creates_per_minute)."""
+
+    project: str
+    """Empty for a user's."""
+
+    user_id: str
+    """Empty for a project's."""
+
+    limits: Mapping[str, float]
+    """Only those that are set; memory in bytes, cpus in cores."""
+
+    use: Mapping[str, float]
+
+    user_ids: tuple[str, ...]
+    """Of a project other than "default": the users that are assigned to it."""
+
+
 @dataclass(frozen=True)
 class SnapshotInfo(Record, Snapshot):
     """A snapshot, and where it is kept."""

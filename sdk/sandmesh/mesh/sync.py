@@ -9,6 +9,7 @@ from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_i
 from sandmesh.inputs import Options
 from sandmesh.mesh.client import CONCURRENCY, REQUEST_SECONDS, MeshAsync
 from sandmesh.mesh.events import EventsAsync
+from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.mesh.sessions import SessionsAsync
@@ -66,6 +67,17 @@ class Tokens(Facade):
     revoke = blocking(TokensAsync.revoke)
 
 
+class Quotas(Facade):
+    """The quotas of a mesh: `mesh.quotas`. Every method needs the scope admin, else it raises PermissionDenied."""
+
+    def __init__(self, twin: QuotasAsync) -> None:
+        self.twin: QuotasAsync = twin
+
+    list = blocking(QuotasAsync.list)
+    set = blocking(QuotasAsync.set)
+    assign = blocking(QuotasAsync.assign)
+
+
 class Templates(Facade):
     """The templates of a mesh: `mesh.templates`."""
 
@@ -102,7 +114,7 @@ class Mesh(Facade):
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
     this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
-    A token of the scope user sees what belongs to its user; tokens, health and sweeps need the scope admin.
+    A token of the scope user sees what belongs to its user; tokens, quotas, health and sweeps need the scope admin.
     """
 
     def __init__(
@@ -139,6 +151,11 @@ class Mesh(Facade):
     def tokens(self) -> Tokens:
         """The tokens of clients: create, list, revoke."""
         return Tokens(self.twin.tokens)
+
+    @property
+    def quotas(self) -> Quotas:
+        """The quotas of projects and users: list, set, assign."""
+        return Quotas(self.twin.quotas)
 
     @property
     def templates(self) -> Templates:

@@ -10,6 +10,7 @@ MESH, SANDBOXES, MACHINE = "Meshes", "Sandboxes", "This machine"
 CLI = "sandmeshd.cli"
 RECORDS, TOOLS, RUN = f"{CLI}.sandboxes.records", f"{CLI}.sandboxes.tools", f"{CLI}.run.commands"
 PORTS, SNAPSHOTS = f"{CLI}.sandboxes.ports", f"{CLI}.sandboxes.snapshots"
+QUOTAS = f"{CLI}.sandboxes.quotas"
 
 
 class UserCommands(LazyGroup):
@@ -20,6 +21,7 @@ class UserCommands(LazyGroup):
         Entry("down", f"{CLI}.mesh.up", "End this user's local mesh and delete its sandboxes.", MESH),
         Entry("sweep", f"{CLI}.sandboxes.sweep", "Fix differences between records and runtimes now.", MESH),
         Entry("token", f"{CLI}.sandboxes.tokens", "Manage the tokens that clients authenticate with.", MESH),
+        Entry("quota", QUOTAS, "Manage the quotas of projects and users.", MESH),
         Entry(
             "certificate",
             f"{CLI}.mesh.certificates",

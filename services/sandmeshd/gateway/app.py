@@ -11,6 +11,7 @@ import grpc
 
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.port.v1 import port_pb2
+from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.template.v1 import template_pb2
@@ -81,6 +82,7 @@ async def open_gateway(
         (session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
         (sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
         (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
+        (quota_pb2.DESCRIPTOR.services_by_name["QuotaService"], allocator),
         (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
     ]
     observers = {

@@ -31,6 +31,7 @@ from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.registrations import (
     driver_service,
+    quota_service,
     sandbox_service,
     session_service,
     template_service,
@@ -40,6 +41,8 @@ from sandmeshd.runtime.rpc.server import open_server
 from sandmeshd.store import Store, open_store
 from sandmeshd.templates import TemplateCatalog, open_catalog
 from sandmeshd.templates.servicer import TemplateServicer
+from sandmeshd.tenants.quotas import QuotaRecords
+from sandmeshd.tenants.servicer import QuotaServicer
 
 log = structlog.get_logger()
 
@@ -120,6 +123,7 @@ async def _open_internal(
         session_service(broker),
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
+        quota_service(QuotaServicer(QuotaRecords(store))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),
     ]
     await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))

@@ -29,10 +29,18 @@ from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
-from sandmeshd.runtime.rpc.registrations import driver_service, sandbox_service, session_service, token_service
+from sandmeshd.runtime.rpc.registrations import (
+    driver_service,
+    quota_service,
+    sandbox_service,
+    session_service,
+    token_service,
+)
 from sandmeshd.runtime.rpc.server import Registration, open_server
 from sandmeshd.store import open_store
 from sandmeshd.templates import open_catalog
+from sandmeshd.tenants.quotas import QuotaRecords
+from sandmeshd.tenants.servicer import QuotaServicer
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,8 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         }
         allocator = open_allocator(allocator_settings(settings), store, drivers, observed_service)
         servicer = await stack.enter_async_context(allocator)
-        await stack.enter_async_context(_serving(options, listen, [sandbox_service(servicer)], observed_service))
+        services = [sandbox_service(servicer), quota_service(QuotaServicer(QuotaRecords(store)))]
+        await stack.enter_async_context(_serving(options, listen, services, observed_service))
         await asyncio.Event().wait()
 
 

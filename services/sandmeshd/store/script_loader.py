@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from importlib import resources
 
 # In this order: each may use what is before it.
-LIBRARY = ("base", "events", "capacity", "queue", "states")
+LIBRARY = ("base", "events", "quotas", "capacity", "queue", "states")
 # What may run while records are being rebuilt: it rebuilds them, or reports nothing that depends on them.
-# Tokens are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
+# Tokens and quotas are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
-UNGUARDED = frozenset({"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS})
+_QUOTAS = {"quota_set", "project_set"}
+UNGUARDED = frozenset(
+    {"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS, *_QUOTAS}
+)
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 

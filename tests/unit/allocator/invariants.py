@@ -113,15 +113,23 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
     used: set[str] = set(data.get("used"))
     assert data.ids(*COUNTED) <= used <= data.ids(*COUNTED, "STOPPING")
     bounds = {"node": caps.node, "template": caps.template, "caller": caps.caller} if caps else {}
-    for kind in ("node", "template", "caller"):
+    held: dict[str, dict[str, int]] = {}
+    for kind in ("node", "template", "caller", "project"):
         cap = bounds.get(kind)
         groups: defaultdict[str, set[str]] = defaultdict(set)
         for one in used:
-            if kind != "caller" or records[one]["session"]:
+            if kind in ("node", "template") or records[one]["session"]:
                 groups[records[one][kind]].add(one)
         assert data.below(kind) == groups
         assert set(data.get(f"names:{kind}")) == set(groups)
         assert cap is None or all(len(group) <= cap for group in groups.values()), (kind, groups)
+        if kind in ("caller", "project"):
+            held |= {f"{kind}:{name}": _sums(records, group) for name, group in groups.items()}
+    found = {name: {key: int(value) for key, value in sums.items()} for name, sums in data.below("held").items()}
+    nothing = {"memory_bytes": 0, "cpu_millis": 0}
+    assert {name: nothing | sums for name, sums in found.items() if any(sums.values())} == {
+        name: sums for name, sums in held.items() if any(sums.values())
+    }
     assert caps is None or len(used) <= caps.mesh
     ports: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for one in used:
@@ -129,6 +137,10 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
             assert port not in ports[records[one]["node"]]
             ports[records[one]["node"]][port] = one
     assert data.below("ports") == ports
+
+
+def _sums(records: Mapping[str, Mapping[str, str]], group: set[str]) -> dict[str, int]:
+    return {key: sum(int(records[one][key]) for one in group) for key in ("memory_bytes", "cpu_millis")}
 
 
 def _check_sessions(data: Data) -> None:

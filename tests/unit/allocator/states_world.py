@@ -22,7 +22,10 @@ NODES = ("n1", "n2")
 def want(template: str, ports: int, caller: str) -> Want:
     nodes = [NodeWant(name, "process", CAPS.node, 20000, 20007) for name in NODES]
     limits = (CAPS.mesh, CAPS.template)
-    return Want(template, f"key-{template}-{ports}", ports, *limits, nodes, caller, CAPS.caller if caller else 0)
+    resources = (2**30, 500) if template == "base" else (0, 0)
+    return Want(
+        template, f"key-{template}-{ports}", ports, *limits, nodes, caller, CAPS.caller if caller else 0, *resources
+    )
 
 
 @dataclass

@@ -1,15 +1,16 @@
-"""The error of a full mesh: what uses it, and when the next sandbox is free."""
+"""The errors of a full mesh and of quotas that are reached: what is in use, and what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandmesh.errors import PoolExhausted
+from sandmesh.errors import InvalidArgument, PoolExhausted, QuotaExceeded, SandmeshError
 from sandmeshd.allocator.records.record_reader import Capacity
-from sandmeshd.allocator.records.record_store import Want
+from sandmeshd.allocator.records.record_store import ReachedQuota, Want
 from sandmeshd.allocator.records.records import timestamp
 
 _LISTED = 8
+_RESOURCES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
 
 
 def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
@@ -32,6 +33,41 @@ def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
         hint += f": the next lease ends at {facts['next_expire']}"
     message = f"all sandboxes that {what} may have are in use ({used} of {limit}; {facts['templates']}): {hint}"
     return PoolExhausted(message, facts, retry_after=1.0)
+
+
+def quota_error(reached: ReachedQuota, want: Want) -> SandmeshError:
+    """Return the error of a request that does not fit into a quota.
+
+    `facts`: `quota` (sandboxes, memory_bytes, cpu_millis or creates_per_minute), `of` (project or user),
+    `name`, `used`, `requested` and `limit`.
+    """
+    owner = "project" if reached.kind == "project" else "user"
+    amounts = {"memory_bytes": want.memory_bytes, "cpu_millis": want.cpu_millis}
+    requested = amounts.get(reached.quota, 1)
+    if not requested:
+        limit = _RESOURCES[reached.quota]
+        message = (
+            f"the quota of the {owner} {reached.name} counts {limit}: request a sandbox with a limit of its own "
+            f"(limits={{{limit!r}: ...}}), or give its template one"
+        )
+        return InvalidArgument(message, {"field": f"spec.limits.{reached.quota}"})
+    facts = {
+        "quota": reached.quota,
+        "of": owner,
+        "name": reached.name,
+        "used": str(reached.used),
+        "requested": str(requested),
+        "limit": str(reached.limit),
+    }
+    message = (
+        f"the quota {reached.quota} of the {owner} {reached.name} is reached: {reached.used} of {reached.limit} are in "
+        f"use and {requested} requested; {_remedy(reached.quota)}, or have it raised (sandmesh quota set)"
+    )
+    return QuotaExceeded(message, facts)
+
+
+def _remedy(quota: str) -> str:
+    return "wait a minute" if quota == "creates_per_minute" else "release a sandbox"
 
 
 def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:

@@ -22,7 +22,7 @@ from sandmesh.errors import (
     WorkspaceNotReady,
 )
 from sandmeshd.allocator.background_tasks import wait_with_timeout
-from sandmeshd.allocator.claims.capacity_errors import pool_exhausted
+from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_error
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
@@ -68,6 +68,7 @@ class Claims:
 
         Raises:
             PoolExhausted: The mesh was full for `queue_seconds`.
+            QuotaExceeded: A quota of the user or the project is reached.
             DeadlineExceeded: The template was not made ready within `ready_seconds`; None waits for ever.
             TemplateNotFound, CapabilityMissing, InvalidArgument, SandboxStartFailed, RuntimeUnavailable: As named.
         """
@@ -232,6 +233,8 @@ class _ClaimAttempt:
     async def _respond(self, reply: Reply, woken: asyncio.Event) -> pb.ClaimSandboxResponse | None:
         if reply.kind == "queued":
             left = self._end - asyncio.get_running_loop().time()
+            if left <= 0 and reply.quota is not None:
+                raise quota_error(reply.quota, self._claim.want)
             if left <= 0:
                 raise pool_exhausted(await self._records.capacity(), self._claim.want, reply.bound)
             await wait_with_timeout(woken, min(left, self._poll_seconds))
@@ -241,6 +244,8 @@ class _ClaimAttempt:
             self._check_saving(reply.record)
             await wait_with_timeout(woken, self._poll_seconds)
             return None
+        if reply.quota is not None:
+            raise quota_error(reply.quota, self._claim.want)
         if reply.record is None:
             raise SandboxLost("the claim was withdrawn", {"detail": "its client disconnected"})
         return await self._kinds[reply.kind](self._claim, reply.record)

@@ -149,7 +149,7 @@ class MaintenanceStore:
         return done
 
 
-_LABELLED = ("session", "slot", "user", "session_name", "caller", "spec_key", "ports", "workspace")
+_LABELLED = ("session", "slot", "user", "session_name", "caller", "spec_key", "ports", "workspace", "project")
 _NUMBERS = ("token", "ttl_us", "idle_us", "created_us")
 
 
@@ -163,6 +163,8 @@ def _rebuilt(
         "template": found.spec.template,
         **{name: labels.get(name, "") for name in _LABELLED},
         **{name: labels.get(name) or "0" for name in _NUMBERS},
+        "memory_bytes": str(found.spec.limits.memory_bytes),
+        "cpu_millis": str(found.spec.limits.cpu_millis),
     }
 
 

@@ -119,6 +119,8 @@ class Nodes:
             nodes=[self.wanted(node.info) for node in nodes if node.info],
             caller=caller,
             caller_limit=own if caller else 0,
+            memory_bytes=spec.limits.memory_bytes,
+            cpu_millis=spec.limits.cpu_millis,
         )
 
     def wanted(self, info: pb.GetInfoResponse) -> NodeWant:

@@ -41,6 +41,8 @@ class Want:
     nodes: Sequence[NodeWant]
     caller: str = ""
     caller_limit: int = 0
+    memory_bytes: int = 0
+    cpu_millis: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,24 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class ReachedQuota:
+    """The quota that a claim does not fit into: of a project or a caller, its name there, what is in use, the limit."""
+
+    kind: str
+    name: str
+    quota: str
+    used: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class Reply:
     """The result of a change: its kind, the record where there is one, and the limit that a claim is waiting for."""
 
     kind: str
     record: Record | None = None
     bound: str = ""
+    quota: ReachedQuota | None = None
 
 
 class RecordStore(RecordReader):
@@ -97,7 +111,9 @@ class RecordStore(RecordReader):
         kind, *rest = await self._store.run("claim", arguments, pb.Sandbox(spec=claim.spec).SerializeToString())
         name = kind.decode()
         if name == "queued":
-            return Reply(name, bound=rest[0].decode())
+            return Reply(name, bound=rest[0].decode(), quota=_reached(rest[1:]))
+        if name == "quota":
+            return Reply(name, quota=_reached(rest))
         return Reply(name, record_from(rest[0]) if rest else None)
 
     def _creation(self, sandbox_id: str, want: Want) -> dict[str, object]:
@@ -200,6 +216,13 @@ class RecordStore(RecordReader):
 def _want_arguments(want: Want) -> dict[str, object]:
     # `asdict` copies everything that is inside as deep as it goes.
     return {**vars(want), "nodes": [vars(node) for node in want.nodes]}
+
+
+def _reached(words: Sequence[bytes]) -> ReachedQuota | None:
+    if not words:
+        return None
+    kind, name, quota, used, limit = (word.decode() for word in words)
+    return ReachedQuota(kind, name, quota, int(used), int(limit))
 
 
 def _reply(result: Sequence[bytes | Sequence[bytes]]) -> Reply:

@@ -16,7 +16,7 @@ from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
 # What the labels of a sandbox hold; its spec and address are the driver's own to keep.
 _LABELS = (
     "session", "slot", "user", "session_name", "caller", "token", "deadline_us", "ttl_us", "idle_us", "created_us",
-    "template", "spec_key", "ports", "generation", "workspace",
+    "template", "spec_key", "ports", "generation", "workspace", "project",
 )  # fmt: skip
 
 

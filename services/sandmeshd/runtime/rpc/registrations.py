@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandmesh.api.driver.v1 import driver_pb2, driver_pb2_grpc
+from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2, template_pb2_grpc
@@ -32,6 +33,12 @@ def token_service(servicer: token_pb2_grpc.TokenServiceServicer) -> Registration
     """Return the service of tokens."""
     name = token_pb2.DESCRIPTOR.services_by_name["TokenService"].full_name
     return Registration(name, lambda server: token_pb2_grpc.add_TokenServiceServicer_to_server(servicer, server))
+
+
+def quota_service(servicer: quota_pb2_grpc.QuotaServiceServicer) -> Registration:
+    """Return the service of quotas."""
+    name = quota_pb2.DESCRIPTOR.services_by_name["QuotaService"].full_name
+    return Registration(name, lambda server: quota_pb2_grpc.add_QuotaServiceServicer_to_server(servicer, server))
 
 
 def template_service(servicer: template_pb2_grpc.TemplateServiceServicer) -> Registration:

@@ -8,12 +8,14 @@ if redis.call('HEXISTS', key('session', made.session), made.slot) == 1 then retu
 for port in string.gmatch(made.ports, '%d+') do
   if redis.call('HEXISTS', key('ports', made.node), port) == 1 then return {'taken'} end
 end
+if made.project == '' then made.project = project_of(made.caller) end
 for name, value in pairs(made) do redis.call('HSET', record(made.id), name, value) end
 redis.call('HSET', record(made.id), 'holder', made.session, 'generation', args.generation, 'owner', args.owner, 'intent', '',
   'installed', '1', 'attempt', '1', 'access', ARGV[2], 'body', ARGV[3])
 become(made.id, args.state, '')
 load(made.id, made.node, made.template)
 count_in('caller', made.caller, made.id)
+count_in('project', made.project, made.id)
 for port in string.gmatch(made.ports, '%d+') do redis.call('HSET', key('ports', made.node), port, made.id) end
 redis.call('ZADD', key('ids'), 0, made.id)
 redis.call('HSET', key('session', made.session), made.slot, made.id)

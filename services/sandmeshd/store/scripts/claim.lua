@@ -1,7 +1,7 @@
 -- Claims a sandbox for a session's slot. Returns {kind, record...}:
 -- kept: it has one, its lease is renewed; pooled: it gets one from the pool; create: a new record is PENDING, the
 -- caller creates it; wait: one is being created; failed: the one that was waited for failed; queued: there is no room,
--- and the limit that is reached; left: the client had disconnected.
+-- and the limit that is reached; quota: a quota is reached, and what it counts; left: the client had disconnected.
 local id = redis.call('HGET', key('session', args.session), args.slot) or nil
 -- A client that disconnected may still have this script in progress on another connection.
 if redis.call('EXISTS', key('left', args.ticket)) == 1 then return {'left'} end
@@ -48,6 +48,14 @@ if id then
   stop(id, 'replaced by a new one in its slot')
 end
 
+-- What is being deleted ends by itself, and is waited for as for room.
+local reached = quota_reached(args.want)
+if reached and not quota_frees(args.want, reached) then
+  drop_ticket(args.ticket)
+  wake_next()
+  return {'quota', unpack(reached)}
+end
+
 local function take_pooled()
   local taken = redis.call('ZPOPMIN', key('pool', args.want.spec_key))[1]
   redis.call('SREM', key('pooled', args.want.spec_key), taken)
@@ -90,7 +98,7 @@ local function enqueue()
   elseif bound == 'mesh' or bound == 'node' or bound == 'ports' then
     make_room()
   end
-  return {'queued', bound}
+  return {'queued', bound, unpack(reached or {})}
 end
 
 local turn = true

@@ -100,6 +100,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """FAILED_PRECONDITION: the snapshot is damaged; `detail` tells how. No sandbox was started from it."""
     ERROR_REASON_WORKSPACE_DIR_REFUSED: _ErrorReason.ValueType  # 42
     """PERMISSION_DENIED: the directory may not be a workspace; `path` names it, `fix` tells what to do. Nothing was created."""
+    ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 50
+    """RESOURCE_EXHAUSTED: a quota of the user or of the user's project is reached. `quota` names it, `of` and `name` whose it is,
+    `used`, `requested` and `limit` are numbers. Release a sandbox, or wait where creates are counted.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names what went wrong. A unary RPC ends with a gRPC status that carries a google.rpc.ErrorInfo:
@@ -181,6 +185,10 @@ ERROR_REASON_SNAPSHOT_DAMAGED: ErrorReason.ValueType  # 41
 """FAILED_PRECONDITION: the snapshot is damaged; `detail` tells how. No sandbox was started from it."""
 ERROR_REASON_WORKSPACE_DIR_REFUSED: ErrorReason.ValueType  # 42
 """PERMISSION_DENIED: the directory may not be a workspace; `path` names it, `fix` tells what to do. Nothing was created."""
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 50
+"""RESOURCE_EXHAUSTED: a quota of the user or of the user's project is reached. `quota` names it, `of` and `name` whose it is,
+`used`, `requested` and `limit` are numbers. Release a sandbox, or wait where creates are counted.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -1,13 +1,15 @@
 -- Capacity: sets of ids, so that counting or releasing twice changes nothing. Each set beside `used` has its
 -- name in `names:<kind>` as long as it has members.
 local function count_in(kind, name, id)
-  redis.call('SADD', key(kind, name), id)
+  if redis.call('SADD', key(kind, name), id) == 1 then hold(kind, name, id, 1) end
   redis.call('SADD', key('names', kind), name)
 end
 
 local function count_out(kind, name, id)
-  redis.call('SREM', key(kind, name), id)
-  if redis.call('SCARD', key(kind, name)) == 0 then redis.call('SREM', key('names', kind), name) end
+  if redis.call('SREM', key(kind, name), id) == 1 then hold(kind, name, id, -1) end
+  if redis.call('SCARD', key(kind, name)) > 0 then return end
+  redis.call('SREM', key('names', kind), name)
+  redis.call('DEL', key('held', kind, name))
 end
 
 local function load(id, node, template)
@@ -17,12 +19,15 @@ local function load(id, node, template)
 end
 
 local function unload(id)
-  local found = redis.call('HMGET', record(id), 'node', 'template', 'ports', 'caller', 'session')
+  local found = redis.call('HMGET', record(id), 'node', 'template', 'ports', 'caller', 'session', 'project')
   if not found[1] then return end
   redis.call('SREM', key('used'), id)
   count_out('node', found[1], id)
   count_out('template', found[2], id)
-  if found[5] ~= '' then count_out('caller', found[4], id) end
+  if found[5] ~= '' then
+    count_out('caller', found[4], id)
+    count_out('project', found[6] or 'default', id)
+  end
   for port in string.gmatch(found[3] or '', '%d+') do
     if redis.call('HGET', key('ports', found[1]), port) == id then
       redis.call('HDEL', key('ports', found[1]), port)
@@ -69,14 +74,19 @@ local function has_room(node, want)
   return size - redis.call('HLEN', key('ports', node.id)) >= count, 'ports'
 end
 
--- A pool's sandbox counts against its claimer's limit too; a want without a caller is the pool's own.
+-- A pool's sandbox counts against its claimer's limits too; a want without a caller is the pool's own. Returns whether there is
+-- room, else the limit that is reached.
 local function caller_has_room(want)
-  return want.caller_limit == 0 or redis.call('SCARD', key('caller', want.caller)) < want.caller_limit
+  local limited = want.caller_limit > 0 and redis.call('SCARD', key('caller', want.caller)) >= want.caller_limit
+  if limited then return false, 'caller' end
+  if quota_reached(want) then return false, 'quota' end
+  return true
 end
 
 -- The least loaded node that can take it, or nil and the limit that is reached. Nodes named in `avoided` come last.
 local function room_for(want, avoided)
-  if not caller_has_room(want) then return nil, 'caller' end
+  local fits, reached = caller_has_room(want)
+  if not fits then return nil, reached end
   if want.template_limit > 0 and redis.call('SCARD', key('template', want.template)) >= want.template_limit then
     return nil, 'template'
   end

@@ -39,12 +39,15 @@ local function forget_labels(id)
   for _, label in ipairs(cjson.decode(labels)) do redis.call('SREM', key('label', label), id) end
 end
 
--- A lease: holder, token, deadline, whose limit it counts against. `want`, the message and the labels are its claimer's.
+-- A lease: holder, token, deadline, whose limits it counts against. `want`, the message and the labels are its claimer's.
 local function lease(id, token)
-  redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'user', args.user,
+  local project = project_of(args.want.caller)
+  redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'project', project, 'user', args.user,
     'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2])
   set_deadline(id, args.ttl_us)
   count_in('caller', args.want.caller, id)
+  count_in('project', project, id)
+  count_create(args.want, id)
   index_labels(id, args.labels)
   redis.call('HSET', key('session', args.session), args.slot, id)
 end
@@ -132,9 +135,10 @@ end
 
 local function create(id, want, node)
   redis.call('HSET', record(id), 'id', id, 'node', node.id, 'driver', node.driver, 'template', want.template,
-    'spec_key', want.spec_key, 'session', '', 'slot', '', 'caller', '', 'user', '', 'session_name', '', 'holder', '', 'workspace', '',
+    'spec_key', want.spec_key, 'session', '', 'slot', '', 'caller', '', 'project', '', 'user', '', 'session_name', '', 'holder', '', 'workspace', '',
     'token', '0', 'generation', args.generation, 'owner', args.owner, 'created_us', text(now), 'idle_us', '0',
-    'installed', '1', 'intent', '', 'ended', '', 'attempt', '1', 'body', ARGV[2])
+    'installed', '1', 'intent', '', 'ended', '', 'attempt', '1', 'body', ARGV[2], 'memory_bytes', text(want.memory_bytes),
+    'cpu_millis', text(want.cpu_millis))
   become(id, 'PENDING', '')
   redis.call('HSET', record(id), 'ports', take_ports(node, ports_of(node, want), id))
   load(id, node.id, want.template)

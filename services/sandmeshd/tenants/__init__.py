@@ -1,0 +1,1 @@
+"""Tenants of a mesh: projects and users, and what they may have at once."""

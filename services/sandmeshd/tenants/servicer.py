@@ -1,0 +1,97 @@
+"""QuotaService, as its proto specifies it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import grpc
+import structlog
+
+from sandmesh.api.quota.v1 import quota_pb2 as pb
+from sandmesh.api.quota.v1 import quota_pb2_grpc
+from sandmesh.errors import InvalidArgument, PermissionDenied
+from sandmeshd.auth.principal import current_principal
+from sandmeshd.tenants.quotas import QUOTAS, Kind, QuotaRecords
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_LONGEST_USER = 255
+# The scripts of the store count in doubles.
+_LARGEST = 2**53
+_PROJECT = re.compile(r"[\w.-]{1,63}", re.ASCII)
+
+
+class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
+    """Serve quotas; refusals are raised as exceptions of sandmesh.errors."""
+
+    def __init__(self, records: QuotaRecords) -> None:
+        self._records = records
+
+    async def SetQuota(self, request: pb.SetQuotaRequest, context: Context) -> pb.SetQuotaResponse:
+        """Change the limits of a project or a user."""
+        _check_admin()
+        kind, name = _owner(request)
+        limits = {field.name: int(value) for field, value in request.limits.ListFields()}
+        _check_limits(limits, request)
+        await self._records.set(kind, name, limits, request.removed)
+        log.info("a quota was set", kind=kind, name=name, limits=limits, removed=list(request.removed))
+        blank = pb.Quota(project=request.project, user_id=request.user_id, limits=pb.QuotaLimits(), use=pb.QuotaUse())
+        current = [quota for quota in await self._records.all() if (quota.project or quota.user_id) == name]
+        found = (quota for quota in current if bool(quota.project) == (kind == "project"))
+        return pb.SetQuotaResponse(quota=next(found, blank))
+
+    async def ListQuotas(self, request: pb.ListQuotasRequest, context: Context) -> pb.ListQuotasResponse:
+        """List quotas and their use."""
+        _check_admin()
+        return pb.ListQuotasResponse(quotas=await self._records.all())
+
+    async def AssignProject(self, request: pb.AssignProjectRequest, context: Context) -> pb.AssignProjectResponse:
+        """Assign a user to a project."""
+        _check_admin()
+        _check_user(request.user_id)
+        _check_project(request.project)
+        await self._records.assign(request.user_id, request.project)
+        log.info("a user was assigned to a project", user_id=request.user_id, project=request.project)
+        return pb.AssignProjectResponse()
+
+
+def _check_admin() -> None:
+    if current_principal().scope == "user":
+        raise PermissionDenied("quotas are an administrator's: use a token of the scope admin, or the mesh's own user")
+
+
+def _owner(request: pb.SetQuotaRequest) -> tuple[Kind, str]:
+    if bool(request.project) == bool(request.user_id):
+        raise InvalidArgument("a quota is a project's or a user's: name one of the two", {"field": "project"})
+    if request.project:
+        _check_project(request.project)
+        return "project", request.project
+    _check_user(request.user_id)
+    return "caller", request.user_id
+
+
+def _check_project(name: str) -> None:
+    if not _PROJECT.fullmatch(name):
+        rule = "has 1 to 63 letters, digits, dots, dashes and underscores"
+        raise InvalidArgument(f"project {rule}, unlike {name!r}", {"field": "project"})
+
+
+def _check_user(user_id: str) -> None:
+    if len(user_id) > _LONGEST_USER:
+        raise InvalidArgument(f"user_id has at most {_LONGEST_USER} characters", {"field": "user_id"})
+
+
+def _check_limits(limits: dict[str, int], request: pb.SetQuotaRequest) -> None:
+    for name in request.removed:
+        if name not in QUOTAS:
+            raise InvalidArgument(f"there is no quota {name!r}, but {', '.join(QUOTAS)}", {"field": "removed"})
+        if name in limits:
+            raise InvalidArgument(f"the quota {name} is both set and removed: do one", {"field": "removed"})
+    if not limits and not request.removed:
+        raise InvalidArgument(f"set or remove at least one quota: {', '.join(QUOTAS)}", {"field": "limits"})
+    for name, limit in limits.items():
+        if limit > _LARGEST:
+            raise InvalidArgument(f"{name} is at most {_LARGEST}", {"field": f"limits.{name}"})

@@ -1,0 +1,90 @@
+"""Projects and quotas, as administrators set them and users meet them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from sandmesh import BaseSandboxAsync, MeshAsync
+from sandmesh.errors import InvalidArgument, PermissionDenied, QuotaExceeded
+from sandmeshd.mesh import Mesh as RunningMesh
+from tests.mesh.commands import running_mesh
+from tests.mesh.conftest import run_mesh
+
+
+@pytest.fixture
+async def admin(mesh: RunningMesh) -> AsyncGenerator[MeshAsync]:
+    """Connect as the mesh's own user."""
+    async with MeshAsync(mesh.addresses[0]) as connected:
+        yield connected
+
+
+async def test_a_quota_holds_at_once_and_its_error_has_the_figures(mesh: RunningMesh, admin: MeshAsync) -> None:
+    quota = await admin.quotas.set({"sandboxes": 1, "memory": "1GiB", "cpus": 0.5}, project="default")
+    assert (quota.project, quota.limits) == ("default", {"sandboxes": 1, "memory": 2**30, "cpus": 0.5})
+    quota = await admin.quotas.set({"memory": None, "cpus": None}, project="default")
+    assert quota.limits == {"sandboxes": 1}
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]):
+        [used] = [one for one in await admin.quotas.list() if one.project == "default"]
+        assert used.use == {"sandboxes": 1, "memory": 0, "cpus": 0, "creates_per_minute": 0}
+        with pytest.raises(QuotaExceeded, match=r"sandboxes of the project default is reached: 1 of 1") as caught:
+            async with BaseSandboxAsync(base_url=mesh.addresses[0]):
+                pytest.fail("the quota was exceeded")
+        assert caught.value.facts == {
+            "quota": "sandboxes", "of": "project", "name": "default", "used": "1", "requested": "1", "limit": "1",
+        }  # fmt: skip
+        await admin.quotas.set({"sandboxes": 2}, project="default")
+        async with BaseSandboxAsync(base_url=mesh.addresses[0]) as second:
+            assert (await second.run_ipython_cell("1 + 1")).text == "2"
+
+
+async def test_bad_quotas_are_refused_with_what_is_wrong(admin: MeshAsync) -> None:
+    for limits, owner, match in (
+        ({"sandboxes": 1}, {}, "name one of the two"),
+        ({"sandboxes": 1}, {"project": "p", "user_id": "u"}, "name one of the two"),
+        ({"sandboxes": 1}, {"project": "a b"}, "letters, digits"),
+        ({"boxes": 1}, {"project": "p"}, "no quota 'boxes'"),
+        ({"sandboxes": -1}, {"project": "p"}, "limits.sandboxes is a whole number"),
+        ({"sandboxes": 1.5}, {"project": "p"}, "limits.sandboxes is a whole number"),
+        ({"memory": "much"}, {"project": "p"}, "512MiB"),
+        ({}, {"project": "p"}, "at least one"),
+    ):
+        with pytest.raises(InvalidArgument, match=match):
+            await admin.quotas.set(limits, **owner)
+    with pytest.raises(InvalidArgument, match="letters, digits"):
+        await admin.quotas.assign("ada", "a b")
+    assert [quota.project for quota in await admin.quotas.list()] == ["default"]
+
+
+async def test_users_neither_read_nor_change_quotas() -> None:
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": "sesame", "bearer_user": "ada"}
+    async with run_mesh(**settings) as mesh, MeshAsync(f"grpc://{mesh.addresses[1]}", "sesame") as ada:
+        for attempt in (
+            ada.quotas.list(),
+            ada.quotas.set({"sandboxes": 9}, user_id="ada"),
+            ada.quotas.assign("ada", "p"),
+        ):
+            with pytest.raises(PermissionDenied):
+                await attempt
+
+
+def test_the_commands_show_and_set_quotas() -> None:
+    with running_mesh() as sandmesh:
+        assert sandmesh.run("quota", "set", "--user", "ada", "sandboxes=0", "memory=1GiB").out == (
+            "ada: sandboxes=0, memory=1024MiB\n"
+        )
+        refused = sandmesh.run("run", "--session", "one", "--user", "ada", "--", "true", ok=False)
+        assert "the quota sandboxes of the user ada is reached" in refused.err
+        assigned = sandmesh.run("quota", "assign", "ada", "research", "-o", "json").json
+        assert assigned == {"user_id": "ada", "project": "research"}
+        sandmesh.run("quota", "set", "--project", "research", "creates_per_minute=5")
+        heading, *rows = [line.split() for line in sandmesh.run("quota", "show").out.splitlines()]
+        assert heading == ["NAME", "KIND", "SANDBOXES", "MEMORY", "CPUS", "CREATES", "PER", "MINUTE", "USERS"]
+        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0"]
+        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "ada"]
+        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0"]
+        [shown] = sandmesh.run("quota", "show", "--user", "ada", "-o", "json").json
+        assert shown["limits"] == {"sandboxes": 0, "memory_bytes": "1073741824"}
+        assert sandmesh.run("quota", "set", "sandboxes=1", ok=False).code == 2
+        assert sandmesh.run("quota", "set", "--user", "ada", "sandboxes=none", "memory=none").out == "ada: no limits\n"
