@@ -64,6 +64,11 @@ def _faketime() -> str:
     return "" if found else "libfaketime is not installed (apt-get install faketime)"
 
 
+def _debian() -> str:
+    lacking = [name for name in ("apt-get", "dpkg-deb") if shutil.which(name) is None]
+    return f"this is not Debian: there is no {', '.join(lacking)}" if lacking else ""
+
+
 def _control_groups() -> str:
     from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups  # noqa: PLC0415
     from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
@@ -79,6 +84,7 @@ def _control_groups() -> str:
 PROBES: dict[str, Callable[[], str]] = {
     "root": _root,
     "ordinary user": _ordinary_user,
+    "debian": _debian,
     "docker": _docker,
     "docker-compose": _compose,
     "faketime": _faketime,

@@ -27,6 +27,8 @@ class SandboxConfig:
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     runtime_config: Mapping[str, Any] = field(default_factory=dict[str, Any])
     mcp_config: Mapping[str, Any] | None = field(default=None, repr=False)
+    system: tuple[str, ...] = ()
+    """Debian packages of its sandboxes."""
 
 
 class ClassRegistry:

@@ -34,6 +34,7 @@ class DefinitionFields(TypedDict, total=False):
     network: NetworkInput | None
     runtime_config: Mapping[str, Any] | None
     mcp_config: Mapping[str, Any] | None
+    system: Sequence[str] | None
 
 
 def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
@@ -60,7 +61,16 @@ def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition
         runtime_config=rest,
         tools=tools,
         mcp_config_json=_servers(fields.get("mcp_config")),
+        system=_packages(fields.get("system")),
     )
+
+
+def _packages(packages: object) -> Sequence[str]:
+    found = cast("Sequence[object]", [] if packages is None else packages)
+    if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
+        message = f"system must be a list of names of Debian packages, not {packages!r}"
+        raise InvalidArgument(message, {"argument": "system"})
+    return cast("Sequence[str]", found)
 
 
 def check_type(name: object) -> str:

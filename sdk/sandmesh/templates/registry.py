@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from sandmesh.errors import InvalidArgument
@@ -72,6 +72,9 @@ class Registration(TypedDict, total=False):
     mcp_config: Mapping[str, Any] | None
     """MCP servers of its sandboxes, as `add_mcp_servers` takes them; they start when they are needed."""
 
+    system: Sequence[str] | None
+    """Debian packages of its sandboxes, as ["ffmpeg"]; the bubblewrap driver has them once `sandmesh build` ran."""
+
 
 class SandboxRegistry:
     """The sandbox classes of this program, by type.
@@ -107,6 +110,7 @@ class SandboxRegistry:
             environment=dict(options.get("environment") or {}),
             runtime_config=dict(options.get("runtime_config") or {}),
             mcp_config=options.get("mcp_config"),
+            system=tuple(options.get("system") or ()),
         )
         return lambda made: _register(made, config)
 
@@ -166,6 +170,7 @@ def _register(made: C, config: SandboxConfig) -> C:
             "environment": config.environment,
             "runtime_config": config.runtime_config,
             "mcp_config": config.mcp_config,
+            "system": config.system,
         },
         [tool.definition() for tool in tools],
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.bubblewrap import BubblewrapSettings, build_system, has_system
 from sandmeshd.drivers.engine.images.build import BASE, MESH, ImageBuilder, OwnImage, is_free, own_name
 from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -117,13 +118,31 @@ async def _build_named(settings: MeshSettings, name: str, platform: str) -> Asyn
         known = [template.name for template in info.templates]
         if name not in ("all", *known):
             raise TemplateNotFound(f"there is no template {name}, but {', '.join(known)}", {"known": ", ".join(known)})
-        for chosen in known if name == "all" else [name]:
-            async for step in _prepare(driver, chosen):
+        for chosen in _buildable(settings, book, known) if name == "all" else [name]:
+            async for step in _make(settings, driver, book[chosen]):
                 yield chosen, step
             if on_engine:
                 async for step in _check(settings, info, book, chosen):
                     yield chosen, step
             yield chosen, READY
+
+
+def _buildable(settings: MeshSettings, book: Mapping[str, Template], known: list[str]) -> list[str]:
+    """Return the templates that `all` means: systems are downloaded for a template that is named alone."""
+    own = driver_settings(settings)
+    if not isinstance(own, BubblewrapSettings):
+        return [name for name in known if not book[name].system]
+    return [name for name in known if has_system(own, book[name])]
+
+
+async def _make(settings: MeshSettings, driver: Driver, template: Template) -> AsyncIterator[Step]:
+    own = driver_settings(settings)
+    if template.system and isinstance(own, BubblewrapSettings):
+        async with aclosing(build_system(own, template)) as steps:
+            async for step in steps:
+                yield step
+    async for step in _prepare(driver, template.name):
+        yield step
 
 
 async def _prepare(driver: Driver, name: str) -> AsyncIterator[Step]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,127}$")]
 
 
 class PythonEnvironment(BaseModel):
@@ -78,6 +80,9 @@ class Template(BaseModel):
 
     python: PythonEnvironment
     """Its Python."""
+
+    system: tuple[PackageName, ...] = ()
+    """Debian packages that its sandboxes have besides those of every sandbox."""
 
     variables: dict[str, str] = Field(default_factory=dict)
     """Environment variables of user code, on top of those of `python`."""

@@ -34,6 +34,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "description": definition.description or parent.description,
         "tool_groups": groups,
         "python": imaged.python,
+        "system": tuple(dict.fromkeys((*imaged.system, *parent.system, *definition.system))),
         "variables": {**imaged.variables, **parent.variables, **definition.environment},
         "network": _network(definition, parent, level),
         "mcp_config": _servers(definition, groups) or imaged.mcp_config or parent.mcp_config,

@@ -16,12 +16,14 @@ from sandmeshd.cli.doctor.findings import Finding, bad, good, warning
 from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
 from sandmeshd.drivers.bubblewrap.probe import SWITCHES
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
 from sandmeshd.runtime.descriptors import FIX as FIX_DESCRIPTORS
 from sandmeshd.runtime.descriptors import attainable_limit, sandboxes_within
 from sandmeshd.store.embedded import server_binary
+from sandmeshd.templates import open_catalog
 
 MACHINE = "machine"
 MIN_DISK_BYTES, LOW_DISK_BYTES = 1 << 30, 5 << 30
@@ -41,6 +43,7 @@ def check_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _interpreter(settings)
     yield _store(settings)
     yield _disk(settings)
+    yield from _systems(settings)
     yield _runtime_directory(settings)
     yield _descriptors()
     yield from check_engine(settings)
@@ -123,6 +126,23 @@ def _disk(settings: MeshSettings) -> Finding:
     if free < MIN_DISK_BYTES:
         return bad(MACHINE, "disk", seen, fix)
     return warning(MACHINE, "disk", seen, fix) if free < LOW_DISK_BYTES else good(MACHINE, "disk", seen)
+
+
+def _systems(settings: MeshSettings) -> Iterator[Finding]:
+    driver = settings_for(settings, "bubblewrap", BubblewrapSettings)
+    try:
+        systems = Systems(driver, choose_interpreter(driver.host_uid, driver.python))
+        packaged = [one for one in open_catalog(settings.extensions, settings.templates).values() if one.system]
+    except SandmeshError:
+        # The findings of interpreter and mesh name the reason.
+        return
+    for template in packaged:
+        place = systems.find(template.system)
+        if place is None:
+            fix = systems.missing(template).facts["fix"]
+            yield warning(MACHINE, f"system of {template.name}", "its Debian packages are not there", fix)
+        else:
+            yield good(MACHINE, f"system of {template.name}", str(place))
 
 
 def _runtime_directory(settings: MeshSettings) -> Finding:

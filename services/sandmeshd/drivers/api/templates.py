@@ -36,6 +36,18 @@ def template_info(template: Template, prepared: bool) -> pb.TemplateInfo:
     )
 
 
+def check_no_system(template: Template, driver: str) -> None:
+    """Check that a template states no Debian packages, for a driver that can add none to its images.
+
+    Raises:
+        CapabilityMissing: It does.
+    """
+    if template.system:
+        fix = "install them in an image of your own, or choose the bubblewrap driver"
+        message = f"the {driver} driver cannot add the Debian packages (system) of {template.name!r}: {fix}"
+        raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
+
+
 def check_settings(template: Template, driver: str) -> None:
     """Check that a template states nothing that only another runtime knows.
 

@@ -3,7 +3,7 @@
 Its runtime is the mesh's state directory: one folder a sandbox, with a lock that the sandbox's PID 1 holds.
 """
 
-from sandmeshd.drivers.bubblewrap.app import open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.app import build_system, has_system, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 
-__all__ = ["BubblewrapSettings", "open_driver", "sweep_state"]
+__all__ = ["BubblewrapSettings", "build_system", "has_system", "open_driver", "sweep_state"]

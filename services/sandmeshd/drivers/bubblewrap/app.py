@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
@@ -23,12 +23,14 @@ from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.system import bind_system
+from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter
 from sandmeshd.drivers.bubblewrap.zygotes import Zygotes
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree
+from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.deletion import discard, finish_removals
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.processes import end
@@ -58,7 +60,8 @@ async def open_driver(
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
     builder = EnvironmentBuilder(settings, view)
-    builds = TemplateBuilds(load_templates() if templates is None else templates, builder, agent)
+    systems = Systems(settings, view.interpreter, view.system)
+    builds = TemplateBuilds(load_templates() if templates is None else templates, builder, agent, systems)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
     zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups)
     modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups), zygote_starter)
@@ -84,6 +87,28 @@ async def open_view(settings: BubblewrapSettings) -> View:
     system = (*await bind_system(settings.paths.cache), *bind_host_files(settings.readonly_mounts, settings.host_uid))
     command = (*sandbox_identity(settings), str(bwrap))
     return View(command, system, interpreter, settings.scratch_bytes)
+
+
+def has_system(settings: BubblewrapSettings, template: Template) -> bool:
+    """Return whether a template needs no system, or one that is there."""
+    if not template.system:
+        return True
+    return Systems(settings, choose_interpreter(settings.host_uid, settings.python)).find(template.system) is not None
+
+
+async def build_system(settings: BubblewrapSettings, template: Template) -> AsyncGenerator[Step]:
+    """Build a template's system, where it has one and its packages are not there, yielding the progress.
+
+    Raises:
+        TemplateBuildFailed: A package cannot be downloaded or unpacked.
+        RuntimeUnavailable: This machine has no apt, no bwrap, or no interpreter that sandboxes can read.
+        CapabilityMissing: The settings want the host's packages, and it lacks some.
+    """
+    interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
+    bwrap = await find_bwrap(settings)
+    async with aclosing(Systems(settings, interpreter).build(template, bwrap)) as steps:
+        async for step in steps:
+            yield step
 
 
 async def sweep_state(paths: MeshPaths) -> None:

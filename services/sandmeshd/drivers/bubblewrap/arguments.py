@@ -31,13 +31,16 @@ class View:
     interpreter: Interpreter
     scratch_bytes: int
 
-    def root(self, scratch_bytes: int = 0) -> list[str]:
-        """Return the start of a command line: namespaces, the system, and file systems in memory."""
+    def root(self, scratch_bytes: int = 0, system: tuple[str, ...] | None = None) -> list[str]:
+        """Return the start of a command line: namespaces, the system, and file systems in memory.
+
+        `system` is shown in place of the host's.
+        """
         size = ("--size", str(min(scratch_bytes or self.scratch_bytes, self.scratch_bytes)))
         folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
         memory = [part for path, mode in IN_MEMORY for part in (*size, "--perms", mode, "--tmpfs", path)]
-        system = (*folders, *self.system, *self.interpreter.binds)
-        return [*self.bwrap, *NAMESPACES, *system, "--proc", "/proc", "--dev", "/dev", *memory]
+        shown = (*folders, *(self.system if system is None else system), *self.interpreter.binds)
+        return [*self.bwrap, *NAMESPACES, *shown, "--proc", "/proc", "--dev", "/dev", *memory]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Mounts:
     """The size of each other file system in memory, if memory is limited; 0 means the view's."""
     workspace_fd: int | None = None
     """The open directory of the host that is the workspace; None if it is the sandbox's own."""
+    system: tuple[str, ...] | None = None
+    """The arguments for a system of the template's own; None for the view's."""
 
     def arguments(self) -> list[str]:
         """Return bwrap's arguments for all mounts."""
@@ -101,7 +106,7 @@ class Descriptors:
 def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool) -> list[str]:
     """Return the command line that starts a sandbox's agent as its PID 1."""
     return [
-        *view.root(mounts.scratch_bytes),
+        *view.root(mounts.scratch_bytes, mounts.system),
         *mounts.arguments(),
         *(["--die-with-parent"] if ends_with_parent else []),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
@@ -118,7 +123,7 @@ def zygote_arguments(view: View, mounts: Mounts, descriptors: tuple[int, int], e
     control, seccomp = descriptors
     folders, sockets = mounts.workspace.parents[1], mounts.sockets.parent
     return [
-        *view.root(),
+        *view.root(system=mounts.system),
         *mounts.shared(),
         *("--bind", str(folders), FOLDERS_OF_ALL, "--bind", str(sockets), SOCKETS_OF_ALL),
         *("--perms", "0755", "--dir", WORKSPACE, "--perms", "0755", "--dir", SOCKETS),

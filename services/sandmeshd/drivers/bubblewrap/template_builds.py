@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -14,6 +15,7 @@ from sandmeshd.drivers.api.templates import template_info, template_of
 from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder, home_files
 from sandmeshd.drivers.bubblewrap.requirements import check_template, supports
+from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step, is_complete
 from sandmeshd.drivers.node.records import Folder
@@ -24,10 +26,13 @@ from sandmeshd.templates import Template
 class TemplateBuilds:
     """The templates of a driver and what was built for them."""
 
-    def __init__(self, templates: Mapping[str, Template], builder: EnvironmentBuilder, agent: AgentTree) -> None:
+    def __init__(
+        self, templates: Mapping[str, Template], builder: EnvironmentBuilder, agent: AgentTree, systems: Systems
+    ) -> None:
         self._templates = templates
         self._builder = builder
         self._agent = agent
+        self._systems = systems
         self._seeds: dict[Path, tuple[str, ...]] = {}
 
     def template(self, name: str) -> Template:
@@ -44,11 +49,12 @@ class TemplateBuilds:
 
     def is_prepared(self, template: Template) -> bool:
         """Return whether a create can start at once."""
-        return supports(template) and self._agent.prepared and is_complete(self._builder.path(template.python))
+        built = supports(template) and self._agent.prepared and is_complete(self._builder.path(template.python))
+        return built and (not template.system or self._systems.find(template.system) is not None)
 
-    def prepared(self) -> list[Template]:
-        """Return the templates of which a create can start at once."""
-        return [template for template in self._templates.values() if self.is_prepared(template)]
+    def standing_by(self) -> list[Template]:
+        """Return the templates whose zygotes start with the driver: those that are prepared and need no own system."""
+        return [one for one in self._templates.values() if not one.system and self.is_prepared(one)]
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
         """Build what does not exist yet, yielding the progress.
@@ -56,9 +62,11 @@ class TemplateBuilds:
         Raises:
             TemplateBuildFailed: A package could not be installed.
             RuntimeUnavailable: The mesh's own Python lacks what builds are made with, or the disk is full.
-            CapabilityMissing: It has an image, or a setting that this driver does not support.
+            CapabilityMissing: It has an image, or a setting that this driver does not support, or its Debian packages
+                are not there: they are downloaded by `sandmesh build` alone.
         """
         check_template(template)
+        self._systems.binds(template)
         with full_disk_explained(self._builder.path(template.python).parent):
             if not self._agent.prepared:
                 yield Step("copying the agent", 0)
@@ -75,6 +83,7 @@ class TemplateBuilds:
             CapabilityMissing: This driver can never prepare it.
         """
         check_template(template)
+        system = self._systems.binds(template)
         if not self.is_prepared(template):
             message = f"template {template.name} is not prepared: prepare it first (sandmesh build {template.name})"
             raise WrongState(message, {"state": "not prepared", "template": template.name})
@@ -83,4 +92,5 @@ class TemplateBuilds:
             self._seeds[environment] = home_files(environment)
         seeds = self._seeds[environment]
         sites = (self._agent.site, self._agent.mcp)
-        return Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
+        mounts = Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
+        return replace(mounts, system=system)

@@ -50,14 +50,14 @@ class ZygoteKey:
     home_files: tuple[str, ...]
     agent: Path
     mcp: Path
+    system: tuple[str, ...] | None
     variables: tuple[tuple[str, str], ...]
 
     @staticmethod
     def of(mounts: Mounts, variables: Mapping[str, str]) -> ZygoteKey:
         """Return the key of sandboxes with these mounts and shared variables."""
-        return ZygoteKey(
-            mounts.environment, mounts.home_files, mounts.agent, mounts.mcp, tuple(sorted(variables.items()))
-        )
+        shared = tuple(sorted(variables.items()))
+        return ZygoteKey(mounts.environment, mounts.home_files, mounts.agent, mounts.mcp, mounts.system, shared)
 
 
 class Zygote:

@@ -114,6 +114,7 @@ class TemplateDefinition(_message.Message):
     RUNTIME_CONFIG_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     MCP_CONFIG_JSON_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that requests use: a lowercase letter, then lowercase letters, digits, `_` and `-`, at most 63 in all."""
     description: _builtins.str
@@ -154,6 +155,12 @@ class TemplateDefinition(_message.Message):
     def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDefinition]:
         """Tools of its own."""
 
+    @_builtins.property
+    def system(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Debian packages that its sandboxes have, besides the shipped template's. The bubblewrap driver shows the host's
+        where all are installed, else those that `sandmesh build` unpacked; a driver that cannot refuses the sandboxes.
+        """
+
     def __init__(
         self,
         *,
@@ -169,10 +176,11 @@ class TemplateDefinition(_message.Message):
         runtime_config: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         tools: _abc.Iterable[Global___ToolDefinition] | None = ...,
         mcp_config_json: _builtins.bytes = ...,
+        system: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "runtime_config", b"runtime_config", "security_level", b"security_level", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "runtime_config", b"runtime_config", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ from aiodocker import DockerError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
+from sandmeshd.drivers.api.templates import check_no_system, check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import BASE, ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -72,7 +72,7 @@ class Images:
             return False
         labels = labels_of(image)
         built_here = not self._is_pulled(template) and self._image_of(template) == BASE
-        fits = labels.get(PROTOCOL_LABEL) == str(LINK_PROTOCOL) and not template.runtime_config
+        fits = labels.get(PROTOCOL_LABEL) == str(LINK_PROTOCOL) and not template.runtime_config and not template.system
         return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
@@ -85,6 +85,7 @@ class Images:
             CapabilityMissing: The template has a setting that this driver does not support.
         """
         check_settings(template, self._settings.profile.name)
+        check_no_system(template, self._settings.profile.name)
         if await self.is_prepared(template):
             return
         name = self.name_of(template)

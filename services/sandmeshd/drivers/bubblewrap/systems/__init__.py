@@ -1,0 +1,5 @@
+"""Systems: the Debian packages of a template, from the host or unpacked below a directory of their own."""
+
+from sandmeshd.drivers.bubblewrap.systems.systems import Systems
+
+__all__ = ["Systems"]
