@@ -9,11 +9,11 @@ from tests.faults.world import World
 
 KEPT = frozenset(
     {
-        *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse"),
+        *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse", "audit"),
         *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
     }
 )
-"""Families of keys that a mesh without sandboxes may have: its clocks, who lives, and what runs out by itself."""
+"""Families of keys that a mesh without sandboxes may have: clocks, who lives, the audit, what runs out by itself."""
 
 
 async def records(world: World) -> list[str]:

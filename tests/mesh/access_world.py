@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 import sandmesh.api
+from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
@@ -213,6 +214,7 @@ REQUESTS: dict[str, Make] = {
     "PortService.ExposePort": lambda own: port_pb2.ExposePortRequest(sandbox_id=own.sandbox_id, port=8080),
     "PortService.ListExposedPorts": lambda own: port_pb2.ListExposedPortsRequest(sandbox_id=own.sandbox_id),
     "PortService.RevokePort": lambda own: port_pb2.RevokePortRequest(sandbox_id=own.sandbox_id, exposure_id="none"),
+    "AuditService.ListAudit": lambda own: audit_pb2.ListAuditRequest(),
     "QuotaService.SetQuota": lambda own: quota_pb2.SetQuotaRequest(
         user_id=own.user_id, limits=quota_pb2.QuotaLimits(sandboxes=1000)
     ),

@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from sandmesh._calls.local_socket import Metadata
 from sandmesh._client.addresses import Target
+from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
@@ -56,7 +57,7 @@ def _method(found: MethodDescriptor) -> Method:
 
 METHODS: Mapping[str, Method] = {
     method.input_type.full_name: _method(method)
-    for file in (call_pb2, port_pb2, quota_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
+    for file in (audit_pb2, call_pb2, port_pb2, quota_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -76,6 +77,7 @@ class Stubs:
     ports: port_pb2_grpc.PortServiceAsyncStub
     templates: template_pb2_grpc.TemplateServiceAsyncStub
     quotas: quota_pb2_grpc.QuotaServiceAsyncStub
+    audit: audit_pb2_grpc.AuditServiceAsyncStub
 
 
 def make_channel(target: Target) -> grpc.aio.Channel:
@@ -96,6 +98,7 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
         ports=port_pb2_grpc.PortServiceStub(channel),
         templates=template_pb2_grpc.TemplateServiceStub(channel),
         quotas=quota_pb2_grpc.QuotaServiceStub(channel),
+        audit=audit_pb2_grpc.AuditServiceStub(channel),
     )
 
 

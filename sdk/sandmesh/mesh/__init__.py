@@ -7,6 +7,7 @@ with Mesh() as mesh:
 
 from sandmesh.mesh.client import MeshAsync, find_mesh
 from sandmesh.mesh.records import (
+    AuditEntry,
     Capacity,
     CreatedToken,
     Lease,
@@ -30,6 +31,7 @@ from sandmesh.mesh.records import (
 from sandmesh.mesh.sync import Mesh
 
 __all__ = [
+    "AuditEntry",
     "Capacity",
     "CreatedToken",
     "Lease",

@@ -14,6 +14,7 @@ from sandmesh._client.process_state import process
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import MeshUnavailable, WrongState
 from sandmesh.inputs import Options
+from sandmesh.mesh.audit import AuditAsync
 from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.messages import read_capacity, read_health, read_sweep
 from sandmesh.mesh.quotas import QuotasAsync
@@ -50,7 +51,8 @@ class MeshAsync:
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
     this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
-    A token of the scope user sees what belongs to its user; tokens, quotas, health and sweeps need the scope admin.
+    A token of the scope user sees what belongs to its user; tokens, quotas, the audit, health and sweeps need the scope
+    admin.
     """
 
     def __init__(
@@ -91,6 +93,11 @@ class MeshAsync:
     def tokens(self) -> TokensAsync:
         """The tokens of clients: create, list, revoke."""
         return TokensAsync(self._rpc)
+
+    @property
+    def audit(self) -> AuditAsync:
+        """Who changed what, and who was refused: list."""
+        return AuditAsync(self._rpc)
 
     @property
     def quotas(self) -> QuotasAsync:

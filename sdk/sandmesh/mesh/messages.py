@@ -9,12 +9,14 @@ from typing import Any, Literal
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh._client.messages import read_state
+from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2
 from sandmesh.inputs import Limits, NetworkGrant
 from sandmesh.mesh.records import (
+    AuditEntry,
     Capacity,
     Lease,
     MeshHealth,
@@ -123,6 +125,24 @@ def read_token(message: token_pb2.Token) -> TokenInfo:
         last_used=_optional_time(message, "last_use_time"),
         revoked=_optional_time(message, "revoke_time"),
         private_network=message.private_network,
+    )
+
+
+def read_audit_entry(message: audit_pb2.AuditEntry) -> AuditEntry:
+    """Read an entry of the audit."""
+    return AuditEntry(
+        _message=message,
+        entry_id=message.entry_id,
+        time=_time(message.time),
+        user_id=message.user_id,
+        scope=message.scope,
+        token_id=message.token_id,
+        peer=message.peer,
+        method=message.method,
+        outcome=message.outcome,
+        sandbox_ids=tuple(message.sandbox_ids),
+        session_id=message.session_id,
+        details=dict(message.details),
     )
 
 

@@ -163,6 +163,34 @@ class CreatedToken(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AuditEntry(Record):
+    """One RPC that changed something, or that was refused."""
+
+    entry_id: str
+    time: datetime
+    user_id: str
+    """Empty for an administrator and for whom no token was accepted."""
+
+    scope: str
+    """admin or user; empty where no token was accepted."""
+
+    token_id: str
+    peer: str
+    """unix, or an address as ipv4:192.0.2.1:50000."""
+
+    method: str
+    """As SandboxService.CreateSnapshot."""
+
+    outcome: str
+    """OK, or the reason of the error."""
+
+    sandbox_ids: tuple[str, ...]
+    session_id: str
+    details: Mapping[str, str]
+    """Names and ids of what it changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuotaInfo(Record):
     """The quota of one project or one user, and its use: each by name (sandboxes, memory, cpus, creates_per_minute)."""
 

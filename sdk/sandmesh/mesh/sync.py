@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_iterator, run
 from sandmesh.inputs import Options
+from sandmesh.mesh.audit import AuditAsync
 from sandmesh.mesh.client import CONCURRENCY, REQUEST_SECONDS, MeshAsync
 from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.quotas import QuotasAsync
@@ -67,6 +68,15 @@ class Tokens(Facade):
     revoke = blocking(TokensAsync.revoke)
 
 
+class Audit(Facade):
+    """Who changed what in a mesh, and who was refused: `mesh.audit`. It needs the scope admin."""
+
+    def __init__(self, twin: AuditAsync) -> None:
+        self.twin: AuditAsync = twin
+
+    list = blocking(AuditAsync.list)
+
+
 class Quotas(Facade):
     """The quotas of a mesh: `mesh.quotas`. Every method needs the scope admin, else it raises PermissionDenied."""
 
@@ -114,7 +124,8 @@ class Mesh(Facade):
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
     this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
-    A token of the scope user sees what belongs to its user; tokens, quotas, health and sweeps need the scope admin.
+    A token of the scope user sees what belongs to its user; tokens, quotas, the audit, health and sweeps need the scope
+    admin.
     """
 
     def __init__(
@@ -151,6 +162,11 @@ class Mesh(Facade):
     def tokens(self) -> Tokens:
         """The tokens of clients: create, list, revoke."""
         return Tokens(self.twin.tokens)
+
+    @property
+    def audit(self) -> Audit:
+        """Who changed what, and who was refused: list."""
+        return Audit(self.twin.audit)
 
     @property
     def quotas(self) -> Quotas:

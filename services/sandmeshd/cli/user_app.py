@@ -21,6 +21,7 @@ class UserCommands(LazyGroup):
         Entry("down", f"{CLI}.mesh.up", "End this user's local mesh and delete its sandboxes.", MESH),
         Entry("sweep", f"{CLI}.sandboxes.sweep", "Fix differences between records and runtimes now.", MESH),
         Entry("token", f"{CLI}.sandboxes.tokens", "Manage the tokens that clients authenticate with.", MESH),
+        Entry("audit", f"{CLI}.sandboxes.audit", "Print who changed what, and who was refused.", MESH),
         Entry("quota", QUOTAS, "Manage the quotas of projects and users.", MESH),
         Entry(
             "certificate",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from google.protobuf.descriptor import ServiceDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
-from sandmesh.errors import PermissionDenied, Unauthenticated
+from sandmesh.errors import PermissionDenied, SandmeshError, Unauthenticated
 from sandmeshd.auth.principal import ADMIN, Principal, acting_for
 from sandmeshd.auth.service_identity import OPEN_METHODS
 from sandmeshd.auth.token_cache import Grant, KnownTokens
@@ -21,6 +21,9 @@ from sandmeshd.runtime.rpc.interceptors import Around, Context
 _TO_USERS = (options_pb2.ACCESS_OWNER, options_pb2.ACCESS_ANYONE)
 _UNLIMITED = Grant(ADMIN)
 
+Refused = Callable[[str, str, Principal | None, SandmeshError], None]
+"""Receives the method, the peer, who it was where a token was accepted, and the error of an RPC that is refused."""
+
 
 def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
     """Return the public methods that serve administrators only, by path."""
@@ -29,7 +32,12 @@ def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in closed)
 
 
-def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[str]) -> Around:
+def admitted(
+    settings: GatewaySettings,
+    tokens: KnownTokens,
+    closed: frozenset[str],
+    refused: Refused,
+) -> Around:
     """Serve each RPC for the principal whose token it shows, as long as that token is in force.
 
     On a unix socket, which only the mesh's own user can open, and where no token is required, it may be left out;
@@ -42,10 +50,16 @@ def admitted(settings: GatewaySettings, tokens: KnownTokens, closed: frozenset[s
         if method.startswith(OPEN_METHODS):
             yield
             return
-        grant = await authenticator.grant(context)
+        try:
+            grant = await authenticator.grant(context)
+        except Unauthenticated as error:
+            refused(method, context.peer(), None, error)
+            raise
         if grant.principal.scope == "user" and method in closed:
             message = f"{method} is for administrators: use a token of the scope admin"
-            raise PermissionDenied(message, {"method": method})
+            denied = PermissionDenied(message, {"method": method})
+            refused(method, context.peer(), grant.principal, denied)
+            raise denied
         with acting_for(grant.principal):
             if not grant.token_id:
                 yield

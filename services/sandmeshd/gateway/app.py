@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 
+from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2
@@ -20,6 +22,7 @@ from sandmeshd.auth.token_cache import KnownTokens
 from sandmeshd.gateway.access import admitted, closed_to_users
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
+from sandmeshd.gateway.audit.trail import open_trail
 from sandmeshd.gateway.call_socket import call_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import forwarded
@@ -78,42 +81,51 @@ async def open_gateway(
     calls = Calls(settings, routes)
     handler = handlers(calls)
     routes.metrics = GatewayMetrics(measured.registry)
-    owners = [
-        (session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
-        (sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
-        (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
-        (quota_pb2.DESCRIPTOR.services_by_name["QuotaService"], allocator),
-        (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
-    ]
+    owners = _owners(allocator, broker)
     observers = {
         "ConnectSession": routes.expect,
         "PauseSandbox": routes.paused.note_paused,
         "ResumeSandbox": routes.paused.note_resumed,
     }
-    services = [
-        Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
-        *(forwarded(service, channel, observers) for service, channel in owners),
-    ]
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
     )
     own = [call_pb2.DESCRIPTOR.services_by_name["CallService"], port_pb2.DESCRIPTOR.services_by_name["PortService"]]
     public = [*own, *(service for service, _ in owners)]
-    arounds = [observed(measured.rpcs), admitted(settings, tokens, closed_to_users(public))]
     async with AsyncExitStack() as stack:
+        trail = await stack.enter_async_context(open_trail(settings, audit_pb2_grpc.AuditServiceStub(allocator)))
+        services = [
+            Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
+            *(forwarded(service, channel, observers, trail.recorded) for service, channel in owners),
+        ]
+        arounds = [observed(measured.rpcs), admitted(settings, tokens, closed_to_users(public), trail.refused)]
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
         listener.add(metrics_page(measured))
-        services.append(await stack.enter_async_context(open_ports(settings, routes, listener, activity.holding)))
+        services.append(
+            await stack.enter_async_context(open_ports(settings, routes, listener, activity.holding, trail.recorded))
+        )
         tls, shared = _tls(settings), settings.share_ports
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)
         kinds = [call_sockets(calls.make_client, arounds), unary_sockets(services, arounds)]
         await stack.enter_async_context(open_local_sockets(settings.listen, kinds))
         yield Gateway(listening.addresses, listener, activity)
+
+
+def _owners(allocator: grpc.aio.Channel, broker: grpc.aio.Channel) -> list[tuple[ServiceDescriptor, grpc.aio.Channel]]:
+    """Return the services whose public methods are forwarded, each with the channel to its owner."""
+    return [
+        (session_pb2.DESCRIPTOR.services_by_name["SessionService"], broker),
+        (sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"], allocator),
+        (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
+        (audit_pb2.DESCRIPTOR.services_by_name["AuditService"], allocator),
+        (quota_pb2.DESCRIPTOR.services_by_name["QuotaService"], allocator),
+        (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
+    ]
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -16,6 +16,7 @@ from sandmeshd.runtime.rpc.server import Registration
 Context = grpc.aio.ServicerContext[Any, Any]
 Observer = Callable[[bytes], None]
 Behaviour = Callable[[bytes, Context], Awaitable[bytes]]
+Record = Callable[[MethodDescriptor, Behaviour], Behaviour]
 
 
 def is_public(method: MethodDescriptor) -> bool:
@@ -25,25 +26,34 @@ def is_public(method: MethodDescriptor) -> bool:
 
 
 def forwarded(
-    service: ServiceDescriptor, channel: grpc.aio.Channel, observers: Mapping[str, Observer] = MappingProxyType({})
+    service: ServiceDescriptor,
+    channel: grpc.aio.Channel,
+    observers: Mapping[str, Observer] = MappingProxyType({}),
+    record: Record = lambda _, behaviour: behaviour,
 ) -> Registration:
     """Offer a service's public methods over the channel to the service that owns them; requests are one message.
 
-    `observers` receive the responses of methods, by name.
+    `observers` receive the responses of methods, by name; `record` wraps what serves a method.
     """
     methods = {
-        method.name: _handler(service, method, channel, observers.get(method.name)) for method in service.methods
+        method.name: _handler(service, method, channel, observers.get(method.name), record)
+        for method in service.methods
     }
     handler = grpc.method_handlers_generic_handler(service.full_name, methods)
     return Registration(service.full_name, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 def _handler(
-    service: ServiceDescriptor, method: MethodDescriptor, channel: grpc.aio.Channel, observer: Observer | None
+    service: ServiceDescriptor,
+    method: MethodDescriptor,
+    channel: grpc.aio.Channel,
+    observer: Observer | None,
+    record: Record,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     if method.server_streaming and is_public(method):
         return grpc.unary_stream_rpc_method_handler(_streaming(f"/{service.full_name}/{method.name}", channel))
-    return grpc.unary_unary_rpc_method_handler(_behaviour(service, method, channel, observer))
+    behaviour = _behaviour(service, method, channel, observer)
+    return grpc.unary_unary_rpc_method_handler(record(method, behaviour))
 
 
 def _streaming(path: str, channel: grpc.aio.Channel) -> Callable[[bytes, Context], AsyncIterator[bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -53,6 +54,14 @@ class GatewaySettings(Settings):
 
     token_cache_seconds: float = Field(default=10.0, gt=0, validation_alias="SANDMESH_TOKEN_CACHE_SECONDS")
     """How long a checked token is accepted without asking again; revocations take effect at once all the same."""
+
+    audit_file: Path | None = Field(default=None, validation_alias="SANDMESH_AUDIT_FILE")
+    """A file to which the audit is appended as JSON lines; none: it is in the store alone, which keeps the newest."""
+
+    audit_on_failure: Literal["continue", "refuse"] = Field(
+        default="continue", validation_alias="SANDMESH_AUDIT_ON_FAILURE"
+    )
+    """While the audit file cannot be written: continue with a warning, or refuse to start and to change anything."""
 
     activity_seconds: float = Field(default=2.0, gt=0)
     """How often it tells which sandboxes are in use; idle times are several times as long."""

@@ -30,6 +30,7 @@ from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.local_channel import local_channel
 from sandmeshd.runtime.rpc.registrations import (
+    audit_service,
     driver_service,
     quota_service,
     sandbox_service,
@@ -41,6 +42,8 @@ from sandmeshd.runtime.rpc.server import open_server
 from sandmeshd.store import Store, open_store
 from sandmeshd.templates import TemplateCatalog, open_catalog
 from sandmeshd.templates.servicer import TemplateServicer
+from sandmeshd.tenants.audit.records import AuditRecords
+from sandmeshd.tenants.audit.servicer import AuditServicer
 from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.servicer import QuotaServicer
 
@@ -124,6 +127,7 @@ async def _open_internal(
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
         quota_service(QuotaServicer(QuotaRecords(store))),
+        audit_service(AuditServicer(AuditRecords(store, settings.audit_entries))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),
     ]
     await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))

@@ -30,6 +30,7 @@ from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
 from sandmeshd.runtime.rpc.observation import observed
 from sandmeshd.runtime.rpc.registrations import (
+    audit_service,
     driver_service,
     quota_service,
     sandbox_service,
@@ -39,6 +40,8 @@ from sandmeshd.runtime.rpc.registrations import (
 from sandmeshd.runtime.rpc.server import Registration, open_server
 from sandmeshd.store import open_store
 from sandmeshd.templates import open_catalog
+from sandmeshd.tenants.audit.records import AuditRecords
+from sandmeshd.tenants.audit.servicer import AuditServicer
 from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.servicer import QuotaServicer
 
@@ -84,7 +87,9 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         }
         allocator = open_allocator(allocator_settings(settings), store, drivers, observed_service)
         servicer = await stack.enter_async_context(allocator)
-        services = [sandbox_service(servicer), quota_service(QuotaServicer(QuotaRecords(store)))]
+        audit = AuditServicer(AuditRecords(store, settings.audit_entries))
+        quotas = QuotaServicer(QuotaRecords(store))
+        services = [sandbox_service(servicer), quota_service(quotas), audit_service(audit)]
         await stack.enter_async_context(_serving(options, listen, services, observed_service))
         await asyncio.Event().wait()
 

@@ -50,6 +50,9 @@ class MeshSettings(Settings):
     mesh_secret: SecretStr | None = Field(default=None, min_length=SHORTEST)
     """The secret by which the services of a mesh authenticate each other; none: one kept in the state directory."""
 
+    audit_entries: int = Field(default=10_000, ge=100)
+    """About how many entries of the audit the store keeps."""
+
     redis_url: SecretStr | None = None
     """A Redis or Valkey server (redis://, rediss://, unix://); none: an embedded one."""
 

@@ -12,8 +12,9 @@ LIBRARY = ("base", "events", "quotas", "capacity", "queue", "states")
 # Tokens and quotas are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
 _QUOTAS = {"quota_set", "project_set"}
+_AUDIT = {"audit_append", "audit_list"}
 UNGUARDED = frozenset(
-    {"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS, *_QUOTAS}
+    {"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS, *_QUOTAS, *_AUDIT}
 )
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
-from sandmeshd.gateway.ports.servicer import PortServicer
+from sandmeshd.gateway.ports.servicer import PortServicer, Record, RecordedPorts
 from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels
 from sandmeshd.gateway.routes import Routes
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_ports(
-    settings: GatewaySettings, routes: Routes, listener: HttpListener, holding: Holding
+    settings: GatewaySettings, routes: Routes, listener: HttpListener, holding: Holding, record: Record
 ) -> AsyncGenerator[Registration]:
     """Proxy HTTP to ports of sandboxes until the block ends. Yields the service that makes URLs.
 
-    `holding` counts a sandbox as in use while a connection into it is open.
+    `holding` counts a sandbox as in use while a connection into it is open; `record` wraps what serves a method.
     """
     signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
     open_tunnels = OpenTunnels()
     servicer = PortServicer(settings, routes, signer, listener, open_tunnels)
+    service = RecordedPorts(servicer, record)
     name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
     async with AsyncExitStack() as stack:
 
@@ -45,4 +46,4 @@ async def open_ports(
             stack.push_async_callback(proxy.close)
 
         listener.add(add)
-        yield Registration(name, lambda server: port_pb2_grpc.add_PortServiceServicer_to_server(servicer, server))
+        yield Registration(name, lambda server: port_pb2_grpc.add_PortServiceServicer_to_server(service, server))

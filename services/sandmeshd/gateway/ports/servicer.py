@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
 
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.api.port.v1 import port_pb2_grpc
@@ -22,6 +24,8 @@ DEFAULT_SECONDS = 3600.0
 LONGEST_SECONDS = 30 * 86400.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Behaviour = Callable[[Any, Context], Awaitable[Any]]
+Record = Callable[[MethodDescriptor, Behaviour], Behaviour]
 
 
 class PortServicer(port_pb2_grpc.PortServiceServicer):
@@ -101,3 +105,27 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
     async def _ask(self, sandbox_id: str, tool: str, arguments: dict[str, Any], token: int) -> dict[str, Any]:
         frame = start_frame(sandbox_id, tool, arguments, fencing_token=token)
         return await ask(self._routes.of(current_principal()), self._settings.connect_timeout_seconds, frame)
+
+
+class RecordedPorts(port_pb2_grpc.PortServiceServicer):
+    """Serve as another does, within what records each method."""
+
+    def __init__(self, servicer: PortServicer, record: Record) -> None:
+        methods = pb.DESCRIPTOR.services_by_name["PortService"].methods_by_name
+        self._expose = record(methods["ExposePort"], servicer.ExposePort)
+        self._list = record(methods["ListExposedPorts"], servicer.ListExposedPorts)
+        self._revoke = record(methods["RevokePort"], servicer.RevokePort)
+
+    async def ExposePort(self, request: pb.ExposePortRequest, context: Context) -> pb.ExposePortResponse:
+        """Make a URL."""
+        return cast("pb.ExposePortResponse", await self._expose(request, context))
+
+    async def ListExposedPorts(
+        self, request: pb.ListExposedPortsRequest, context: Context
+    ) -> pb.ListExposedPortsResponse:
+        """List URLs."""
+        return cast("pb.ListExposedPortsResponse", await self._list(request, context))
+
+    async def RevokePort(self, request: pb.RevokePortRequest, context: Context) -> pb.RevokePortResponse:
+        """End a URL and its connections."""
+        return cast("pb.RevokePortResponse", await self._revoke(request, context))

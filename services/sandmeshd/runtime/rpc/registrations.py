@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.driver.v1 import driver_pb2, driver_pb2_grpc
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
@@ -33,6 +34,12 @@ def token_service(servicer: token_pb2_grpc.TokenServiceServicer) -> Registration
     """Return the service of tokens."""
     name = token_pb2.DESCRIPTOR.services_by_name["TokenService"].full_name
     return Registration(name, lambda server: token_pb2_grpc.add_TokenServiceServicer_to_server(servicer, server))
+
+
+def audit_service(servicer: audit_pb2_grpc.AuditServiceServicer) -> Registration:
+    """Return the service of the audit."""
+    name = audit_pb2.DESCRIPTOR.services_by_name["AuditService"].full_name
+    return Registration(name, lambda server: audit_pb2_grpc.add_AuditServiceServicer_to_server(servicer, server))
 
 
 def quota_service(servicer: quota_pb2_grpc.QuotaServiceServicer) -> Registration:

@@ -1,0 +1,153 @@
+"""The audit of one gateway: to a file at once, and to the store in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor
+
+from sandmesh.api.audit.v1 import audit_pb2 as pb
+from sandmesh.api.audit.v1 import audit_pb2_grpc
+from sandmesh.errors import InvalidArgument, RuntimeUnavailable, SandmeshError
+from sandmesh.shared.wire_errors import from_rpc_error
+from sandmeshd.auth.principal import Principal, current_principal
+from sandmeshd.gateway.audit.entries import describe, is_recorded, make_entry, parsed
+from sandmeshd.gateway.audit.file import AuditFile
+from sandmeshd.gateway.settings import GatewaySettings
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Behaviour = Callable[[Any, Context], Awaitable[Any]]
+
+_BATCH, _WAITING = 100, 10_000
+_SEND_SECONDS, _PAUSE_SECONDS = 5.0, 1.0
+REFUSALS_PER_SECOND = 100
+"""How many refused attempts are recorded: nobody without a token may fill a disk."""
+
+
+class AuditTrail:
+    """Record what changes something and what is refused."""
+
+    def __init__(self, settings: GatewaySettings, stub: audit_pb2_grpc.AuditServiceAsyncStub) -> None:
+        self._file = AuditFile(settings.audit_file) if settings.audit_file else None
+        self._refuses = settings.audit_on_failure == "refuse"
+        self._stub = stub
+        self._waiting: deque[pb.AuditEntry] = deque(maxlen=_WAITING)
+        self._woken = asyncio.Event()
+        self._second, self._refused = 0, 0
+
+    def open(self) -> None:
+        """Check that the file can be written.
+
+        Raises:
+            InvalidArgument: It cannot be, and the settings refuse changes then.
+        """
+        if self._file is not None and not self._file.flush() and self._refuses:
+            fix = "make it writable, or set audit_on_failure (SANDMESH_AUDIT_ON_FAILURE) to continue"
+            message = f"the audit file {self._file.path} cannot be written ({self._file.trouble}): {fix}"
+            raise InvalidArgument(message, {"file": str(self._file.path), "fix": fix})
+
+    def recorded(self, method: MethodDescriptor, behaviour: Behaviour) -> Behaviour:
+        """Return the behaviour of a method that records how it ended; the same where the method changes nothing."""
+        if not is_recorded(method):
+            return behaviour
+        path = f"/{method.containing_service.full_name}/{method.name}"
+
+        async def run(request: Any, context: Context) -> Any:
+            self._check()
+            response, outcome = None, "OK"
+            try:
+                response = await behaviour(request, context)
+            except BaseException as error:
+                outcome = _outcome(error)
+                raise
+            finally:
+                entry = make_entry(path, current_principal(), context.peer(), outcome)
+                describe(entry, parsed(method.input_type, request), parsed(method.output_type, response))
+                self._record(entry)
+            return response
+
+        return run
+
+    def refused(self, path: str, peer: str, principal: Principal | None, error: SandmeshError) -> None:
+        """Record an attempt that was refused at the door."""
+        second = int(time.monotonic())
+        self._refused = self._refused + 1 if second == self._second else 1
+        self._second = second
+        if self._refused <= REFUSALS_PER_SECOND:
+            self._record(make_entry(path, principal, peer, error.reason))
+        elif self._refused == REFUSALS_PER_SECOND + 1:
+            log.warning("refused attempts beyond the audit's rate are not recorded", rate=REFUSALS_PER_SECOND)
+
+    async def send_forever(self) -> None:
+        """Send entries to the store until cancelled."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            if not await self.send():
+                await asyncio.sleep(_PAUSE_SECONDS)
+                self._woken.set()
+
+    async def send(self) -> bool:
+        """Send what waits; return whether the store has it."""
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            try:
+                await self._stub.RecordAudit(pb.RecordAuditRequest(entries=batch), timeout=_SEND_SECONDS)
+            except (grpc.aio.AioRpcError, SandmeshError) as error:
+                log.warning("entries of the audit wait for the store", count=len(batch), error=str(error))
+                self._waiting.extendleft(reversed(batch))
+                return False
+            except asyncio.CancelledError:
+                self._waiting.extendleft(reversed(batch))
+                raise
+        return True
+
+    def _record(self, entry: pb.AuditEntry) -> None:
+        if self._file is not None:
+            self._file.append(entry)
+        self._waiting.append(entry)
+        self._woken.set()
+
+    def _check(self) -> None:
+        if self._file is None or not self._refuses or not self._file.trouble or self._file.flush():
+            return
+        fix = f"make {self._file.path} writable"
+        message = f"the audit cannot be written ({self._file.trouble}), and nothing is changed without it: {fix}"
+        raise RuntimeUnavailable(message, {"fix": fix})
+
+
+@asynccontextmanager
+async def open_trail(
+    settings: GatewaySettings, stub: audit_pb2_grpc.AuditServiceAsyncStub
+) -> AsyncGenerator[AuditTrail]:
+    """Record until the block ends; what is recorded by then is sent.
+
+    Raises:
+        InvalidArgument: The audit file cannot be written, and the settings refuse changes then.
+    """
+    trail = AuditTrail(settings, stub)
+    trail.open()
+    task = asyncio.create_task(trail.send_forever())
+    try:
+        yield trail
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        await trail.send()
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return from_rpc_error(error).reason
+    if isinstance(error, SandmeshError):
+        return error.reason
+    return "INTERNAL" if isinstance(error, Exception) else "CANCELLED"

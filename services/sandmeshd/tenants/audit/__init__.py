@@ -1,0 +1,1 @@
+"""The audit in the store: its newest entries, and who may read them."""

@@ -1,0 +1,156 @@
+"""The audit: who changed what, from where, with what outcome, and who was refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandmesh import BaseSandboxAsync, MeshAsync
+from sandmesh.errors import InvalidArgument, PermissionDenied, RuntimeUnavailable, SandboxNotFound, Unauthenticated
+from sandmesh.mesh import AuditEntry
+from tests.mesh.commands import running_mesh
+from tests.mesh.conftest import run_mesh
+from tests.unit.store.waiting import until
+
+
+async def entries(admin: MeshAsync, count: int, **filters: Any) -> Sequence[AuditEntry]:
+    """Wait until the store has so many entries, which reach it in the background."""
+
+    async def reached() -> bool:
+        return len(await admin.audit.list(**filters)) >= count
+
+    await until(reached)
+    return await admin.audit.list(**filters)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_each_change_is_recorded_with_who_where_what_and_its_outcome(tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": "sesame", "audit_file": file}
+    async with run_mesh(**settings) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        made = await admin.tokens.create("ada-laptop", user_id="ada")
+        value = "the-value-of-a-variable"
+        async with BaseSandboxAsync(
+            base_url=f"grpc://{mesh.addresses[1]}",
+            bearer_token=made.secret,
+            network=["example.org"],
+            env={"KEY": value},
+        ) as box:
+            await box.run_ipython_cell(f"'{value}'")
+            sandbox_id = box.sandbox_id
+        with pytest.raises(SandboxNotFound):
+            await admin.ports.revoke("sb_none", "none")
+        found = await entries(admin, 4)
+        assert [(one.method, one.outcome, one.user_id, one.scope) for one in found] == [
+            ("TokenService.CreateToken", "OK", "", "admin"),
+            ("SessionService.ConnectSession", "OK", "ada", "user"),
+            ("SessionService.ReleaseSession", "OK", "ada", "user"),
+            ("PortService.RevokePort", "SANDBOX_NOT_FOUND", "", "admin"),
+        ]
+        token, connected, released, refused = found
+        assert (token.peer, token.details["name"], token.details["user_id"]) == ("unix", "ada-laptop", "ada")
+        assert token.details["token_id"] == made.token.token_id == connected.token_id
+        assert connected.peer.startswith("ipv4:127.0.0.1:")
+        assert (connected.details["templates"], connected.details["network"]) == ("base", "hosts example.org")
+        assert connected.sandbox_ids == released.sandbox_ids == (sandbox_id,)
+        assert refused.sandbox_ids == ("sb_none",)
+        assert value not in str(found)
+        assert made.secret not in str(found)
+        written = lines(file)
+        assert [(one["method"], one["outcome"]) for one in written] == [(one.method, one.outcome) for one in found]
+        assert value not in file.read_text()
+        assert made.secret not in file.read_text()
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_refused_attempts_are_recorded_whoever_makes_them() -> None:
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True, "bearer_token": "sesame"}
+    async with run_mesh(**settings) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        address = f"grpc://{mesh.addresses[1]}"
+        made = await admin.tokens.create("ada", user_id="ada")
+        async with MeshAsync(address, "wrong") as stranger, MeshAsync(address, made.secret) as ada:
+            with pytest.raises(Unauthenticated):
+                await stranger.sandboxes.list()
+            with pytest.raises(PermissionDenied):
+                await ada.tokens.list()
+            with pytest.raises(PermissionDenied):
+                await ada.audit.list()
+        unknown, listed, audited = (await entries(admin, 4))[1:]
+        assert (unknown.outcome, unknown.scope, unknown.token_id) == ("UNAUTHENTICATED", "", "")
+        assert (listed.method, listed.outcome, listed.user_id) == (
+            "TokenService.ListTokens",
+            "PERMISSION_DENIED",
+            "ada",
+        )
+        assert (audited.method, audited.token_id) == ("AuditService.ListAudit", made.token.token_id)
+
+
+async def test_filters_choose_entries_and_the_limit_keeps_the_newest() -> None:
+    async with run_mesh() as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        before = datetime.now(UTC)
+        for name in ("one", "two", "three"):
+            await admin.tokens.revoke((await admin.tokens.create(name)).token)
+        with pytest.raises(SandboxNotFound):
+            await admin.ports.revoke("sb_none", "none")
+        await entries(admin, 7)
+        created = await admin.audit.list(method="CreateToken", limit=2)
+        assert [one.details["name"] for one in created] == ["two", "three"]
+        assert len(await admin.audit.list(method="TokenService.RevokeToken", outcome="OK", since=before)) == 3
+        assert [one.method for one in await admin.audit.list(sandbox_id="sb_none")] == ["PortService.RevokePort"]
+        assert await admin.audit.list(user_id="nobody") == []
+        assert await admin.audit.list(since=datetime.now(UTC) + timedelta(hours=1)) == []
+        with pytest.raises(InvalidArgument):
+            await admin.audit.list(limit=1001)
+
+
+async def test_a_file_that_cannot_be_written_is_caught_up_with_or_refuses_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    file = folder / "audit.log"
+    async with run_mesh(audit_file=file) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        await admin.tokens.create("while there is no folder")
+        folder.mkdir()
+        await admin.tokens.create("after that")
+        assert [one["details"]["name"] for one in lines(file)] == ["while there is no folder", "after that"]
+        file.rename(folder / "audit.log.1")
+        await admin.tokens.create("after a rotation")
+        assert [one["details"]["name"] for one in lines(file)] == ["after a rotation"]
+    async with run_mesh(audit_file=file, audit_on_failure="refuse") as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        file.unlink()
+        file.mkdir()
+        # The first is done already when its entry cannot be written; from then on nothing is.
+        await admin.tokens.create("the last")
+        with pytest.raises(RuntimeUnavailable, match="nothing is changed without it"):
+            await admin.tokens.create("one more")
+        assert [token.name for token in await admin.tokens.list()] == ["the last"]
+        file.rmdir()
+        await admin.tokens.create("again")
+        assert [one["details"]["name"] for one in lines(file)] == ["the last", "again"]
+
+
+async def test_a_mesh_that_refuses_changes_does_not_start_without_its_audit_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"audit file .* cannot be written") as caught:
+        async with run_mesh(audit_file=tmp_path / "none" / "audit.log", audit_on_failure="refuse"):
+            pytest.fail("the mesh started")
+    assert "SANDMESH_AUDIT_ON_FAILURE" in caught.value.facts["fix"]
+
+
+def test_the_command_prints_lines_or_json() -> None:
+    with running_mesh() as sandmesh:
+        sandmesh.run("token", "create", "ada-laptop", "--user", "ada")
+        sandmesh.run("token", "revoke", "ada-laptop")
+        shown = sandmesh.run("audit", "--method", "CreateToken").out.splitlines()
+        assert [line.split()[2:8] for line in shown] == [
+            ["admin", "at", "unix", "TokenService.CreateToken", "OK", "name=ada-laptop"]
+        ]
+        created = json.loads(sandmesh.run("audit", "--method", "CreateToken", "-o", "json").out)
+        assert created["details"]["user_id"] == "ada"
+        assert sandmesh.run("audit", "--user", "nobody").out == ""
+        assert sandmesh.run("audit", "--since", "soon", ok=False).code == 2
