@@ -9,7 +9,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free reliability docker-tests check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests check bench stubs format clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +42,12 @@ reliability: set-up-dev
 FULL_DISK := tests/faults/test_disk.py::test_a_full_disk_is_an_error_that_says_so_and_passes
 docker-tests: set-up-dev
 	@SANDMESH_TEST_DOCKER=$${SANDMESH_TEST_DOCKER:-1} $(VENV)/python -m pytest tests/conformance/test_docker*.py tests/conformance/test_gvisor*.py tests/faults/test_docker*.py $(FULL_DISK) $(ARGS)
+
+# The kubernetes driver's, on a cluster of their own: needs what docker-tests needs, and etcd-server, golang-go, rsync,
+# patch, dpkg-dev and xz-utils to build Kubernetes, which takes 5 to 15 minutes the first time.
+kubernetes-tests: set-up-dev
+	@scripts/kubernetes_build.sh
+	@SANDMESH_TEST_CLUSTER=1 SANDMESH_TEST_DOCKER=short $(VENV)/python -m pytest tests/conformance/test_kubernetes*.py $(ARGS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)

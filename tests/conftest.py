@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from . import leaks, needs, timeouts
+from .cluster import Cluster, own_cluster
 from .engine import Daemon, left_on, own_engine
 from .kernel_log import KernelLog
 from .parts import PartsTable
@@ -65,3 +66,13 @@ def served(
 def engine(served: tuple[str, Daemon | None]) -> str:
     """Return the URL of an engine that has the image of the templates."""
     return served[0]
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+    """Yield a Kubernetes cluster with one machine that has the image of the templates."""
+    with own_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+        left = [name for kind in ("pods", "secrets") for name in running.names(kind, "app.kubernetes.io/managed-by")]
+    if left:
+        pytest.fail("the run left this in its cluster:\n" + "\n".join(left), pytrace=False)

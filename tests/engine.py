@@ -19,7 +19,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,8 +48,9 @@ class _Connection(http.client.HTTPConnection):
 
 
 def slow_parts() -> list[str]:
-    """Return what to leave out of a folder of tests: an engine and its images take minutes, and are opted in."""
-    return [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
+    """Return what to leave out of a folder of tests: an engine, its images and a cluster take minutes: opted in."""
+    engines = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
+    return [*engines, *([] if os.environ.get("SANDMESH_TEST_CLUSTER") else ["test_kubernetes*.py"])]
 
 
 def in_full() -> bool:
@@ -107,18 +108,27 @@ class Daemon:
 
 @contextmanager
 def own_engine(folder: Path) -> Generator[tuple[str, Daemon | None]]:
-    """Run an engine with its socket in a folder, the image of the templates in it; give its URL, and its process."""
+    """Run an engine with its socket in a folder, the image of the templates in it; give its URL, and its process.
+
+    It has a bridge and data of its own.
+    """
     url = os.environ.get("SANDMESH_TEST_DOCKER_URL")
     if url is not None:
         build_image(url, "base")
         yield url, None
         return
     with ExitStack() as stack:
-        data = stack.enter_context(_data_root(folder / "data"))
-        bridge = stack.enter_context(own_bridge())
-        daemon = stack.enter_context(_daemon(folder, data, bridge))
-        build_image(daemon.url, "base")
+        bridge, _ = stack.enter_context(own_bridge())
+        daemon = stack.enter_context(bridged_engine(folder, bridge))
         yield daemon.url, daemon
+
+
+@contextmanager
+def bridged_engine(folder: Path, bridge: str, config: Mapping[str, Any] | None = None) -> Generator[Daemon]:
+    """Run an engine as `own_engine`, on a bridge that is there, and with more of a daemon.json."""
+    with _data_root(folder / "data") as data, _daemon(folder, data, bridge, config or {}) as daemon:
+        build_image(daemon.url, "base")
+        yield daemon
 
 
 def kept_data_root() -> Path:
@@ -146,15 +156,15 @@ def _data_root(otherwise: Path) -> Generator[Path]:
 
 
 @contextmanager
-def own_bridge() -> Generator[str]:
-    """Make a bridge for an engine; give its name."""
+def own_bridge() -> Generator[tuple[str, str]]:
+    """Make a bridge for an engine; give its name and its address."""
     # An engine without a bridge of its own takes, or deletes, that of the machine's engine.
     name, third = f"smt{secrets.token_hex(4)}", secrets.randbelow(250) + 1
     run("ip", "link", "add", name, "type", "bridge")
     try:
         run("ip", "address", "add", f"10.213.{third}.1/24", "dev", name)
         run("ip", "link", "set", name, "up")
-        yield name
+        yield name, f"10.213.{third}.1"
     finally:
         run("ip", "link", "delete", name)
 
@@ -165,9 +175,9 @@ def run(*command: str) -> None:
 
 
 @contextmanager
-def _daemon(folder: Path, data: Path, bridge: str) -> Generator[Daemon]:
+def _daemon(folder: Path, data: Path, bridge: str, more: Mapping[str, Any]) -> Generator[Daemon]:
     config = folder / "daemon.json"
-    config.write_text(json.dumps({"runtimes": {"runsc": RUNSC} if shutil.which("runsc") else {}}))
+    config.write_text(json.dumps({"runtimes": {"runsc": RUNSC} if shutil.which("runsc") else {}, **more}))
     files = {"data-root": data, "exec-root": folder / "exec", "pidfile": folder / "pid", "config-file": config}
     places = [part for name, value in files.items() for part in (f"--{name}", str(value))]
     network = ["--bridge", bridge, "--iptables=false", "--ip-forward=false", "--ip-masq=false"]

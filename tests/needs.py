@@ -42,6 +42,15 @@ def _runsc() -> str:
     return "" if shutil.which("runsc") else "runsc is not installed (apt-get install --no-install-recommends runsc)"
 
 
+def _kubernetes() -> str:
+    from tests.cluster import programs  # noqa: PLC0415 - only those who ask need it
+
+    if shutil.which("etcd") is None:
+        return "etcd is not installed (apt-get install --no-install-recommends etcd-server)"
+    built = all((programs() / name).exists() for name in ("kube-apiserver", "kubelet", "kube-scheduler"))
+    return "" if built else "Kubernetes is not built (scripts/kubernetes_build.sh)"
+
+
 def _node() -> str:
     lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
     return f"not installed: {', '.join(lacking)}" if lacking else ""
@@ -89,6 +98,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "docker-compose": _compose,
     "faketime": _faketime,
     "git": _git,
+    "kubernetes": _kubernetes,
     "node": _node,
     "runsc": _runsc,
     "user namespaces": _user_namespaces,

@@ -78,7 +78,7 @@ def remote_engine(folder: Path, source: str, hidden: Sequence[Path]) -> Generato
 def blind_engine(folder: Path, hidden: Sequence[Path]) -> Generator[str]:
     """Run an engine of this machine's network that does not see some of its files; yield its URL."""
     with ExitStack() as stack:
-        bridge = stack.enter_context(own_bridge())
+        bridge, _ = stack.enter_context(own_bridge())
         # An address of the loopback that nobody else has: there the port is free.
         url = f"tcp://127.{secrets.randbelow(250) + 2}.{secrets.randbelow(250) + 1}.1:2375"
         daemon = Daemon(folder, [*_blind(hidden), *_places(folder), "--bridge", bridge, "--host", url])

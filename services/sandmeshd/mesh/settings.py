@@ -42,7 +42,7 @@ class MeshSettings(Settings):
     """Where bubblewrap's sandboxes have their folders and workspaces; none: below the state directory, relative too."""
 
     driver: str = "bubblewrap"
-    """The driver that makes sandboxes: bubblewrap, docker, gvisor, or one that another package installs."""
+    """The driver that makes sandboxes: bubblewrap, docker, gvisor, kubernetes, or one that another package installs."""
 
     node_id: str = Field(default=LOCAL_NODE, pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")
     """The node that a driver is; each driver of a mesh is another."""

@@ -19,7 +19,7 @@ from sandmesh.errors import SandboxLost
 from sandmesh.shared import frames
 from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.agentlink.connection import open_link
-from sandmeshd.drivers.engine.identity import new_identity
+from sandmeshd.drivers.node.identity import new_identity
 
 
 def _greet(listener: socket.socket, context: ssl.SSLContext, over: threading.Event, *, hangs_up: bool) -> None:

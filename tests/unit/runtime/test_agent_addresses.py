@@ -16,7 +16,7 @@ from sandmeshd.agent.link.tls import load_identity
 from sandmeshd.agentlink.addresses import read_address, tls_endpoint
 from sandmeshd.agentlink.connection import connect, open_link
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.drivers.engine.identity import Identity, new_identity
+from sandmeshd.drivers.node.identity import Identity, new_identity
 
 TOKEN = "what only the agent may hear"  # noqa: S105 - of a test
 

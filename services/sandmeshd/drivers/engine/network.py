@@ -14,6 +14,7 @@ from sandmeshd.drivers.engine.container_config import AGENT_DIRECTORY, AGENT_ID,
 from sandmeshd.drivers.engine.engine import Files
 from sandmeshd.drivers.engine.links import AGENT_PORT, Link
 from sandmeshd.drivers.node.agent_config import USER_ID
+from sandmeshd.drivers.node.agent_files import TLS
 
 OUR_DIRECTORY = str(PurePosixPath(AGENT_DIRECTORY).parent)
 """The volume for the agent's files, in a directory of its own that user code cannot enter."""
@@ -21,7 +22,6 @@ OUR_DIRECTORY = str(PurePosixPath(AGENT_DIRECTORY).parent)
 TRUSTED = "/opt/sandmesh/trusted"
 """The volume for the CA certificates that the node trusts."""
 
-TLS = "tls"
 _TRUST = ("CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,20 +12,19 @@ from typing import cast
 
 from aiodocker import DockerError
 
-from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import SandboxStartFailed, WrongState
 from sandmeshd.drivers.engine.container_config import AGENT_ID, HOSTS
 from sandmeshd.drivers.engine.engine import NOT_FOUND, Engine, Files
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.plan import Plan
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.node.agent_config import encode_config
+from sandmeshd.drivers.node.agent_files import agent_files
 
 TAIL_BYTES = 4096
 LAST_LINES, LAST_CHARACTERS = 3, 500
 """How much of an agent's output is in the message of a start that failed."""
 POLL_SECONDS = 0.004
-CONFIG, READY, LIFETIME, USER = "config", "ready", "life", "user"
+READY, LIFETIME = "ready", "life"
 HOSTS_FILE = "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 """The names that resolve without a network (hosts(5))."""
 
@@ -127,21 +125,6 @@ def _open_lifetime_pipe(path: Path) -> int:
     path.chmod(0o644)
     # For reading too: otherwise it cannot be opened before the agent opens it.
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-
-
-def agent_files(config: agent_pb2.AgentConfig) -> dict[str, bytes]:
-    """Return the configurations of agent and zygote, by the names of their files in the agent's directory.
-
-    Raises:
-        InvalidArgument: One is larger than 1 MiB.
-    """
-    return {CONFIG: encode_config(config), USER: _zygote_config(config)}
-
-
-def _zygote_config(config: agent_pb2.AgentConfig) -> bytes:
-    """Return the zygote's configuration, which it thus need not wait for the agent to send."""
-    message = {"python": config.python, "environment": dict(config.environment), "hidden": "", "user": config.user_id}
-    return json.dumps({**message, "seccomp": b64encode(config.seccomp_filter).decode()}).encode()
 
 
 def _read(path: Path) -> bytes:

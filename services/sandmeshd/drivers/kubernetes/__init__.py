@@ -1,0 +1,1 @@
+"""The kubernetes driver: a pod a sandbox, in one namespace of a cluster that places them."""

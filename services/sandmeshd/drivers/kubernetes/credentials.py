@@ -1,0 +1,87 @@
+"""The cluster and credentials that the settings name, by a kubeconfig or the pod's own service account."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config import ConfigException
+
+from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.kubernetes.cluster import Cluster
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+REFRESH_SECONDS = 60
+LIBRARY: Any = config
+"""Its signatures are untyped."""
+
+
+@asynccontextmanager
+async def open_cluster(settings: KubernetesSettings) -> AsyncGenerator[Cluster]:
+    """Yield the API of the cluster that settings name; whether it answers shows at the first request.
+
+    Raises:
+        RuntimeUnavailable: There is no kubeconfig, or no such context in it, or its credentials cannot be read.
+    """
+    configuration: Any = Configuration()
+    if _in_cluster(settings):
+        LIBRARY.load_incluster_config(client_configuration=configuration)
+        found, loader = (ACCOUNT / "namespace").read_text().strip(), None
+    else:
+        found, loader = await _load_file(settings, configuration)
+    # An older cluster's authority lacks extensions that newer Pythons want.
+    configuration.disable_strict_ssl_verification = True
+    client: Any = ApiClient(configuration)
+    # A proxy of the environment is for other addresses; one for the API stands in the kubeconfig.
+    client.rest_client.pool_manager._trust_env = False  # noqa: SLF001 - the library has no setting for it
+    refreshing: asyncio.Task[None] | None = None
+    if loader is not None:
+        refreshing = asyncio.ensure_future(LIBRARY.refresh_token(loader, configuration, interval=REFRESH_SECONDS))
+    try:
+        yield Cluster(client, str(configuration.host), settings.kubernetes_namespace or found or "default")
+    finally:
+        if refreshing is not None:
+            refreshing.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await refreshing
+        await client.close()
+
+
+def _in_cluster(settings: KubernetesSettings) -> bool:
+    named = settings.kubeconfig is not None or settings.context
+    return not named and "KUBERNETES_SERVICE_HOST" in os.environ and (ACCOUNT / "token").exists()
+
+
+async def _load_file(settings: KubernetesSettings, configuration: Any) -> tuple[str, Any]:
+    paths = [settings.kubeconfig] if settings.kubeconfig else default_paths()
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        fix = "set SANDMESH_KUBERNETES_KUBECONFIG to the file that kubectl uses"
+        raise RuntimeUnavailable(f"there is no kubeconfig at {', '.join(map(str, paths))}: {fix}", {"fix": fix})
+    joined = os.pathsep.join(map(str, there))
+    try:
+        loader = await LIBRARY.load_kube_config(
+            config_file=joined, context=settings.context or None, client_configuration=configuration
+        )
+    except (ConfigException, yaml.YAMLError, KeyError, OSError, ValueError) as error:
+        fix = "check it with: kubectl config view, and set SANDMESH_KUBERNETES_CONTEXT to a context that it has"
+        raise RuntimeUnavailable(f"the kubeconfig {joined} cannot be used ({error}): {fix}", {"fix": fix}) from None
+    if loader is None:
+        return "", None
+    current: dict[str, dict[str, str]] = loader.current_context
+    return str(current["context"].get("namespace") or ""), loader
+
+
+def default_paths() -> list[Path]:
+    """Return the places where kubectl looks for its kubeconfig."""
+    named = os.environ.get("KUBECONFIG", "")
+    paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    return paths or [Path("~/.kube/config").expanduser()]

@@ -1,0 +1,216 @@
+"""The driver of a cluster's pods: DriverService's methods over the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    LeaseLost,
+    SandboxLost,
+    SandboxStartFailed,
+    SandmeshError,
+)
+from sandmeshd.agentlink.connection import installing_token
+from sandmeshd.drivers.kubernetes.cluster import Cluster
+from sandmeshd.drivers.kubernetes.deletion import Deleter
+from sandmeshd.drivers.kubernetes.names import check_id, object_name
+from sandmeshd.drivers.kubernetes.planner import Planner
+from sandmeshd.drivers.kubernetes.policy import remove_policy
+from sandmeshd.drivers.kubernetes.records import Records
+from sandmeshd.drivers.kubernetes.refusals import WithoutSnapshots
+from sandmeshd.drivers.kubernetes.requirements import NAME, capabilities, check, enforceable
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
+from sandmeshd.drivers.kubernetes.start import Plan, Starter
+from sandmeshd.drivers.kubernetes.view import View
+from sandmeshd.drivers.kubernetes.watch import PodWatcher
+from sandmeshd.drivers.node.keyed_locks import KeyedLocks
+from sandmeshd.drivers.node.processes import to_the_end
+from sandmeshd.drivers.node.records import Record
+
+TAIL_BYTES = 64 * 1024
+
+
+class KubernetesDriver(WithoutSnapshots):
+    """One mesh's sandboxes in a namespace; opened by `open_driver`."""
+
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        cluster: Cluster,
+        watcher: PodWatcher,
+        planner: Planner,
+        version: tuple[int, int],
+    ) -> None:
+        self._settings = settings
+        self._mesh_id = settings.paths.mesh_id
+        self._cluster = cluster
+        self._watcher = watcher
+        self._planner = planner
+        self._version = version
+        self._able = enforceable(version)
+        self._records = Records(cluster, self._mesh_id)
+        self._view = View(self._mesh_id, self._records, watcher)
+        super().__init__(self._view)
+        self._deleter = Deleter(cluster, watcher)
+        self._starter = Starter(settings, cluster, watcher, self._records)
+        self._locks = KeyedLocks()
+
+    async def adopt(self) -> None:
+        """Read what earlier drivers of the mesh wrote, and which pods there are."""
+        await self._records.load()
+        await self._watcher.list()
+
+    async def close(self) -> None:
+        """Delete the sandboxes that end with the driver; the others go on."""
+        if not self._settings.ends_with_driver:
+            return
+        with suppress(SandmeshError):
+            await asyncio.gather(*(self._delete(sandbox.sandbox_id) for sandbox in self._view.all()))
+            await remove_policy(self._cluster, self._mesh_id)
+
+    async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
+        """Return what the driver is and can do."""
+        return pb.GetInfoResponse(
+            name=NAME,
+            node_id=self._settings.node_id,
+            runtime_version=f"Kubernetes {self._version[0]}.{self._version[1]}, namespace {self._cluster.namespace}",
+            capabilities=capabilities(self._able),
+            templates=self._planner.templates.describe(),
+        )
+
+    async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
+        """Check a template: its image is pulled by each machine that gets a sandbox of it."""
+        await self._planner.templates.runtime_class(self._planner.templates.find(request.template))
+        yield pb.PrepareTemplateResponse(message="ready", fraction=1, done=True)
+
+    async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
+        """Create a sandbox; return when its agent answers."""
+        check_id(request.sandbox_id)
+        if request.mesh_id != self._mesh_id:
+            message = f"this driver serves the mesh {self._mesh_id!r}, not {request.mesh_id!r}"
+            raise InvalidArgument(message, {"field": "mesh_id"})
+        async with self._locks.held(request.sandbox_id):
+            sandbox = self._existing(request) or await self._create(request)
+            return pb.CreateSandboxResponse(sandbox=sandbox)
+
+    def _existing(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
+        record = self._records.find(request.sandbox_id)
+        if record is None:
+            return None
+        if record.sandbox.spec != request.spec:
+            raise AlreadyExists(f"{request.sandbox_id} exists with another spec", {"sandbox_id": request.sandbox_id})
+        # A sandbox whose start a killed driver left unfinished is created again.
+        unfinished = record.sandbox.state == pb.RUNTIME_STATE_STARTING
+        return None if unfinished else self._view.find(request.sandbox_id)
+
+    async def _create(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
+        template = self._planner.templates.find(request.spec.template)
+        check(request, self._able)
+        plan = await self._planner.plan(request, template, self._able)
+        if self._view.find(request.sandbox_id) is not None:
+            await self._remove(request.sandbox_id)
+        try:
+            if not await self._records.create(plan.record, plan.files):
+                return await self._adopted(request)
+            sandbox = await self._starter.start(plan)
+        except BaseException:
+            await to_the_end(self._undo(plan))
+            raise
+        self._watcher.changed(request.sandbox_id)
+        return sandbox
+
+    async def _adopted(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
+        """Return a sandbox of which another driver of the mesh wrote the record."""
+        await self._watcher.list()
+        sandbox = self._existing(request)
+        if sandbox is None:
+            detail = "another driver of the mesh had begun to start it"
+            raise SandboxStartFailed(f"{request.sandbox_id} could not be started: {detail}", {"detail": detail})
+        return sandbox
+
+    async def _undo(self, plan: Plan) -> None:
+        found = self._records.find(plan.record.sandbox.sandbox_id)
+        if found is not None and found.sandbox.agent_token != plan.record.sandbox.agent_token:
+            # It is another driver's, and runs.
+            return
+        # What is left where the API server does not answer is listed, so that the allocator removes it later.
+        with suppress(SandmeshError):
+            await self._remove(plan.record.sandbox.sandbox_id)
+
+    async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
+        """Return what the cluster knows of a sandbox."""
+        check_id(request.sandbox_id)
+        return pb.InspectSandboxResponse(sandbox=self._view.existing(request.sandbox_id))
+
+    async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
+        """List every sandbox of the mesh that has left anything."""
+        return pb.ListSandboxesResponse(sandboxes=self._view.all() if request.mesh_id == self._mesh_id else [])
+
+    async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
+        """Delete a sandbox's pod and Secret; return when both are gone."""
+        check_id(request.sandbox_id)
+        await self._delete(request.sandbox_id)
+        return pb.DeleteSandboxResponse()
+
+    async def _delete(self, sandbox_id: str) -> None:
+        # Without its pod a create in progress fails at once and releases the lock.
+        await self._deleter.delete(object_name(self._mesh_id, sandbox_id))
+        async with self._locks.held(sandbox_id):
+            if self._view.find(sandbox_id) is not None:
+                await to_the_end(self._remove(sandbox_id))
+                self._watcher.changed(sandbox_id)
+
+    async def _remove(self, sandbox_id: str) -> None:
+        name = object_name(self._mesh_id, sandbox_id)
+        await self._deleter.delete(name)
+        await self._records.remove(sandbox_id)
+        self._watcher.forget(name)
+
+    async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
+        """Send every sandbox, then `synced`, then each change."""
+        with self._watcher.watching() as changes:
+            present = await self.list_sandboxes(pb.ListSandboxesRequest(mesh_id=request.mesh_id))
+            for sandbox in present.sandboxes:
+                yield pb.WatchSandboxesResponse(sandbox=sandbox)
+            yield pb.WatchSandboxesResponse(synced=True)
+            async with aclosing(changes.follow()) as ids:
+                async for sandbox_id in ids:
+                    if request.mesh_id == self._mesh_id:
+                        ended = pb.RUNTIME_STATE_ENDED
+                        gone = pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=self._mesh_id, state=ended)
+                        yield pb.WatchSandboxesResponse(sandbox=self._view.find(sandbox_id) or gone)
+
+    async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
+        """Make the agent refuse every lower fencing token, and store the labels."""
+        check_id(request.sandbox_id)
+        async with self._locks.held(request.sandbox_id):
+            sandbox = self._view.existing(request.sandbox_id)
+            if sandbox.state == pb.RUNTIME_STATE_ENDED:
+                raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
+            record = self._records.find(request.sandbox_id)
+            if record is None or request.fencing_token < record.fencing_token:
+                raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
+            async with installing_token(record.sandbox, request.fencing_token):
+                # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
+                renewed = pb.RuntimeSandbox()
+                renewed.CopyFrom(record.sandbox)
+                renewed.record_labels.clear()
+                renewed.record_labels.update(request.record_labels)
+                await self._records.write(Record(renewed, request.fencing_token))
+        return pb.InstallTokenResponse()
+
+    async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
+        """Return the end of what the agent wrote, as the kubelet kept it."""
+        check_id(request.sandbox_id)
+        self._view.existing(request.sandbox_id)
+        data = await self._cluster.text(
+            f"{self._cluster.path('pods', object_name(self._mesh_id, request.sandbox_id))}/log"
+        )
+        after = request.after_offset if request.after_offset <= len(data) else 0
+        begin = max(after, len(data) - (request.tail_bytes or TAIL_BYTES))
+        return pb.GetLogsResponse(data=data[begin:], end_offset=len(data))

@@ -1,0 +1,51 @@
+"""The plan of a sandbox: its record, its agent's configuration and its pod, made before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.kubernetes.names import object_name
+from sandmeshd.drivers.kubernetes.pod import AGENT_DIRECTORY, AGENT_PORT, pod
+from sandmeshd.drivers.kubernetes.requirements import enforced
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
+from sandmeshd.drivers.kubernetes.start import Plan
+from sandmeshd.drivers.kubernetes.templates import Templates
+from sandmeshd.drivers.node import agent_config as shared
+from sandmeshd.drivers.node.agent_files import TLS, agent_files
+from sandmeshd.drivers.node.identity import new_identity
+from sandmeshd.drivers.node.records import Record
+from sandmeshd.templates import Template
+
+
+class Planner:
+    """Makes plans of requests."""
+
+    def __init__(self, settings: KubernetesSettings, templates: Templates, user_filter: bytes) -> None:
+        self._settings = settings
+        self._user_filter = user_filter
+        self.templates = templates
+
+    async def plan(self, request: pb.CreateSandboxRequest, template: Template, able: Mapping[str, str]) -> Plan:
+        """Return the plan of a sandbox.
+
+        Raises:
+            CapabilityMissing, RuntimeUnavailable: As `Templates.runtime_class`.
+        """
+        runtime_class = await self.templates.runtime_class(template)
+        # Its endpoint is known only once the pod has an address.
+        sandbox = shared.new_sandbox(request, "", enforced(request.spec.limits, able))
+        config = shared.agent_config(sandbox, AGENT_DIRECTORY, template)
+        config.fencing_token = request.fencing_token
+        config.seccomp_filter = self._user_filter
+        config.user_id = shared.USER_ID
+        config.listen, config.tls_file = f"tls://0.0.0.0:{AGENT_PORT}", f"{AGENT_DIRECTORY}/{TLS}"
+        shared.let_out(sandbox, config, template, self._settings.egress)
+        rule = "routing rule in its namespace"
+        sandbox.enforced["network"] = sandbox.enforced["network"].replace("own namespace", rule)
+        identity = new_identity()
+        image = self.templates.image(template)
+        body = pod(self._settings, request.sandbox_id, request.spec, image, runtime_class)
+        name = object_name(self._settings.paths.mesh_id, request.sandbox_id)
+        files = {**agent_files(config), TLS: identity.pem}
+        return Plan(Record(sandbox, request.fencing_token), name, body, files, identity)

@@ -1,0 +1,108 @@
+"""The pod of a sandbox, as the API takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.api.requirements import in_memory
+from sandmeshd.drivers.kubernetes.names import metadata
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
+from sandmeshd.drivers.node.agent_config import HOME, USER_ID, WORKSPACE
+
+AGENT_PORT = 8571
+AGENT_DIRECTORY, BORN = "/run/sandmesh/agent", "/run/sandmesh-born"
+AGENT_BYTES = 96 << 20
+"""The memory of agent and zygote, in addition to the limit of user code."""
+
+FILES = ("config", "user", "tls")
+CONTAINER = "agent"
+
+
+def pod(
+    settings: KubernetesSettings, sandbox_id: str, spec: sandbox_pb2.SandboxSpec, image: str, runtime_class: str
+) -> dict[str, Any]:
+    """Return the pod of a sandbox, in the posture of a docker driver's container; its Secret has the same name."""
+    described = metadata(settings.paths.mesh_id, sandbox_id, spec.template)
+    body: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 2,
+        "hostname": "sandbox",
+        # Names are resolved by the egress proxy alone.
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["127.0.0.1"]},
+        "securityContext": {
+            "seccompProfile": {"type": "RuntimeDefault"},
+            # Shared memory without attachments is freed, so that it cannot hold a sandbox's memory forever.
+            "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}],
+        },
+        "containers": [_container(spec.limits, image)],
+        "volumes": _volumes(settings, spec.limits, str(described["name"])),
+    }
+    if runtime_class:
+        body["runtimeClassName"] = runtime_class
+    if settings.node_selector:
+        body["nodeSelector"] = settings.node_selector
+    if settings.pull_secrets:
+        body["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": described, "spec": body}
+
+
+def _container(limits: sandbox_pb2.Limits, image: str) -> dict[str, Any]:
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["--shut-in", f"{USER_ID},{AGENT_PORT}", "--born", BORN],
+        "workingDir": WORKSPACE,
+        "ports": [{"containerPort": AGENT_PORT, "name": "agent"}],
+        "resources": {"limits": _limits(limits)},
+        # The agent starts as uid 0, drops it before it reads anything, and keeps three capabilities: NET_ADMIN blocks
+        # user code from the network, and CHOWN makes its volumes user code's, before.
+        "securityContext": {
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {
+                "drop": ["ALL"],
+                "add": ["KILL", "SETGID", "SETUID", "SETPCAP", "NET_ADMIN", "CHOWN"],
+            },
+        },
+        "volumeMounts": [
+            {"name": "born", "mountPath": BORN, "readOnly": True},
+            {"name": "agent", "mountPath": "/run/sandmesh"},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - inside
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - inside
+            {"name": "home", "mountPath": HOME},
+            {"name": "workspace", "mountPath": WORKSPACE},
+        ],
+    }
+
+
+def _limits(limits: sandbox_pb2.Limits) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if limits.memory_bytes:
+        found["memory"] = str(limits.memory_bytes + AGENT_BYTES)
+    if limits.cpu_millis:
+        found["cpu"] = f"{limits.cpu_millis}m"
+    return found
+
+
+def _volumes(settings: KubernetesSettings, limits: sandbox_pb2.Limits, secret: str) -> list[dict[str, Any]]:
+    disk, scratch = in_memory(limits)
+    size = min(scratch or settings.scratch_bytes, settings.scratch_bytes)
+    files = [{"key": name, "path": name} for name in FILES]
+    # A size on a disk is no limit but an eviction, minutes later: a workspace that is limited is in memory.
+    workspace: dict[str, Any] = _memory(disk) if disk else {}
+    return [
+        {"name": "born", "secret": {"secretName": secret, "defaultMode": 0o400, "items": files}},
+        {"name": "agent", "emptyDir": _memory(1 << 20)},
+        *({"name": name, "emptyDir": _memory(size)} for name in ("tmp", "shm", "home")),
+        {"name": "workspace", "emptyDir": workspace},
+    ]
+
+
+def _memory(size: int) -> dict[str, Any]:
+    return {"medium": "Memory", "sizeLimit": str(size)}

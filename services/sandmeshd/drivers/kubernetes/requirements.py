@@ -1,0 +1,56 @@
+"""What a spec requires, checked against what a cluster enforces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.api import requirements
+from sandmeshd.drivers.egress import MODES
+from sandmeshd.drivers.node.agent_config import USER_ID
+
+NAME = "kubernetes"
+MEMORY_VOLUMES = (1, 22)
+"""The version from which a kubelet gives a volume in memory its size."""
+
+
+def enforceable(version: tuple[int, int]) -> dict[str, str]:
+    """Return the limits that a cluster enforces, and how."""
+    limits = {"memory": "the pod's limit: what exceeds it may end the sandbox", "cpu": "the pod's limit"}
+    limits["file"] = "rlimit"
+    # Older kubelets take a size for a wish: the volume is as large as the memory.
+    return {**limits, "disk": "a volume in memory"} if version >= MEMORY_VOLUMES else limits
+
+
+def capabilities(able: Mapping[str, str]) -> pb.Capabilities:
+    """Return the driver's capabilities."""
+    return pb.Capabilities(limits=able, network_modes=MODES, separate_user=True, isolation="namespaces")
+
+
+def enforced(limits: sandbox_pb2.Limits, able: Mapping[str, str]) -> dict[str, str]:
+    """Return what enforces each limit and boundary of a sandbox; "no" if nothing does."""
+    values = requirements.limit_values(limits)
+    enforcers = {name: able.get(name, "no") if value else "no" for name, value in values.items()}
+    filters = "the runtime's seccomp, and sandmesh's on top"
+    boundaries = {"root": "read-only", "capabilities": "none", "system calls": filters, "user": f"uid {USER_ID}"}
+    return {**enforcers, **boundaries}
+
+
+def check(request: pb.CreateSandboxRequest, able: Mapping[str, str]) -> None:
+    """Check that all requirements can be enforced.
+
+    Raises:
+        CapabilityMissing: Some cannot; `facts["needs"]` names each.
+        InvalidArgument: An environment variable's name or value is invalid, or memory is too small.
+    """
+    requirements.check(request, NAME, able, {}, list(_unmet(request)))
+
+
+def _unmet(request: pb.CreateSandboxRequest) -> Iterator[str]:
+    if request.ports:
+        yield "ports"
+    if request.spec.workspace_dir:
+        yield "workspace_dir (a cluster does not see this machine's files)"
+    if request.spec.snapshot_id:
+        yield "snapshot"

@@ -1,0 +1,49 @@
+"""Settings of the kubernetes driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from sandmeshd.drivers.api.settings import DriverSettings
+
+
+class KubernetesSettings(DriverSettings):
+    """Settings of the kubernetes driver of one mesh."""
+
+    kubeconfig: Path | None = Field(default=None, validation_alias="SANDMESH_KUBERNETES_KUBECONFIG")
+    """The kubeconfig; by default the pod's own service account, or else KUBECONFIG, or ~/.kube/config."""
+
+    context: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_CONTEXT")
+    """The context of the kubeconfig; by default its current one."""
+
+    kubernetes_namespace: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_NAMESPACE")
+    """The namespace of the sandboxes, which must exist; by default the context's, or that of the driver's pod."""
+
+    runtime_class: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_RUNTIME_CLASS")
+    """The RuntimeClass of sandboxes whose template names none; by default the cluster's own runtime."""
+
+    node_selector: dict[str, str] = Field(default_factory=dict, validation_alias="SANDMESH_KUBERNETES_NODE_SELECTOR")
+    """The labels that a sandbox's machine must have, as {"pool": "sandboxes"}."""
+
+    pull_secrets: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_KUBERNETES_PULL_SECRETS")
+    """The names of Secrets in the namespace that images are pulled with, as ["registry"]."""
+
+    registry: str = Field(default="", validation_alias="SANDMESH_REGISTRY")
+    """The registry that images are pulled from."""
+
+    namespace: str = Field(default="sandmesh", validation_alias="SANDMESH_IMAGE_NAMESPACE")
+    """The namespace of images: what precedes their names."""
+
+    tag: str = Field(default="latest", validation_alias="SANDMESH_IMAGE_TAG")
+    """The tag of images."""
+
+    start_timeout: float = Field(default=600.0, gt=0, validation_alias="SANDMESH_KUBERNETES_START_TIMEOUT")
+    """Seconds that a sandbox may take to start, with a new machine and the pull of its image in it."""
+
+    schedule_timeout: float = Field(default=300.0, gt=0, validation_alias="SANDMESH_KUBERNETES_SCHEDULE_TIMEOUT")
+    """Seconds of those that its pod may wait for a machine that has room."""
+
+    scratch_bytes: int = Field(default=1 << 30, ge=1 << 20)
+    """The size of each of a sandbox's file systems in memory: /tmp, /dev/shm and its home."""

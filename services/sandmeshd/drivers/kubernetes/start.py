@@ -1,0 +1,205 @@
+"""The start of a sandbox: its Secret, its pod, and the wait until its agent answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import SandboxLost, SandboxStartFailed, SandmeshError, TemplateBuildFailed
+from sandmeshd.agentlink.addresses import tls_endpoint
+from sandmeshd.agentlink.connection import open_link
+from sandmeshd.drivers.kubernetes.cluster import CONFLICT, ApiRefusal, Cluster, Resource
+from sandmeshd.drivers.kubernetes.pod import AGENT_PORT, CONTAINER
+from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, Waiting, gone_detail, state_of, waiting_for
+from sandmeshd.drivers.kubernetes.records import Records
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
+from sandmeshd.drivers.kubernetes.watch import PodWatcher
+from sandmeshd.drivers.node.identity import Identity
+from sandmeshd.drivers.node.records import Record
+
+LOOK_SECONDS = 2.0
+"""A pod that is waited for is looked at so often where the watch is silent."""
+
+POLL_SECONDS, ATTEMPT_SECONDS = 0.02, 5.0
+PULLS = 3
+LAST_LINES, LAST_CHARACTERS = 3, 500
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One sandbox to be started."""
+
+    record: Record
+    name: str
+    """The pod's, and the Secret's."""
+    pod: Resource
+    files: Mapping[str, bytes]
+    identity: Identity
+
+
+class Starter:
+    """Starts the sandboxes of one driver."""
+
+    def __init__(self, settings: KubernetesSettings, cluster: Cluster, watcher: PodWatcher, records: Records) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._watcher = watcher
+        self._records = records
+
+    async def start(self, plan: Plan) -> pb.RuntimeSandbox:
+        """Start a sandbox that has its Secret, and return it when its agent answers.
+
+        On failure the caller removes what was made.
+
+        Raises:
+            SandboxStartFailed: Its pod's name is taken, its pod ended or could not be placed, or its agent does not
+                answer.
+            TemplateBuildFailed: Its image cannot be pulled.
+            PoolExhausted: The namespace's quota is used up.
+        """
+        with self._watcher.start_of(plan.name) as changed:
+            await self._create(plan)
+            pod = await self._running(plan, changed)
+            sandbox = plan.record.sandbox
+            sandbox.endpoint = tls_endpoint(str(pod["status"]["podIP"]), AGENT_PORT, plan.identity.pin)
+            await self._wait_for_agent(plan)
+            sandbox.state = pb.RUNTIME_STATE_RUNNING
+            await self._records.write(plan.record, str(pod["metadata"]["uid"]))
+            return sandbox
+
+    async def _create(self, plan: Plan) -> None:
+        try:
+            await self._cluster.create(self._cluster.path("pods"), plan.pod)
+        except ApiRefusal as refusal:
+            if refusal.status != CONFLICT:
+                raise
+            raise self._failed(plan, f"a pod {plan.name} exists that is not its own") from None
+
+    async def _running(self, plan: Plan, changed: asyncio.Event) -> Mapping[str, Any]:
+        progress = _Progress()
+        try:
+            async with asyncio.timeout(self._settings.start_timeout):
+                while True:
+                    changed.clear()
+                    pod = self._watcher.find(plan.name)
+                    if pod is not None and await self._has_started(plan, pod, progress):
+                        return pod
+                    if pod is None and progress.seen:
+                        raise self._failed(plan, self._watcher.why_gone(plan.name))
+                    await self._change(plan, changed, progress)
+        except TimeoutError:
+            why = f"its pod did not start within {self._settings.start_timeout:g} s"
+            raise self._failed(plan, f"{why}{await self._last_event(plan)}") from None
+
+    async def _change(self, plan: Plan, changed: asyncio.Event, progress: _Progress) -> None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await changed.wait()
+        except TimeoutError:
+            reason = progress.unschedulable(self._settings.schedule_timeout)
+            if reason:
+                raise self._failed(plan, reason) from None
+
+    async def _has_started(self, plan: Plan, pod: Mapping[str, Any], progress: _Progress) -> bool:
+        progress.seen = True
+        state, detail = state_of(pod)
+        if state == pb.RUNTIME_STATE_RUNNING:
+            return bool(pod["status"].get("podIP"))
+        if state == pb.RUNTIME_STATE_ENDED:
+            raise self._failed(plan, detail or gone_detail(pod), await self.last_output(plan.name))
+        waiting = waiting_for(pod)
+        if waiting is not None and progress.note(waiting):
+            log.info("a sandbox waits", sandbox_id=plan.record.sandbox.sandbox_id, reason=waiting.reason)
+            self._check_image(plan, waiting, progress)
+        return False
+
+    def _check_image(self, plan: Plan, waiting: Waiting, progress: _Progress) -> None:
+        if waiting.reason not in NEVER and progress.failures < PULLS:
+            return
+        image = plan.pod["spec"]["containers"][0]["image"]
+        fix = "push it where the cluster's machines can pull it, and set SANDMESH_REGISTRY and the pull secrets"
+        detail = f"{waiting.reason}: {waiting.message}"
+        raise TemplateBuildFailed(f"the image {image} cannot be used: {detail}; {fix}", {"detail": detail, "fix": fix})
+
+    async def _wait_for_agent(self, plan: Plan) -> None:
+        try:
+            async with asyncio.timeout(self._settings.start_timeout):
+                while not await _answers(plan.record.sandbox):
+                    pod = self._watcher.find(plan.name)
+                    state, detail = (
+                        state_of(pod) if pod else (pb.RUNTIME_STATE_ENDED, self._watcher.why_gone(plan.name))
+                    )
+                    if state == pb.RUNTIME_STATE_ENDED:
+                        raise self._failed(plan, detail, await self.last_output(plan.name))
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            where = plan.record.sandbox.endpoint.partition("?")[0]
+            why = f"its agent did not answer at {where}: the driver must reach the cluster's pods"
+            raise self._failed(plan, why, await self.last_output(plan.name)) from None
+
+    async def last_output(self, name: str) -> str:
+        """Return the last lines that a sandbox's agent wrote, empty where they cannot be read."""
+        try:
+            data = await self._cluster.text(f"{self._cluster.path('pods', name)}/log", container=CONTAINER)
+        except SandmeshError:
+            return ""
+        lines = data.decode("utf-8", "replace").strip().splitlines()
+        return " | ".join(line.strip() for line in lines[-LAST_LINES:])[-LAST_CHARACTERS:]
+
+    async def _last_event(self, plan: Plan) -> str:
+        """Return the last warning about a pod, as of a network or volume that it cannot have."""
+        selector = f"involvedObject.name={plan.name},type=Warning"
+        try:
+            found = await self._cluster.get(self._cluster.path("events"), fieldSelector=selector)
+        except (SandmeshError, ApiRefusal):
+            return ""
+        events = sorted(found["items"], key=lambda event: str(event.get("lastTimestamp")))
+        return f"; {events[-1]['reason']}: {events[-1]['message']}" if events else ""
+
+    def _failed(self, plan: Plan, why: str, output: str = "") -> SandboxStartFailed:
+        message = f"{plan.record.sandbox.sandbox_id} could not be started: {why}"
+        if output:
+            message = f"{message}; its last output: {output}"
+        return SandboxStartFailed(message, {"detail": output or why})
+
+
+class _Progress:
+    """What a start has waited for so far."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.failures = 0
+        self._last: Waiting | None = None
+        self._since = 0.0
+
+    def note(self, waiting: Waiting) -> bool:
+        """Note what is waited for; return whether that is something else than before."""
+        changed = self._last is None or waiting.reason != self._last.reason
+        if changed:
+            self._since = asyncio.get_running_loop().time()
+            self.failures += waiting.reason in NO_IMAGE
+        self._last = waiting
+        return changed
+
+    def unschedulable(self, seconds: float) -> str:
+        """Return why no machine has room, if that is so for some time."""
+        waited = asyncio.get_running_loop().time() - self._since
+        if self._last is None or self._last.reason != "Unschedulable" or waited < seconds:
+            return ""
+        return f"no machine could take it within {seconds:g} s: {self._last.message}"
+
+
+async def _answers(sandbox: pb.RuntimeSandbox) -> bool:
+    """Return whether the agent answers."""
+    try:
+        async with open_link(sandbox, ATTEMPT_SECONDS):
+            return True
+    except SandboxLost:
+        return False

@@ -1,0 +1,357 @@
+"""A Kubernetes cluster of the tests' own: etcd, API server, scheduler, controllers and one machine, on an own engine.
+
+The programs are those that scripts/kubernetes_build.sh built of Debian's source package. The machine is a kubelet whose
+pods are containers of an engine that only it uses. All of it listens on addresses that nobody else has, and ends with
+the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trustme
+import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.engine import Daemon, bridged_engine, own_bridge, query, run
+from tests.ports import free_port
+
+START_SECONDS, END_SECONDS = 180.0, 30.0
+TOKEN, USER_TOKEN = "test-administrator", "test-nobody"
+NAMESPACE = "sandboxes"
+PAUSE = "sandmesh-test/pause:1"
+NODE = "machine"
+
+# Where the kernel lets no process below its own score, a container that asks for less does not start.
+RUNTIME = """#!/bin/sh
+bundle=. before=
+for argument in "$@"; do
+    [ "$before" = --bundle ] && bundle=$argument
+    before=$argument
+done
+[ -f "$bundle/config.json" ] && sed -i 's/"oomScoreAdj":-[0-9]*/"oomScoreAdj":0/' "$bundle/config.json"
+exec runc "$@"
+"""
+
+# A shell that waits ends at once when it is asked to, which a program without a handler does not as PID 1.
+WAIT = ["/bin/sh", "-c", "trap 'exit 0' TERM INT; sleep infinity & wait"]
+
+KERNEL = tuple(Path("/proc/sys") / name for name in ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops"))
+"""What a kubelet sets."""
+
+
+def programs() -> Path:
+    """Return the folder of the programs."""
+    named = os.environ.get("SANDMESH_TEST_KUBERNETES")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return Path(named) if named else cache / "sandmesh" / "kubernetes-1.20.2"
+
+
+class Program:
+    """A process of the cluster, which can be ended and started again."""
+
+    def __init__(self, folder: Path, name: str, command: Sequence[str]) -> None:
+        self._log = folder / f"{name}.log"
+        self._command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it."""
+        # What a proxy of the environment would catch is of this machine.
+        environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+            )
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def end(self) -> None:
+        """End it as its service would."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def check(self) -> None:
+        """Check that it runs."""
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"{self._command[0]} ended:\n{self.log()}")
+
+    def log(self) -> str:
+        """Return the end of what it wrote."""
+        return self._log.read_text(errors="replace")[-4000:]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster."""
+
+    url: str
+    kubeconfig: Path
+    engine: str
+    """The URL of the engine whose containers its pods are."""
+    server: Program
+    kubelet: Program
+    folder: Path
+
+    def request(self, method: str, path: str, body: Any = None, token: str = TOKEN) -> Any:
+        """Request a path of the API server; return its JSON.
+
+        Raises:
+            OSError: It does not answer, or refuses (urllib.error.HTTPError).
+        """
+        return _request(self.url, self.folder, method, path, body, token)
+
+    def wait_for_server(self) -> None:
+        """Return when the API server answers."""
+        _wait(self.server, lambda: self.request("GET", "/api/v1/namespaces/default"))
+
+    def names(self, kind: str, selector: str = "", api: str = "/api/v1") -> list[str]:
+        """Return the names of the resources of a kind with some labels."""
+        query_part = f"?labelSelector={selector}" if selector else ""
+        items = self.request("GET", f"{api}/namespaces/{NAMESPACE}/{kind}{query_part}")["items"]
+        return [f"{kind} {item['metadata']['name']}" for item in items]
+
+    def write_kubeconfig(self, path: Path, token: str, namespace: str = NAMESPACE) -> None:
+        """Write a kubeconfig for a token."""
+        _write_kubeconfig(path, self.url, self.folder / "ca.pem", token, namespace)
+
+
+def _request(url: str, folder: Path, method: str, path: str, body: Any, token: str) -> Any:
+    import ssl  # noqa: PLC0415 - only here
+
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{url}{path}", data, headers, method=method)  # noqa: S310 - of the tests
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    with opener.open(request, timeout=30) as response:
+        return json.loads(response.read() or b"null")
+
+
+@contextmanager
+def own_cluster(folder: Path) -> Generator[Cluster]:
+    """Run a cluster with everything in a folder, one machine that is ready, and the namespace of the sandboxes."""
+    with ExitStack() as stack:
+        bridge, address = stack.enter_context(own_bridge())
+        runtime = folder / "runtime"
+        runtime.write_text(RUNTIME)
+        runtime.chmod(0o755)
+        engine = folder / "engine"
+        engine.mkdir()
+        config = {"runtimes": {"own": {"path": str(runtime)}}, "default-runtime": "own"}
+        daemon = stack.enter_context(bridged_engine(engine, bridge, config))
+        _make_pause(daemon)
+        stack.enter_context(_kernel_as_before())
+        cluster = stack.enter_context(_servers(folder, address, daemon))
+        yield cluster
+
+
+@contextmanager
+def _servers(folder: Path, address: str, daemon: Daemon) -> Generator[Cluster]:
+    ports = {name: free_port() for name in ("etcd", "peer", "api", "scheduler", "controllers")}
+    ports["kubelet"] = free_port(address)
+    url = f"https://127.0.0.1:{ports['api']}"
+    _write_keys(folder)
+    kubeconfig = folder / "kubeconfig"
+    _write_kubeconfig(kubeconfig, url, folder / "ca.pem", TOKEN, NAMESPACE)
+    commands = {
+        "etcd": _etcd(folder, ports),
+        "api": _api_server(folder, ports),
+        "scheduler": _scheduler(kubeconfig, ports),
+        "controllers": _controllers(folder, kubeconfig, ports),
+        "kubelet": _kubelet(folder, kubeconfig, address, ports, daemon),
+    }
+    started = {name: Program(folder, name, command) for name, command in commands.items()}
+    cluster = Cluster(url, kubeconfig, daemon.url, started["api"], started["kubelet"], folder)
+    try:
+        started["etcd"].start()
+        started["api"].start()
+        cluster.wait_for_server()
+        for name in ("scheduler", "controllers", "kubelet"):
+            started[name].start()
+        _wait(started["kubelet"], lambda: _check_ready(cluster))
+        cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        yield cluster
+    finally:
+        for name in ("kubelet", "scheduler", "controllers", "api", "etcd"):
+            started[name].end()
+        _remove_containers(daemon)
+        _unmount(folder / "kubelet-root")
+
+
+def _check_ready(cluster: Cluster) -> None:
+    node = cluster.request("GET", f"/api/v1/nodes/{NODE}")
+    ready = [one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"]
+    if ready != ["True"] or node["spec"].get("taints"):
+        raise OSError(f"the machine is not ready: {node['status']['conditions']}")
+
+
+def _wait(program: Program, check: Any) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        program.check()
+        try:
+            check()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not ready after {START_SECONDS:g} s: {error}\n{program.log()}") from None
+        else:
+            return
+        # It has no way to tell but its answers.
+        time.sleep(0.1)
+
+
+def _write_keys(folder: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    own = authority.issue_cert("127.0.0.1")
+    own.cert_chain_pems[0].write_to_path(folder / "server.pem")
+    own.private_key_pem.write_to_path(folder / "server.key")
+    key = rsa.generate_private_key(65537, 2048)
+    clear = serialization.NoEncryption()
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, clear)
+    (folder / "accounts.key").write_bytes(pem)
+    (folder / "tokens.csv").write_text(f"{TOKEN},administrator,1,system:masters\n{USER_TOKEN},nobody,2\n")
+
+
+def _write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespace: str) -> None:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(authority)}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
+        "current-context": "test",
+    }
+    path.write_text(yaml.safe_dump(content))
+
+
+def _etcd(folder: Path, ports: dict[str, int]) -> list[str]:
+    client, peer = f"http://127.0.0.1:{ports['etcd']}", f"http://127.0.0.1:{ports['peer']}"
+    listen = ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer]
+    cluster = ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
+    return ["etcd", "--data-dir", str(folder / "etcd"), *listen, *cluster]
+
+
+def _api_server(folder: Path, ports: dict[str, int]) -> list[str]:
+    return [
+        str(programs() / "kube-apiserver"),
+        f"--etcd-servers=http://127.0.0.1:{ports['etcd']}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        f"--secure-port={ports['api']}",
+        f"--tls-cert-file={folder / 'server.pem'}",
+        f"--tls-private-key-file={folder / 'server.key'}",
+        f"--cert-dir={folder / 'certificates'}",
+        f"--service-account-key-file={folder / 'accounts.key'}",
+        f"--service-account-signing-key-file={folder / 'accounts.key'}",
+        "--service-account-issuer=https://cluster.test",
+        "--service-cluster-ip-range=10.96.0.0/24",
+        f"--token-auth-file={folder / 'tokens.csv'}",
+        "--authorization-mode=RBAC",
+        "--kubelet-preferred-address-types=InternalIP",
+        # No pod of the tests has an account, and waits for one.
+        "--disable-admission-plugins=ServiceAccount",
+    ]
+
+
+def _scheduler(kubeconfig: Path, ports: dict[str, int]) -> list[str]:
+    program = str(programs() / "kube-scheduler")
+    return [program, *_own_ports(kubeconfig, ports["scheduler"])]
+
+
+def _controllers(folder: Path, kubeconfig: Path, ports: dict[str, int]) -> list[str]:
+    program = str(programs() / "kube-controller-manager")
+    keys = [f"--service-account-private-key-file={folder / 'accounts.key'}", f"--root-ca-file={folder / 'ca.pem'}"]
+    return [program, *_own_ports(kubeconfig, ports["controllers"]), *keys]
+
+
+def _own_ports(kubeconfig: Path, port: int) -> list[str]:
+    listen = ["--bind-address=127.0.0.1", "--port=0", f"--secure-port={port}"]
+    return [f"--kubeconfig={kubeconfig}", "--leader-elect=false", *listen]
+
+
+def _kubelet(folder: Path, kubeconfig: Path, address: str, ports: dict[str, int], daemon: Daemon) -> list[str]:
+    return [
+        str(programs() / "kubelet"),
+        f"--kubeconfig={kubeconfig}",
+        f"--hostname-override={NODE}",
+        # Not that of the loopback, which the API server does not take for a machine's.
+        f"--node-ip={address}",
+        f"--address={address}",
+        f"--port={ports['kubelet']}",
+        "--healthz-port=0",
+        "--read-only-port=0",
+        f"--docker-endpoint={daemon.url}",
+        f"--pod-infra-container-image={PAUSE}",
+        f"--root-dir={folder / 'kubelet-root'}",
+        f"--cert-dir={folder / 'kubelet-certificates'}",
+        f"--volume-plugin-dir={folder / 'plugins'}",
+        f"--experimental-dockershim-root-directory={folder / 'dockershim'}",
+        "--authorization-mode=AlwaysAllow",
+        "--cgroup-driver=cgroupfs",
+        "--cgroups-per-qos=false",
+        "--enforce-node-allocatable=",
+        "--make-iptables-util-chains=false",
+        "--oom-score-adj=0",
+        "--fail-swap-on=false",
+        "--resolv-conf=",
+        # The machine's own disk may be as full as it is, and images stay.
+        "--eviction-hard=memory.available<50Mi",
+        "--image-gc-high-threshold=100",
+        "--sync-frequency=5s",
+    ]
+
+
+def _make_pause(daemon: Daemon) -> None:
+    docker = ["docker", "--host", daemon.url]
+    created = subprocess.run(
+        [*docker, "create", "debian:bookworm-slim", "true"], check=True, capture_output=True, text=True
+    )
+    name = created.stdout.strip()
+    run(*docker, "commit", "--change", f"ENTRYPOINT {json.dumps(WAIT)}", name, PAUSE)
+    run(*docker, "rm", name)
+
+
+@contextmanager
+def _kernel_as_before() -> Generator[None]:
+    before = {path: path.read_text() for path in KERNEL if path.exists()}
+    yield
+    for path, value in before.items():
+        with suppress(OSError):
+            path.write_text(value)
+
+
+def _remove_containers(daemon: Daemon) -> None:
+    for one in query(daemon.url, "/containers/json?all=1") or ():
+        with suppress(OSError):
+            query(daemon.url, f"/containers/{one['Id']}?force=1&v=1", "DELETE")
+
+
+def _unmount(folder: Path) -> None:
+    places = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    # A kubelet mounts its folder on itself.
+    for place in sorted((place for place in places if f"{place}/".startswith(f"{folder}/")), reverse=True):
+        run("umount", "--lazy", place)
