@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence, Set
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from aiodocker import Docker, DockerError
 from aiodocker.networks import DockerNetwork
 from aiodocker.volumes import DockerVolume
-from aiohttp import ClientError, TCPConnector
+from aiohttp import ClientError
 
 from sandmesh.errors import InternalError, InvalidArgument, RuntimeUnavailable, SandboxStartFailed
+from sandmeshd.drivers.api.connectors import open_connector
 from sandmeshd.drivers.engine.settings import FULL, how_to_start
 
 T = TypeVar("T")
 BAD_NAME, NOT_FOUND, CONFLICT, NO_ENGINE = 400, 404, 409, 900
 JOIN = "add this user to the group docker and log in again, or run the mesh as root"
-CLOSE_SECONDS = 1.0
-"""How long connections may take to close when a driver ends."""
 
 
 @dataclass(frozen=True)
@@ -82,42 +80,13 @@ def _translate(error: DockerError, url: str) -> RuntimeUnavailable | InvalidArgu
 @asynccontextmanager
 async def open_engine(url: str, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Engine]:
     """Yield an engine's API; whether the engine answers shows at the first request."""
-    async with _open_connector(tls) as connector:
+    async with AsyncExitStack() as stack:
+        connector = None if tls is None else await stack.enter_async_context(open_connector(tls))
         docker = Docker(url=url if tls is None else url.replace("tcp://", "https://"), connector=connector)
         try:
             yield Engine(docker, url)
         finally:
             await docker.close()
-
-
-@asynccontextmanager
-async def _open_connector(tls: ssl.SSLContext | None) -> AsyncGenerator[TCPConnector | None]:
-    """Yield a connector for TLS, whose sockets are closed when the block ends.
-
-    A connection that a connector has released stays open until the engine has answered the close.
-    """
-    if tls is None:
-        yield None
-        return
-    sockets = list[socket.socket]()
-
-    def make(address: Any) -> socket.socket:
-        sockets[:] = [one for one in sockets if one.fileno() >= 0]
-        sockets.append(socket.socket(*address[:3]))
-        return sockets[-1]
-
-    connector = TCPConnector(ssl=tls, socket_factory=make)
-    try:
-        yield connector
-    finally:
-        await connector.close()
-        for one in sockets:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                while any(one.fileno() >= 0 for one in sockets):  # noqa: ASYNC110 - there is no event
-                    await asyncio.sleep(0.001)
 
 
 class Engine:

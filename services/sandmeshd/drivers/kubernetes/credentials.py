@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
+from aiohttp import ClientSession
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import ConfigException
 
 from sandmesh.errors import RuntimeUnavailable
+from sandmeshd.drivers.api.connectors import open_connector
 from sandmeshd.drivers.kubernetes.cluster import Cluster
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFRESH_SECONDS = 60
+LARGEST_EVENT = 2 << 20
+"""The bytes of a line that a watch may send: a resource is at most 1.5 MiB."""
+
 LIBRARY: Any = config
 """Its signatures are untyped."""
 
@@ -37,22 +43,33 @@ async def open_cluster(settings: KubernetesSettings) -> AsyncGenerator[Cluster]:
         found, loader = (ACCOUNT / "namespace").read_text().strip(), None
     else:
         found, loader = await _load_file(settings, configuration)
-    # An older cluster's authority lacks extensions that newer Pythons want.
-    configuration.disable_strict_ssl_verification = True
-    client: Any = ApiClient(configuration)
-    # A proxy of the environment is for other addresses; one for the API stands in the kubeconfig.
-    client.rest_client.pool_manager._trust_env = False  # noqa: SLF001 - the library has no setting for it
-    refreshing: asyncio.Task[None] | None = None
-    if loader is not None:
-        refreshing = asyncio.ensure_future(LIBRARY.refresh_token(loader, configuration, interval=REFRESH_SECONDS))
-    try:
+    async with AsyncExitStack() as stack:
+        connector = await stack.enter_async_context(open_connector(_tls(configuration)))
+        client: Any = ApiClient(configuration)
+        stack.push_async_callback(client.close)
+        await client.rest_client.pool_manager.close()
+        # A proxy of the environment is for other addresses: one for the API stands in the kubeconfig.
+        client.rest_client.pool_manager = ClientSession(connector=connector, read_bufsize=LARGEST_EVENT)
+        if loader is not None:
+            refresh = LIBRARY.refresh_token(loader, configuration, interval=REFRESH_SECONDS)
+            stack.push_async_callback(_cancel, asyncio.ensure_future(refresh))
         yield Cluster(client, str(configuration.host), settings.kubernetes_namespace or found or "default")
-    finally:
-        if refreshing is not None:
-            refreshing.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await refreshing
-        await client.close()
+
+
+async def _cancel(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _tls(configuration: Any) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    # An older cluster's authority lacks extensions that newer Pythons want.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def _in_cluster(settings: KubernetesSettings) -> bool:
