@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
-from sandmeshd.drivers.api.templates import template_info, template_of
+from sandmeshd.drivers.api.templates import check_no_system, template_info, template_of
 from sandmeshd.drivers.kubernetes.cluster import Cluster
 from sandmeshd.drivers.kubernetes.requirements import NAME
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
@@ -54,9 +54,10 @@ class Templates:
         """Return the RuntimeClass of a template's sandboxes, empty for the cluster's own runtime.
 
         Raises:
-            CapabilityMissing: The template has another setting of a runtime.
+            CapabilityMissing: The template has another setting of a runtime, or Debian packages.
             RuntimeUnavailable: The cluster does not have it; the message names those that it has.
         """
+        check_no_system(template, NAME)
         others = [name for name in template.runtime_config if name != CLASS]
         if others:
             listed = ", ".join(others)
