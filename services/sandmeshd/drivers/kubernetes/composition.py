@@ -50,7 +50,7 @@ async def open_driver(
         await driver.adopt()
         following = asyncio.create_task(watcher.follow())
         try:
-            async with open_egress(driver, settings.paths.mesh_id, settings.egress, resolver) as guarded:
+            async with open_egress(driver, settings.paths, settings.egress, resolver) as guarded:
                 yield guarded
         finally:
             try:
