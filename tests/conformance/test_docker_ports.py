@@ -24,9 +24,9 @@ from sandmeshd.drivers.conformance.inside import evaluate
 from sandmeshd.drivers.conformance.inside import run as run_inside
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.container_config import MESH, container_name
+from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
 from sandmeshd.drivers.engine.links import LinkMode
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.gvisor.settings import GvisorSettings
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.mesh.sweep import remove
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory

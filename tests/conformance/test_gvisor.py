@@ -13,8 +13,8 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.conformance import REQUIREMENTS, Requirement, Subject
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.engine.container_config import container_config, container_name
-from sandmeshd.drivers.gvisor.app import open_driver
-from sandmeshd.drivers.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.engine.gvisor.app import open_driver
+from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
 from sandmeshd.drivers.node.records import Folders, Record
 from sandmeshd.runtime.paths import MeshPaths
 from tests.conformance.engines import WRITABLE, direct, leftovers, remote, subject_of

@@ -12,8 +12,8 @@ from typing import Any
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.cli.doctor.findings import Finding, bad, good, unknown, warning
+from sandmeshd.drivers.engine.gvisor.runtime import check_runtime
 from sandmeshd.drivers.engine.settings import DockerSettings
-from sandmeshd.drivers.gvisor.runtime import check_runtime
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
 

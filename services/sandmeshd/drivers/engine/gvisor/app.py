@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.egress import Resolver
-from sandmeshd.drivers.gvisor.runtime import check_runtime
-from sandmeshd.drivers.gvisor.settings import GvisorSettings
+from sandmeshd.drivers.engine.gvisor.runtime import check_runtime
+from sandmeshd.drivers.engine.gvisor.settings import GvisorSettings
 from sandmeshd.templates import Template
 
 
