@@ -1,0 +1,54 @@
+"""Environments with packages that this repository's own environment does not have, kept outside of the clone."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandmeshd.runtime.paths import default_state_directory
+
+ROOT = Path(__file__).resolve().parents[1]
+ATTEMPTS, SECONDS = 3, 400
+
+
+def environment_of(*requirements: str) -> Path:
+    """Return the Python of an environment with these requirements and the SDK's own; it is made once a machine."""
+    own = [one for one in importlib.metadata.requires("sandmesh") or () if "extra ==" not in one]
+    wanted = sorted([*requirements, *own])
+    name = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:16]
+    folder = default_state_directory() / "cache" / "test-environments" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "ready").exists():
+            _make(folder / "env", wanted)
+            (folder / "ready").touch()
+    return folder / "env" / "bin" / "python"
+
+
+def with_sdk(tmp_path: Path, **more: str) -> Mapping[str, str]:
+    """Return an environment's variables in which this clone's SDK and its entry points are found."""
+    metadata = Path(str(importlib.metadata.distribution("sandmesh").locate_file("")))
+    for one in metadata.glob("sandmesh-*.dist-info"):
+        (tmp_path / one.name).symlink_to(one)
+    return {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'sdk'}", **more}
+
+
+def _make(env: Path, requirements: list[str]) -> None:
+    said = ""
+    for _ in range(ATTEMPTS):
+        shutil.rmtree(env, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
+        command = [str(env / "bin" / "python"), "-m", "pip", "install", "--quiet", *requirements]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        if done.returncode == 0:
+            return
+        said = done.stderr
+    raise AssertionError(said)

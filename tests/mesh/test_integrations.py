@@ -1,0 +1,102 @@
+"""Adapters for other frameworks, with the real package of each in an environment of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandmesh import MeshAsync
+from sandmeshd.mesh import Mesh
+from tests.environments import environment_of, with_sdk
+
+INSPECT = ("inspect-ai==0.3.285", "pytest==9.2.0", "pytest-asyncio==1.5.0")
+
+# Inspect's own list of what a provider must do, on a fresh sandbox each.
+CHECKS = """
+import pytest
+from inspect_ai.util import SandboxEnvironment
+from inspect_ai.util._sandbox.registry import registry_find_sandboxenv
+from inspect_ai.util._sandbox.self_check import *  # noqa: F403
+
+
+@pytest.fixture
+async def sandbox_env():
+    provider = registry_find_sandboxenv("sandmesh")
+    made = await provider.sample_init("checks", None, {})
+    yield made["default"]
+    await provider.sample_cleanup("checks", None, made, False)
+"""
+
+# The one that a sandbox whose programs run as one ordinary user cannot pass: it adds a user, as root.
+EXPECTED_TO_FAIL = {"test_exec_as_user"}
+
+TASK = """
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import Score, Target, accuracy, scorer
+from inspect_ai.solver import Generate, TaskState, solver
+from inspect_ai.util import sandbox
+
+
+@solver
+def write():
+    # Not a model: the package's own counts tokens with a table that it downloads.
+    async def solve(state: TaskState, generate: Generate) -> TaskState:
+        await sandbox().write_file("answer/it.txt", state.input_text)
+        return state
+    return solve
+
+
+@scorer(metrics=[accuracy()])
+def written():
+    async def score(state: TaskState, target: Target) -> Score:
+        done = await sandbox().exec(["python3", "-c", "print(open('answer/it.txt').read()[::-1])"])
+        return Score(value=1 if done.success and done.stdout.strip() == target.text else 0, explanation=done.stdout)
+    return score
+
+
+samples = [Sample(input="stressed", target="desserts") for _ in range(3)]
+task = Task(dataset=samples, solver=write(), scorer=written(), sandbox="sandmesh")
+[log] = eval(task, model="mockllm/model", display="none")
+assert log.status == "success", log.error
+assert log.results.scores[0].metrics["accuracy"].value == 1, log.results
+print("explained:", log.samples[0].scores["written"].explanation.strip())
+"""
+
+
+async def run_there(python: Path, folder: Path, mesh: Mesh, *arguments: str) -> tuple[int, str]:
+    """Run the environment's Python with this clone's SDK, on the mesh; return the exit code and the output."""
+    variables = with_sdk(folder, SANDMESH_ADDRESS=mesh.addresses[0], HOME=str(folder))
+    process = await asyncio.create_subprocess_exec(
+        str(python), *arguments, cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+@pytest.mark.timeout(1200)
+async def test_inspects_own_checks_of_a_provider_pass_but_for_other_users(mesh: Mesh, tmp_path: Path) -> None:
+    python = await asyncio.to_thread(environment_of, *INSPECT)
+    (tmp_path / "test_checks.py").write_text(CHECKS)
+    options = ("-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-rf", "--tb=short")
+    code, output = await run_there(python, tmp_path, mesh, "-m", "pytest", *options, "test_checks.py")
+    failed = {line.split("::")[1].split()[0] for line in output.splitlines() if line.startswith("FAILED ")}
+    assert failed == EXPECTED_TO_FAIL, output
+    assert f"{len(EXPECTED_TO_FAIL)} failed, 43 passed" in output, output
+    assert code == 1
+    async with MeshAsync(mesh.addresses[0]) as client:
+        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+
+
+@pytest.mark.timeout(600)
+async def test_an_evaluation_of_inspect_scores_in_sandboxes(mesh: Mesh, tmp_path: Path) -> None:
+    python = await asyncio.to_thread(environment_of, *INSPECT)
+    (tmp_path / "task.py").write_text(TASK)
+    code, output = await run_there(python, tmp_path, mesh, "task.py")
+    assert code == 0, output
+    assert "explained: desserts" in output
+    async with MeshAsync(mesh.addresses[0]) as client:
+        assert [one for one in await client.sandboxes.list() if one.in_use] == []
