@@ -9,6 +9,8 @@ import pytest
 import pytest_asyncio
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import CapabilityMissing
 from tests.isolation.world import Box, World, new_paths, open_world
 from tests.unit.drivers.egress.harness import Names, host, serving
 
@@ -235,6 +237,89 @@ async def test_a_driver_that_starts_again_carries_on() -> None:
             assert await asking == "200"
             assert await status(box, "http://other.test/") == "403"
             await after.remove("sb_stays")
+
+
+async def change(world: World, box: Box, *hosts: str) -> pb.ChangeNetworkResponse:
+    """Put a grant of hosts in force, none where there are no hosts."""
+    mode = sandbox_pb2.NETWORK_MODE_HOSTS if hosts else sandbox_pb2.NETWORK_MODE_NONE
+    grant = sandbox_pb2.NetworkGrant(mode=mode, hosts=hosts)
+    request = pb.ChangeNetworkRequest(sandbox_id=box.runtime.sandbox_id, grant=grant)
+    return await world.driver.change_network(request)
+
+
+async def test_a_changed_grant_holds_for_new_connections_and_ends_those_it_does_not_allow(world: World) -> None:
+    held: asyncio.Queue[asyncio.StreamReader] = asyncio.Queue()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x")
+        held.put_nowait(reader)
+        while await reader.read(1024):
+            pass
+
+    program = """
+import json, socket
+kept = []
+for target in TARGETS:
+    one = socket.create_connection(("127.0.0.1", 3128), 20)
+    one.sendall(f"CONNECT {target} HTTP/1.0\\r\\n\\r\\n".encode())
+    got = b""
+    while not got.endswith(b"\\r\\n\\r\\nx"):
+        got += one.recv(4096)
+    kept.append(one)
+try:
+    ended = kept[0].recv(1) == b""
+except ConnectionResetError:
+    ended = True
+kept[1].sendall(b"still here")
+print(json.dumps(ended))
+"""
+    async with serving(hold) as port, host() as there:
+        first, second, third = f"index.test:{port}", f"other.test:{port}", f"other.test:{there.port}"
+        async with world.box(first, second) as box, asyncio.timeout(60):
+            asking = asyncio.create_task(box.json(program.replace("TARGETS", repr([first, second]))))
+            readers = [await held.get(), await held.get()]
+            assert await status(box, f"http://{third}/") == "403"
+            changed = await change(world, box, second, third)
+            assert await asking is True
+            assert readers[0].at_eof()
+            assert await status(box, f"http://{third}/") == "200"
+            assert await status(box, f"http://{first}/") == "403"
+            open_ones = {one.host: (one.connections, one.open_connections) for one in changed.hosts}
+            assert open_ones[second] == (1, 1)
+            await change(world, box)
+            assert await status(box, f"http://{third}/") == "403"
+            counted = {one.host: one for one in (await change(world, box, third)).hosts}
+            assert counted[second].sent_bytes >= len(b"still here")
+            assert counted[third].received_bytes >= len(b"hello")
+            assert await status(box, f"http://{third}/") == "200"
+
+
+async def test_a_sandbox_made_without_a_network_gets_none_later(world: World) -> None:
+    async with world.box("none") as box:
+        with pytest.raises(CapabilityMissing, match="made with the network none"):
+            await change(world, box, "index.test")
+
+
+async def test_a_change_from_a_grant_that_is_no_longer_in_force_changes_nothing(world: World) -> None:
+    async with world.box("index.test") as box:
+        grant = sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_PUBLIC)
+        request = pb.ChangeNetworkRequest(sandbox_id=box.runtime.sandbox_id, grant=grant, replaces=grant)
+        assert list((await world.driver.change_network(request)).grant.hosts) == ["index.test"]
+
+
+async def test_a_changed_grant_outlives_the_driver() -> None:
+    names = Names(index_test=[["10.7.7.7"]], other_test=[["10.7.7.7"]])
+    async with host() as there, new_paths() as paths:
+        first, second = (f"{name}.test:{there.port}" for name in ("index", "other"))
+        async with open_world(names, paths) as before:
+            box = await before.make("sb_changed", first)
+            await change(before, box, second)
+        asking = asyncio.create_task(status(box, f"http://{second}/"))
+        async with open_world(names, paths) as after:
+            assert await asking == "200"
+            assert await status(box, f"http://{first}/") == "403"
+            await after.remove("sb_changed")
+        assert list((paths.node_state / "grants").iterdir()) == []
 
 
 async def test_an_operator_keeps_sandboxes_out_of_the_nodes_network() -> None:

@@ -194,6 +194,10 @@ REQUESTS: dict[str, Make] = {
     ),
     "SandboxService.GetSandbox": lambda own: sandbox_pb2.GetSandboxRequest(sandbox_id=own.sandbox_id),
     "SandboxService.GetSandboxLogs": lambda own: sandbox_pb2.GetSandboxLogsRequest(sandbox_id=own.sandbox_id),
+    "SandboxService.GetNetwork": lambda own: sandbox_pb2.GetNetworkRequest(sandbox_id=own.sandbox_id),
+    "SandboxService.ChangeNetwork": lambda own: sandbox_pb2.ChangeNetworkRequest(
+        sandbox_id=own.sandbox_id, allow=["example.org:8443"]
+    ),
     "SandboxService.PauseSandbox": lambda own: sandbox_pb2.PauseSandboxRequest(
         sandbox_id=own.sandbox_id, fencing_token=own.fencing_token
     ),

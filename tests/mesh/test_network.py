@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sandmesh import BaseSandboxAsync, MeshAsync
+from sandmesh import BaseSandboxAsync, MeshAsync, NetworkGrant
 from sandmesh.errors import InvalidArgument
 from sandmeshd.mesh import Mesh
 from tests.mesh.conftest import MeshMaker
@@ -63,6 +63,37 @@ async def test_a_users_token_decides_whether_its_sandboxes_reach_what_is_not_pub
     assert "sandmesh token create NAME --private-network" in said[0]
     assert said[1] == "hello 200"
     assert len(there.got) == 1
+
+
+async def test_what_a_running_sandbox_may_reach_is_shown_and_changed(mesh: Mesh) -> None:
+    async with host() as there, BaseSandboxAsync(base_url=mesh.addresses[0], network=["example.org"]) as box:
+        target = f"127.0.0.1:{there.port}"
+        assert (await box.network.allow(target)).hosts == (target, "example.org")
+        assert (await box.run_shell_command(f"{CURL} http://{target}/")).stdout == "hello 200"
+        [traffic] = (await box.network.show()).hosts
+        assert (traffic.host, traffic.connections, traffic.open_connections) == (target, 1, 0)
+        assert traffic.received_bytes > len("hello")
+        assert (await box.network.deny(target)).hosts == ("example.org",)
+        assert "403" in (await box.run_shell_command(f"{CURL} http://{target}/")).stdout
+        assert await box.network.set("public") == NetworkGrant("public")
+        with pytest.raises(InvalidArgument, match="among all public hosts"):
+            await box.network.deny("example.org")
+
+
+async def test_changes_of_a_network_at_once_are_all_made(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0], network=["example.org"]) as box, asyncio.timeout(60):
+        names = [f"host{number}.example.org" for number in range(5)]
+        await asyncio.gather(*(box.network.allow(name) for name in names))
+        assert set((await box.network.show()).grant.hosts) == {"example.org", *names}
+
+
+async def test_the_command_line_shows_and_changes_a_network(mesh: Mesh) -> None:
+    sandmesh = str(Path(sys.executable).with_name("sandmesh"))
+    async with BaseSandboxAsync(base_url=mesh.addresses[0], network=["example.org"]) as box:
+        arguments = ["network", "--base-url", mesh.addresses[0], "--allow", "pypi.org", "--deny", "example.org"]
+        command = await asyncio.create_subprocess_exec(sandmesh, *arguments, box.sandbox_id, stdout=subprocess.PIPE)
+        said, _ = await command.communicate()
+    assert said.decode() == "may reach: pypi.org\n"
 
 
 async def test_refusals_are_counted(mesh: Mesh) -> None:

@@ -175,6 +175,10 @@ class TinyDriver(Watched):
             await hand_over(self._folders.folder(request.sandbox_id), request, Waiting())
         return pb.InstallTokenResponse()
 
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Refuse: its sandboxes have no network."""
+        raise CapabilityMissing("sandboxes of tiny have no network", {"needs": "network"})
+
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of the output of agent and bwrap."""
         self._found(request.sandbox_id)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -20,6 +20,11 @@ from sandmesh.shared.hosts import PACKAGES, normal_host
 
 T = TypeVar("T")
 
+_WORDS: dict[int, Literal["none", "public", "hosts"]] = {
+    sandbox_pb2.NETWORK_MODE_NONE: "none",
+    sandbox_pb2.NETWORK_MODE_PUBLIC: "public",
+    sandbox_pb2.NETWORK_MODE_HOSTS: "hosts",
+}
 _MODES = {
     "none": sandbox_pb2.NETWORK_MODE_NONE,
     "public": sandbox_pb2.NETWORK_MODE_PUBLIC,
@@ -85,7 +90,7 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         environment=_read_texts("env", options.get("env"), _check_variable),
         labels=_read_texts("labels", options.get("labels"), _check_label),
         limits=_write_limits(options.get("limits")),
-        network=_write_network(options.get("network")),
+        network=write_network(options.get("network")),
         workspace_dir=_write_path("workspace_dir", options.get("workspace_dir")),
         snapshot_id=_write_snapshot(options.get("snapshot")),
     )
@@ -196,7 +201,17 @@ def _read_number(what: str, value: float, end: int) -> float:
     return value
 
 
-def _write_network(value: object) -> sandbox_pb2.NetworkGrant | None:
+def read_network(message: sandbox_pb2.NetworkGrant) -> NetworkGrant:
+    """Read a grant that has a mode."""
+    return NetworkGrant(_WORDS[message.mode], tuple(message.hosts), message.only_public)
+
+
+def write_network(value: object) -> sandbox_pb2.NetworkGrant | None:
+    """Write a grant; None stays None.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
     if value is None:
         return None
     grant = _from_mapping("network", NetworkGrant, _read_words(value))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from sandmesh._client.messages import read_state
+from sandmesh._client.messages import read_network, read_state
 from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2
-from sandmesh.inputs import Limits, NetworkGrant
+from sandmesh.inputs import Limits
 from sandmesh.mesh.records import (
     AuditEntry,
     Capacity,
@@ -34,11 +34,6 @@ from sandmesh.mesh.records import (
 )
 
 _QUOTA_NAMES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
-_MODES: dict[int, Literal["none", "public", "hosts"]] = {
-    pb.NETWORK_MODE_NONE: "none",
-    pb.NETWORK_MODE_PUBLIC: "public",
-    pb.NETWORK_MODE_HOSTS: "hosts",
-}
 
 
 def _time(stamp: Timestamp) -> datetime:
@@ -62,7 +57,7 @@ def read_sandbox(message: pb.Sandbox) -> SandboxInfo:
         lease=_read_lease(message.lease) if message.HasField("lease") else None,
         labels=dict(spec.labels),
         limits=_read_limits(spec.limits),
-        network=_read_network(spec.network),
+        network=read_network(spec.network) if spec.network.mode else None,
         enforced=dict(message.enforced),
         idle_timeout=message.idle_timeout.ToNanoseconds() / 1e9 if message.HasField("idle_timeout") else None,
         driver=message.driver,
@@ -90,11 +85,6 @@ def _read_limits(message: pb.Limits) -> Limits:
         file_size=message.file_bytes or None,
         disk=message.disk_bytes or None,
     )
-
-
-def _read_network(message: pb.NetworkGrant) -> NetworkGrant | None:
-    mode = _MODES.get(message.mode)
-    return None if mode is None else NetworkGrant(mode, tuple(message.hosts), message.only_public)
 
 
 def read_event(message: pb.SandboxEvent) -> SandboxEvent:

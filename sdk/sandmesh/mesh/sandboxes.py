@@ -13,6 +13,7 @@ from sandmesh.errors import InvalidArgument, LeaseLost, NotFound
 from sandmesh.mesh.messages import read_sandbox
 from sandmesh.mesh.records import LogChunk, SandboxInfo
 from sandmesh.mesh.rpc import Rpc, Subscription
+from sandmesh.sandbox.network import NetworkAsync
 
 PAGE_SIZE = 1000
 TAIL_BYTES = 64 * 1024
@@ -59,6 +60,10 @@ class SandboxesAsync:
         """
         request = pb.GetSandboxRequest(sandbox_id=read_name("sandbox_id", sandbox_id))
         return read_sandbox((await self._rpc.send(lambda stubs: stubs.sandboxes.GetSandbox, request)).sandbox)
+
+    def network(self, sandbox_id: str) -> NetworkAsync:
+        """Return the network of a sandbox: show, allow, deny, set."""
+        return NetworkAsync(read_name("sandbox_id", sandbox_id), self._rpc.connection, self._rpc.timeout)
 
     async def kill(self, sandbox_id: str) -> None:
         """Release a sandbox, whoever holds it: it is deleted with everything in it, which finishes in the background.

@@ -14,6 +14,7 @@ from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.mesh.sessions import SessionsAsync
+from sandmesh.sandbox.sync_handles import Network
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
@@ -30,6 +31,11 @@ class Sandboxes(Facade):
     list = blocking(SandboxesAsync.list)
     get = blocking(SandboxesAsync.get)
     kill = blocking(SandboxesAsync.kill)
+
+    def network(self, sandbox_id: str) -> Network:
+        """Return the network of a sandbox: show, allow, deny, set."""
+        return Network(self.twin.network(sandbox_id))
+
     release_all = blocking(SandboxesAsync.release_all)
     logs = blocking(SandboxesAsync.logs)
     follow_logs = blocking_iterator(SandboxesAsync.follow_logs)

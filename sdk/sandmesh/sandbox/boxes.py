@@ -21,6 +21,7 @@ from sandmesh.shared.fork_lock import fork_lock
 if TYPE_CHECKING:
     from sandmesh._files.api import FilesAsync
     from sandmesh.sandbox.kernels import KernelsAsync
+    from sandmesh.sandbox.network import NetworkAsync
     from sandmesh.sandbox.processes import ProcessesAsync
 
 # Kernels, processes and files are imported at their first use: most programs use few of them.
@@ -81,6 +82,14 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             from sandmesh.sandbox.processes import ProcessesAsync  # noqa: PLC0415 - see above
 
         return ProcessesAsync(self._attached, self._config.timeout)
+
+    @property
+    def network(self) -> NetworkAsync:
+        """What the sandbox may reach while it runs: show, allow, deny, set."""
+        with fork_lock:
+            from sandmesh.sandbox.network import NetworkAsync  # noqa: PLC0415 - see above
+
+        return NetworkAsync(self.sandbox_id, lambda: self._attached().usable(), self._config.timeout)
 
     @property
     def fs(self) -> FilesAsync:

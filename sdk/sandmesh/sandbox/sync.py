@@ -16,7 +16,7 @@ from sandmesh.shared.fork_lock import fork_lock
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
     from sandmesh.sandbox.mcp_connection import NotificationHandler, RequestHandler
-    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Processes
+    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Network, Processes
 
 # Kernels, processes, ports and files are imported at their first use: most programs use few of them.
 
@@ -97,6 +97,14 @@ class Sandbox(Lifecycle):
             from sandmesh.sandbox.sync_handles import Processes  # noqa: PLC0415 - see above
 
         return Processes(self.twin.processes)
+
+    @property
+    def network(self) -> Network:
+        """What the sandbox may reach while it runs: show, allow, deny, set."""
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import Network  # noqa: PLC0415 - see above
+
+        return Network(self.twin.network)
 
     @property
     def fs(self) -> Files:

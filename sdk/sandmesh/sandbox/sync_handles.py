@@ -9,6 +9,7 @@ from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_i
 from sandmesh.events import Result
 from sandmesh.sandbox.kernels import KernelAsync, KernelsAsync
 from sandmesh.sandbox.mcp_connection import McpConnectionAsync
+from sandmesh.sandbox.network import NetworkAsync
 from sandmesh.sandbox.ports import ExposedPortAsync
 from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync
 
@@ -44,6 +45,18 @@ class Kernels(Facade):
     create = blocking_twin(Kernel, KernelsAsync.create)
     get = blocking_twin(Kernel, KernelsAsync.get)
     list = blocking(KernelsAsync.list)
+
+
+class Network(Facade):
+    """The network of a running sandbox: `box.network`. A change holds at once, for open connections too."""
+
+    def __init__(self, twin: NetworkAsync) -> None:
+        self.twin: NetworkAsync = twin
+
+    show = blocking(NetworkAsync.show)
+    allow = blocking(NetworkAsync.allow)
+    deny = blocking(NetworkAsync.deny)
+    set = blocking(NetworkAsync.set)
 
 
 class McpConnection(Facade):

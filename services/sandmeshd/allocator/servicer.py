@@ -10,13 +10,14 @@ from typing import Any
 import grpc
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims.claims import Claims
 from sandmeshd.allocator.claims.pool_subscribers import PoolSubscribers
 from sandmeshd.allocator.maintenance.evacuation import Evacuation
 from sandmeshd.allocator.maintenance.health import MeshHealth
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
+from sandmeshd.allocator.network.control import NetworkControl
+from sandmeshd.allocator.network.servicer import NetworkServicer
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.pause import PauseControl
@@ -41,6 +42,7 @@ class Components:
 
     claims: Claims
     pause: PauseControl
+    network: NetworkControl
     event_log: EventLog
     sweep: MeshSweep
     evacuation: Evacuation
@@ -56,12 +58,12 @@ def _ready_seconds(remaining: float | None) -> float | None:
     return None if remaining is None else max(0.0, remaining - min(_RESPONSE_SECONDS, remaining / 4))
 
 
-class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
+class SandboxServicer(NetworkServicer):
     """Serve the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
     def __init__(self, settings: AllocatorSettings, records: RecordStore, components: Components) -> None:
+        super().__init__(records, components.network)
         self._settings = settings
-        self._records = records
         self._components = components
         self.evacuation = components.evacuation
         """Ends every sandbox of the mesh; no RPC does."""

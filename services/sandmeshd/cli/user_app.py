@@ -45,6 +45,7 @@ class UserCommands(LazyGroup):
         Entry("mcp", f"{CLI}.mcp", "Serve an MCP client over standard input and output.", SANDBOXES),
         Entry("expose", PORTS, "Print a URL that carries HTTP and WebSocket to a port of a sandbox.", SANDBOXES),
         Entry("ports", PORTS, "Manage the URLs of sandboxes' ports.", SANDBOXES, "port_commands"),
+        Entry("network", f"{CLI}.sandboxes.network", "Print or change what a running sandbox may reach.", SANDBOXES),
         Entry("snapshot", SNAPSHOTS, "Create, list and delete snapshots.", SANDBOXES, "snapshot_commands"),
         Entry("build", f"{CLI}.build", "Build a template's image or Python environment.", MACHINE),
         Entry("doctor", f"{CLI}.doctor.command", "Check this machine, its drivers and the mesh.", MACHINE),

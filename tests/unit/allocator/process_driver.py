@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
+    CapabilityMissing,
     LeaseLost,
     SandboxLost,
     SandboxNotFound,
@@ -113,6 +114,9 @@ class ProcessDriver:
             capabilities=pb.Capabilities(snapshot=self.runtime.takes_snapshots, agent_port=self.runtime.agent_port),
             port_range=pb.PortRange(first=first, last=last),
         )
+
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        raise CapabilityMissing("child processes have no network", {"needs": "network"})
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
         yield pb.PrepareTemplateResponse(message="building", fraction=0.5)

@@ -33,11 +33,15 @@ def check_spec(spec: pb.SandboxSpec) -> None:
     for name in spec.environment:
         _check(bool(name) and "=" not in name and "\0" not in name, "spec.environment", "has an invalid name")
     _check(spec.port_count <= _PORTS, "spec.port_count", f"must be at most {_PORTS}")
-    _check_network(spec.network)
+    check_network(spec.network)
 
 
-def _check_network(grant: pb.NetworkGrant) -> None:
-    field = "spec.network.hosts"
+def check_network(grant: pb.NetworkGrant, field: str = "spec.network.hosts") -> None:
+    """Check what a grant alone shows.
+
+    Raises:
+        InvalidArgument: A host is not one, or the mode does not fit.
+    """
     _check(len(grant.hosts) <= _HOSTS, field, f"must be at most {_HOSTS}")
     _check(bool(grant.hosts) or grant.mode != pb.NETWORK_MODE_HOSTS, field, "must be at least one with the mode HOSTS")
     _check(not grant.hosts or grant.mode in _LISTING, field, "must only be used with the modes HOSTS and PUBLIC")

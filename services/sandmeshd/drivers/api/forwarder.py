@@ -46,6 +46,10 @@ class ForwardingDriver(Driver):
         """Make the agent refuse every lower fencing token."""
         return await self._driver.install_token(request)
 
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Put a grant in force, and return the one that is."""
+        return await self._driver.change_network(request)
+
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of the output of agent and runtime."""
         return await self._driver.get_logs(request)

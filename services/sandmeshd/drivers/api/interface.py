@@ -47,6 +47,10 @@ class Driver(Protocol):
         """Make the agent refuse every lower fencing token."""
         ...
 
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Put a grant in force, and return the one that is."""
+        ...
+
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of the output of agent and runtime."""
         ...

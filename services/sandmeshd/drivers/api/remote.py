@@ -58,6 +58,11 @@ class RemoteDriver:
         with translated():
             return await self._stub.InstallToken(request)
 
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Put a grant in force, and return the one that is."""
+        with translated():
+            return await self._stub.ChangeNetwork(request)
+
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of the output of agent and runtime."""
         with translated():

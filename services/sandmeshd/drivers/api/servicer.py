@@ -60,6 +60,10 @@ class DriverServicer(driver_pb2_grpc.DriverServiceServicer):
         """Make the agent refuse every lower fencing token."""
         return await self._driver.install_token(request)
 
+    async def ChangeNetwork(self, request: pb.ChangeNetworkRequest, context: Context) -> pb.ChangeNetworkResponse:
+        """Put a grant in force, and return the one that is."""
+        return await self._driver.change_network(request)
+
     async def GetLogs(self, request: pb.GetLogsRequest, context: Context) -> pb.GetLogsResponse:
         """Return the end of the output of agent and runtime."""
         return await self._driver.get_logs(request)

@@ -7,10 +7,11 @@ from contextlib import aclosing, asynccontextmanager
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import CapabilityMissing, SandmeshError
 from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.egress.grants import policy_of
+from sandmeshd.drivers.decorators.kept_grants import KeptGrants
+from sandmeshd.drivers.egress.grants import is_open, policy_of
 from sandmeshd.drivers.egress.outlets import Outlet
 from sandmeshd.drivers.egress.proxy import EgressProxy, open_proxy
 from sandmeshd.drivers.egress.resolver import Resolver
@@ -23,9 +24,10 @@ from sandmeshd.runtime.paths import MeshPaths
 class EgressGuard(ForwardingDriver):
     """A Driver whose sandboxes have the egress that they were granted; the driver itself only configures agents."""
 
-    def __init__(self, driver: Driver, mesh_id: str, proxy: EgressProxy, settings: EgressSettings) -> None:
+    def __init__(self, driver: Driver, paths: MeshPaths, proxy: EgressProxy, settings: EgressSettings) -> None:
         super().__init__(driver)
-        self._mesh_id = mesh_id
+        self._mesh_id = paths.mesh_id
+        self._kept = KeptGrants(paths.node_state / "grants")
         self._proxy = proxy
         self._settings = settings
         self._subscribers = Subscribers()
@@ -56,10 +58,31 @@ class EgressGuard(ForwardingDriver):
         self._admit(made.sandbox)
         return made
 
-    def _admit(self, sandbox: pb.RuntimeSandbox) -> None:
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Put a grant in force, end open connections that it does not allow, and return what is in force."""
+        sandbox_id = request.sandbox_id
+        found = await self._driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=sandbox_id))
+        info = await self.get_info(pb.GetInfoRequest())
+        made_with = self._made_with(found.sandbox)
+        current = self._kept.read(sandbox_id) or made_with
+        # From here on nothing waits: a change is whole, and none comes between.
+        if request.HasField("grant") and (current == request.replaces or not request.HasField("replaces")):
+            _check_changeable(made_with, request.grant, info.capabilities)
+            self._proxy.change(sandbox_id, request.grant)
+            self._kept.write(sandbox_id, request.grant)
+            current = request.grant
+        return pb.ChangeNetworkResponse(grant=current, hosts=self._proxy.traffic(sandbox_id))
+
+    def _made_with(self, sandbox: pb.RuntimeSandbox) -> sandbox_pb2.NetworkGrant:
         explicit = sandbox.spec.network
         none = sandbox_pb2.NetworkGrant(mode=sandbox_pb2.NETWORK_MODE_NONE)
-        grant = explicit if explicit.mode else self._defaults.get(sandbox.spec.template, none)
+        return explicit if explicit.mode else self._defaults.get(sandbox.spec.template, none)
+
+    def _admit(self, sandbox: pb.RuntimeSandbox) -> None:
+        made_with = self._made_with(sandbox)
+        if not is_open(made_with):
+            return
+        grant = self._kept.read(sandbox.sandbox_id) or made_with
 
         async def alive() -> bool:
             return await self._is_alive(sandbox.sandbox_id)
@@ -76,7 +99,9 @@ class EgressGuard(ForwardingDriver):
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
         """Stop a sandbox's egress and remove it."""
         await self._proxy.dismiss(request.sandbox_id)
-        return await self._driver.delete_sandbox(request)
+        deleted = await self._driver.delete_sandbox(request)
+        self._kept.remove(request.sandbox_id)
+        return deleted
 
     async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Send what the driver sends, and refusals of the egress proxy between."""
@@ -85,6 +110,17 @@ class EgressGuard(ForwardingDriver):
                 async for change in both:
                     if change.HasField("sandbox") or change.synced or request.mesh_id == self._mesh_id:
                         yield change
+
+
+def _check_changeable(
+    made_with: sandbox_pb2.NetworkGrant, grant: sandbox_pb2.NetworkGrant, able: pb.Capabilities
+) -> None:
+    if not is_open(made_with):
+        message = "the sandbox was made with the network none, so nothing inside leads out: make another with a grant"
+        raise CapabilityMissing(message, {"needs": "network"})
+    if grant.mode not in able.network_modes:
+        mode = sandbox_pb2.NetworkMode.Name(grant.mode).removeprefix("NETWORK_MODE_").lower()
+        raise CapabilityMissing(f"the driver cannot enforce the network {mode!r}", {"needs": "network"})
 
 
 @asynccontextmanager
@@ -101,6 +137,6 @@ async def open_egress(
         InvalidArgument: The node's own proxy is not an http:// URL.
     """
     async with open_proxy(settings, Listeners(paths.listeners), resolver, outlet) as proxy:
-        guarded = EgressGuard(driver, paths.mesh_id, proxy, settings)
+        guarded = EgressGuard(driver, paths, proxy, settings)
         await guarded.adopt()
         yield guarded

@@ -68,8 +68,10 @@ class Exchange:
         else:
             resource = read_url(request.target.decode("ascii"))
             outside = await self._dialer.connect(resource.target)
+            forward = Forward(self._inside, self._stream, outside, self._settings.idle_seconds)
             try:
-                await Forward(self._inside, self._stream, outside, self._settings.idle_seconds).run(request, resource)
+                with self._dialer.traffic.counted(resource.target, self._stream):
+                    await forward.run(request, resource)
             finally:
                 outside[1].close()
 
@@ -82,11 +84,13 @@ class Exchange:
         names = {name for name, _ in request.headers}
         if names & {b"content-length", b"transfer-encoding"}:
             raise h11.RemoteProtocolError("a CONNECT has no body")
-        outside = await self._dialer.connect(read_authority(request.target.decode("ascii")))
+        target = read_authority(request.target.decode("ascii"))
+        outside = await self._dialer.connect(target)
         self._tunnelled = True
         try:
-            await self._stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            await tunnel(self._stream, outside, self._inside.trailing_data[0], self._settings.idle_seconds)
+            with self._dialer.traffic.counted(target, self._stream):
+                await self._stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await tunnel(self._stream, outside, self._inside.trailing_data[0], self._settings.idle_seconds)
         finally:
             outside[1].close()
 

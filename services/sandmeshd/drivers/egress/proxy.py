@@ -13,7 +13,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
-from sandmeshd.drivers.egress.grants import is_open, policy_of
+from sandmeshd.drivers.egress.grants import policy_of
 from sandmeshd.drivers.egress.link import EgressLink
 from sandmeshd.drivers.egress.outlets import Outlet, outlet_of
 from sandmeshd.drivers.egress.packages import warn_of_directories
@@ -38,6 +38,7 @@ class EgressProxy:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._dialers: dict[str, Dialer] = {}
         self._connections = 0
 
     def admit(self, sandbox: pb.RuntimeSandbox, grant: sandbox_pb2.NetworkGrant, alive: Alive, report: Report) -> None:
@@ -46,12 +47,32 @@ class EgressProxy:
         Raises:
             InvalidArgument: A host of the grant is not one.
         """
-        if is_open(grant) and sandbox.sandbox_id not in self._tasks:
+        if sandbox.sandbox_id not in self._tasks:
             dialer = Dialer(policy_of(grant, self._upstream.settings), self._upstream)
+            self._dialers[sandbox.sandbox_id] = dialer
             egress = _SandboxEgress(self, self._upstream, dialer)
             task = asyncio.create_task(egress.serve(sandbox, alive, report))
             self._tasks[sandbox.sandbox_id] = task
-            task.add_done_callback(lambda _: self._tasks.pop(sandbox.sandbox_id, None))
+            task.add_done_callback(lambda _: self._forget(sandbox.sandbox_id))
+
+    def change(self, sandbox_id: str, grant: sandbox_pb2.NetworkGrant) -> None:
+        """Put a grant in force for a sandbox, and end its connections that it does not allow.
+
+        Raises:
+            InvalidArgument: A host of the grant is not one.
+        """
+        policy = policy_of(grant, self._upstream.settings)
+        if sandbox_id in self._dialers:
+            self._dialers[sandbox_id].change(policy)
+
+    def traffic(self, sandbox_id: str) -> list[sandbox_pb2.HostTraffic]:
+        """Return the bytes and connections of a sandbox by host."""
+        dialer = self._dialers.get(sandbox_id)
+        return [] if dialer is None else dialer.traffic.hosts()
+
+    def _forget(self, sandbox_id: str) -> None:
+        self._tasks.pop(sandbox_id, None)
+        self._dialers.pop(sandbox_id, None)
 
     async def dismiss(self, sandbox_id: str) -> None:
         """Stop serving a sandbox."""

@@ -25,6 +25,10 @@ class Stream:
     def __init__(self, number: int, send: Send) -> None:
         self._number = number
         self._send = send
+        self.bytes_read = 0
+        """What the proxy has read: bytes from the program."""
+        self.bytes_written = 0
+        """What the proxy has written: bytes to the program."""
         self._received: deque[bytes] = deque()
         self._unread = 0
         self._dealt = 0
@@ -85,6 +89,7 @@ class Stream:
             await self._news.wait()
         data = self._received.popleft()
         self._unread -= len(data)
+        self.bytes_read += len(data)
         self._dealt += len(data)
         if self._dealt >= WINDOW_BYTES // 4:
             dealt, self._dealt = self._dealt, 0
@@ -107,6 +112,7 @@ class Stream:
             size = min(len(view), self._credit, PIECE_BYTES)
             self._credit -= size
             await self._send(EgressFrame(stream=self._number, data=bytes(view[:size])))
+            self.bytes_written += size
             view = view[size:]
 
     async def end(self) -> None:

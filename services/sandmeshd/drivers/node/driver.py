@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, SandboxNotFound
+from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.node.deletion import finish_removals
@@ -61,6 +61,15 @@ class NodeDriver(ABC):
         async with self._locks.held(request.sandbox_id):
             sandbox = await self._existing(folder, request) or await self._create(folder, request)
             return pb.CreateSandboxResponse(sandbox=sandbox)
+
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Refuse: the egress guard around the driver changes grants.
+
+        Raises:
+            CapabilityMissing: Always.
+        """
+        message = "this driver alone changes no grants: open it with open_egress"
+        raise CapabilityMissing(message, {"needs": "network"})
 
     async def _existing(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
         record = read_record(folder)

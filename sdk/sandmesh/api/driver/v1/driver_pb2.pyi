@@ -872,6 +872,70 @@ class InstallTokenResponse(_message.Message):
 Global___InstallTokenResponse: _TypeAlias = InstallTokenResponse  # noqa: Y015
 
 @_typing.final
+class ChangeNetworkRequest(_message.Message):
+    """ChangeNetworkRequest names a sandbox and, where its grant is to change, the new one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    GRANT_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    @_builtins.property
+    def grant(self) -> _sandbox_pb2.NetworkGrant:
+        """The new grant; unset: nothing changes."""
+
+    @_builtins.property
+    def replaces(self) -> _sandbox_pb2.NetworkGrant:
+        """The grant that it replaces: where another is in force, nothing changes."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        grant: _sandbox_pb2.NetworkGrant | None = ...,
+        replaces: _sandbox_pb2.NetworkGrant | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "replaces", b"replaces"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "replaces", b"replaces", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeNetworkRequest: _TypeAlias = ChangeNetworkRequest  # noqa: Y015
+
+@_typing.final
+class ChangeNetworkResponse(_message.Message):
+    """ChangeNetworkResponse has the grant in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def grant(self) -> _sandbox_pb2.NetworkGrant:
+        """The grant."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[_sandbox_pb2.HostTraffic]:
+        """What went through the egress proxy, by host."""
+
+    def __init__(
+        self,
+        *,
+        grant: _sandbox_pb2.NetworkGrant | None = ...,
+        hosts: _abc.Iterable[_sandbox_pb2.HostTraffic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "hosts", b"hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeNetworkResponse: _TypeAlias = ChangeNetworkResponse  # noqa: Y015
+
+@_typing.final
 class GetLogsRequest(_message.Message):
     """GetLogsRequest names a sandbox."""
 

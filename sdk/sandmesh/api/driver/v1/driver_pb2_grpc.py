@@ -75,6 +75,11 @@ class DriverServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.InstallTokenRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.InstallTokenResponse.FromString,
                 _registered_method=True)
+        self.ChangeNetwork = channel.unary_unary(
+                '/sandmesh.api.driver.v1.DriverService/ChangeNetwork',
+                request_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ChangeNetworkRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ChangeNetworkResponse.FromString,
+                _registered_method=True)
         self.GetLogs = channel.unary_unary(
                 '/sandmesh.api.driver.v1.DriverService/GetLogs',
                 request_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.GetLogsRequest.SerializeToString,
@@ -184,6 +189,15 @@ class DriverServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChangeNetwork(self, request, context):
+        """ChangeNetwork puts a grant in force for new connections and ends open ones that it does not allow; the grant MUST survive
+        the driver. Without a grant, or where another is in force than the request replaces, it returns the one in force.
+        Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT (a host is none), CAPABILITY_MISSING (the sandbox has no way out).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetLogs(self, request, context):
         """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND.
         """
@@ -272,6 +286,11 @@ def add_DriverServiceServicer_to_server(servicer, server):
                     servicer.InstallToken,
                     request_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.InstallTokenRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.InstallTokenResponse.SerializeToString,
+            ),
+            'ChangeNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeNetwork,
+                    request_deserializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ChangeNetworkRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ChangeNetworkResponse.SerializeToString,
             ),
             'GetLogs': grpc.unary_unary_rpc_method_handler(
                     servicer.GetLogs,
@@ -521,6 +540,33 @@ class DriverService(object):
             '/sandmesh.api.driver.v1.DriverService/InstallToken',
             sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.InstallTokenRequest.SerializeToString,
             sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.InstallTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeNetwork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.driver.v1.DriverService/ChangeNetwork',
+            sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ChangeNetworkRequest.SerializeToString,
+            sandmesh_dot_api_dot_driver_dot_v1_dot_driver__pb2.ChangeNetworkResponse.FromString,
             options,
             channel_credentials,
             insecure,

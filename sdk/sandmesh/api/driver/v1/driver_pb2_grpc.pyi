@@ -77,6 +77,11 @@ class DriverServiceStub:
     """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
     """
+    ChangeNetwork: _grpc.UnaryUnaryMultiCallable[_driver_pb2.ChangeNetworkRequest, _driver_pb2.ChangeNetworkResponse]
+    """ChangeNetwork puts a grant in force for new connections and ends open ones that it does not allow; the grant MUST survive
+    the driver. Without a grant, or where another is in force than the request replaces, it returns the one in force.
+    Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT (a host is none), CAPABILITY_MISSING (the sandbox has no way out).
+    """
     GetLogs: _grpc.UnaryUnaryMultiCallable[_driver_pb2.GetLogsRequest, _driver_pb2.GetLogsResponse]
     """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_driver_pb2.PauseSandboxRequest, _driver_pb2.PauseSandboxResponse]
@@ -138,6 +143,11 @@ class DriverServiceAsyncStub(DriverServiceStub):
     InstallToken: _aio.UnaryUnaryMultiCallable[_driver_pb2.InstallTokenRequest, _driver_pb2.InstallTokenResponse]  # type: ignore[assignment]
     """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
     Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
+    """
+    ChangeNetwork: _aio.UnaryUnaryMultiCallable[_driver_pb2.ChangeNetworkRequest, _driver_pb2.ChangeNetworkResponse]  # type: ignore[assignment]
+    """ChangeNetwork puts a grant in force for new connections and ends open ones that it does not allow; the grant MUST survive
+    the driver. Without a grant, or where another is in force than the request replaces, it returns the one in force.
+    Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT (a host is none), CAPABILITY_MISSING (the sandbox has no way out).
     """
     GetLogs: _aio.UnaryUnaryMultiCallable[_driver_pb2.GetLogsRequest, _driver_pb2.GetLogsResponse]  # type: ignore[assignment]
     """GetLogs returns the end of the log of agent and runtime. Ends with: SANDBOX_NOT_FOUND."""
@@ -245,6 +255,17 @@ class DriverServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_driver_pb2.InstallTokenResponse, _abc.Awaitable[_driver_pb2.InstallTokenResponse]]:
         """InstallToken makes the agent refuse every lower fencing token, and stores the labels. It returns when both are done.
         Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST (delete it, take another), LEASE_LOST (a higher one is in force).
+        """
+
+    @_abc_1.abstractmethod
+    def ChangeNetwork(
+        self,
+        request: _driver_pb2.ChangeNetworkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_driver_pb2.ChangeNetworkResponse, _abc.Awaitable[_driver_pb2.ChangeNetworkResponse]]:
+        """ChangeNetwork puts a grant in force for new connections and ends open ones that it does not allow; the grant MUST survive
+        the driver. Without a grant, or where another is in force than the request replaces, it returns the one in force.
+        Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT (a host is none), CAPABILITY_MISSING (the sandbox has no way out).
         """
 
     @_abc_1.abstractmethod

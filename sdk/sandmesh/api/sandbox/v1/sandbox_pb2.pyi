@@ -1063,6 +1063,160 @@ class ReportActivityResponse(_message.Message):
 Global___ReportActivityResponse: _TypeAlias = ReportActivityResponse  # noqa: Y015
 
 @_typing.final
+class HostTraffic(_message.Message):
+    """HostTraffic is what went through the egress proxy to one host since the driver started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOST_FIELD_NUMBER: _builtins.int
+    CONNECTIONS_FIELD_NUMBER: _builtins.int
+    OPEN_CONNECTIONS_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """The host and port, as `example.org:443`; `others` for all above 256."""
+    connections: _builtins.int
+    """How many connections were made."""
+    open_connections: _builtins.int
+    """How many of them are open."""
+    sent_bytes: _builtins.int
+    """Bytes from the sandbox, heads of requests included."""
+    received_bytes: _builtins.int
+    """Bytes to the sandbox, heads of responses included."""
+    def __init__(
+        self,
+        *,
+        host: _builtins.str = ...,
+        connections: _builtins.int = ...,
+        open_connections: _builtins.int = ...,
+        sent_bytes: _builtins.int = ...,
+        received_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connections", b"connections", "host", b"host", "open_connections", b"open_connections", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostTraffic: _TypeAlias = HostTraffic  # noqa: Y015
+
+@_typing.final
+class GetNetworkRequest(_message.Message):
+    """GetNetworkRequest names a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNetworkRequest: _TypeAlias = GetNetworkRequest  # noqa: Y015
+
+@_typing.final
+class GetNetworkResponse(_message.Message):
+    """GetNetworkResponse has what a sandbox may reach now, and what it did reach."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def grant(self) -> Global___NetworkGrant:
+        """The grant in force."""
+
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostTraffic]:
+        """By host."""
+
+    def __init__(
+        self,
+        *,
+        grant: Global___NetworkGrant | None = ...,
+        hosts: _abc.Iterable[Global___HostTraffic] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "hosts", b"hosts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNetworkResponse: _TypeAlias = GetNetworkResponse  # noqa: Y015
+
+@_typing.final
+class ChangeNetworkRequest(_message.Message):
+    """ChangeNetworkRequest changes what a running sandbox may reach: either the whole grant, or hosts of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    GRANT_FIELD_NUMBER: _builtins.int
+    ALLOW_FIELD_NUMBER: _builtins.int
+    DENY_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    @_builtins.property
+    def grant(self) -> Global___NetworkGrant:
+        """The new grant; unset where `allow` and `deny` change the one in force."""
+
+    @_builtins.property
+    def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts that are added, as in NetworkGrant, or `public`."""
+
+    @_builtins.property
+    def deny(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Hosts of the grant that are taken out of it, or `public`."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        grant: Global___NetworkGrant | None = ...,
+        allow: _abc.Iterable[_builtins.str] | None = ...,
+        deny: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "deny", b"deny", "grant", b"grant", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeNetworkRequest: _TypeAlias = ChangeNetworkRequest  # noqa: Y015
+
+@_typing.final
+class ChangeNetworkResponse(_message.Message):
+    """ChangeNetworkResponse has the grant in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GRANT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def grant(self) -> Global___NetworkGrant:
+        """The grant, in its canonical form."""
+
+    def __init__(
+        self,
+        *,
+        grant: Global___NetworkGrant | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeNetworkResponse: _TypeAlias = ChangeNetworkResponse  # noqa: Y015
+
+@_typing.final
 class PauseSandboxRequest(_message.Message):
     """PauseSandboxRequest pauses a sandbox."""
 

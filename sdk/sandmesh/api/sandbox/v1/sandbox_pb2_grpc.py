@@ -85,6 +85,16 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ReportActivityRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ReportActivityResponse.FromString,
                 _registered_method=True)
+        self.GetNetwork = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/GetNetwork',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkResponse.FromString,
+                _registered_method=True)
+        self.ChangeNetwork = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/ChangeNetwork',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ChangeNetworkRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ChangeNetworkResponse.FromString,
+                _registered_method=True)
         self.PauseSandbox = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/PauseSandbox',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.PauseSandboxRequest.SerializeToString,
@@ -216,6 +226,23 @@ class SandboxServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetNetwork(self, request, context):
+        """GetNetwork returns what a sandbox may reach now, and the bytes and connections of each host. Ends with: SANDBOX_NOT_FOUND,
+        RUNTIME_UNAVAILABLE (its node does not answer), CAPABILITY_MISSING (its driver changes no grants).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeNetwork(self, request, context):
+        """ChangeNetwork changes what a running sandbox may reach, at once and as a whole: new connections follow the new grant, and
+        open ones that it does not allow MUST be ended. It survives the driver. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+        RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PauseSandbox(self, request, context):
         """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
@@ -340,6 +367,16 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.ReportActivity,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ReportActivityRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ReportActivityResponse.SerializeToString,
+            ),
+            'GetNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNetwork,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkResponse.SerializeToString,
+            ),
+            'ChangeNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeNetwork,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ChangeNetworkRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ChangeNetworkResponse.SerializeToString,
             ),
             'PauseSandbox': grpc.unary_unary_rpc_method_handler(
                     servicer.PauseSandbox,
@@ -658,6 +695,60 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/ReportActivity',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ReportActivityRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ReportActivityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNetwork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/GetNetwork',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeNetwork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/ChangeNetwork',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ChangeNetworkRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ChangeNetworkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -68,6 +68,15 @@ class SandboxServiceStub:
     """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
     Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
     """
+    GetNetwork: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetNetworkRequest, _sandbox_pb2.GetNetworkResponse]
+    """GetNetwork returns what a sandbox may reach now, and the bytes and connections of each host. Ends with: SANDBOX_NOT_FOUND,
+    RUNTIME_UNAVAILABLE (its node does not answer), CAPABILITY_MISSING (its driver changes no grants).
+    """
+    ChangeNetwork: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ChangeNetworkRequest, _sandbox_pb2.ChangeNetworkResponse]
+    """ChangeNetwork changes what a running sandbox may reach, at once and as a whole: new connections follow the new grant, and
+    open ones that it does not allow MUST be ended. It survives the driver. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+    RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
+    """
     PauseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]
     """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, CAPABILITY_MISSING (its driver cannot pause).
@@ -142,6 +151,15 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     ReportActivity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]  # type: ignore[assignment]
     """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
     Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+    """
+    GetNetwork: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetNetworkRequest, _sandbox_pb2.GetNetworkResponse]  # type: ignore[assignment]
+    """GetNetwork returns what a sandbox may reach now, and the bytes and connections of each host. Ends with: SANDBOX_NOT_FOUND,
+    RUNTIME_UNAVAILABLE (its node does not answer), CAPABILITY_MISSING (its driver changes no grants).
+    """
+    ChangeNetwork: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ChangeNetworkRequest, _sandbox_pb2.ChangeNetworkResponse]  # type: ignore[assignment]
+    """ChangeNetwork changes what a running sandbox may reach, at once and as a whole: new connections follow the new grant, and
+    open ones that it does not allow MUST be ended. It survives the driver. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+    RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
     """
     PauseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.PauseSandboxRequest, _sandbox_pb2.PauseSandboxResponse]  # type: ignore[assignment]
     """PauseSandbox freezes every process of a READY sandbox; a PAUSED one is returned as it is.
@@ -274,6 +292,27 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_sandbox_pb2.ReportActivityResponse, _abc.Awaitable[_sandbox_pb2.ReportActivityResponse]]:
         """ReportActivity restarts the idle timeouts of sandboxes. The gateway sends it in batches, every few seconds at most.
         Unknown ids are ignored. Ends with: STORE_UNAVAILABLE, RECOVERING (both: report again).
+        """
+
+    @_abc_1.abstractmethod
+    def GetNetwork(
+        self,
+        request: _sandbox_pb2.GetNetworkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.GetNetworkResponse, _abc.Awaitable[_sandbox_pb2.GetNetworkResponse]]:
+        """GetNetwork returns what a sandbox may reach now, and the bytes and connections of each host. Ends with: SANDBOX_NOT_FOUND,
+        RUNTIME_UNAVAILABLE (its node does not answer), CAPABILITY_MISSING (its driver changes no grants).
+        """
+
+    @_abc_1.abstractmethod
+    def ChangeNetwork(
+        self,
+        request: _sandbox_pb2.ChangeNetworkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.ChangeNetworkResponse, _abc.Awaitable[_sandbox_pb2.ChangeNetworkResponse]]:
+        """ChangeNetwork changes what a running sandbox may reach, at once and as a whole: new connections follow the new grant, and
+        open ones that it does not allow MUST be ended. It survives the driver. Ends with: SANDBOX_NOT_FOUND, INVALID_ARGUMENT,
+        RUNTIME_UNAVAILABLE, CAPABILITY_MISSING (the sandbox was made without a network), WRONG_STATE (others change it: retry).
         """
 
     @_abc_1.abstractmethod

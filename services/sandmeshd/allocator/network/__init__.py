@@ -1,0 +1,1 @@
+"""Grants of running sandboxes: read, changed, and served as RPCs."""
