@@ -23,7 +23,6 @@ from sandmeshd.allocator.maintenance.recovery import Recovery
 from sandmeshd.allocator.maintenance.store_monitor import StoreMonitor
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
 from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges
-from sandmeshd.allocator.network.control import NetworkControl
 from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
@@ -83,7 +82,6 @@ async def open_allocator(
     components = Components(
         claims=Claims(settings, store, records, nodes, starter, snapshots),
         pause=PauseControl(records, nodes),
-        network=NetworkControl(nodes),
         event_log=event_log,
         sweep=MeshSweep(maintenance, nodes, reconciler, store.mesh_id),
         evacuation=Evacuation(store, records, filling),

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, LeaseLost, SandboxLost, WrongState
 from sandmeshd.allocator.claims.claims import Claims
 from sandmeshd.allocator.claims.pool_subscribers import PoolSubscribers
@@ -42,7 +43,6 @@ class Components:
 
     claims: Claims
     pause: PauseControl
-    network: NetworkControl
     event_log: EventLog
     sweep: MeshSweep
     evacuation: Evacuation
@@ -58,11 +58,11 @@ def _ready_seconds(remaining: float | None) -> float | None:
     return None if remaining is None else max(0.0, remaining - min(_RESPONSE_SECONDS, remaining / 4))
 
 
-class SandboxServicer(NetworkServicer):
+class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
     """Serve the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
     def __init__(self, settings: AllocatorSettings, records: RecordStore, components: Components) -> None:
-        super().__init__(records, components.network)
+        super().__init__(records, NetworkControl(components.nodes))
         self._settings = settings
         self._components = components
         self.evacuation = components.evacuation

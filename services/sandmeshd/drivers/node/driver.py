@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
+from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.node.deletion import finish_removals
+from sandmeshd.drivers.node.fixed_grants import FixedGrants
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders, Record, hand_over, read_record
@@ -22,7 +23,7 @@ TAIL_BYTES = 64 * 1024
 """The bytes of a log that `get_logs` returns by default."""
 
 
-class NodeDriver(ABC):
+class NodeDriver(FixedGrants, ABC):
     """One mesh's sandboxes on a machine; a runtime's driver starts, observes and removes them."""
 
     def __init__(self, paths: MeshPaths, changes: Watched, snapshot_bytes: int) -> None:
@@ -61,15 +62,6 @@ class NodeDriver(ABC):
         async with self._locks.held(request.sandbox_id):
             sandbox = await self._existing(folder, request) or await self._create(folder, request)
             return pb.CreateSandboxResponse(sandbox=sandbox)
-
-    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
-        """Refuse: the egress guard around the driver changes grants.
-
-        Raises:
-            CapabilityMissing: Always.
-        """
-        message = "this driver alone changes no grants: open it with open_egress"
-        raise CapabilityMissing(message, {"needs": "network"})
 
     async def _existing(self, folder: Folder, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
         record = read_record(folder)
