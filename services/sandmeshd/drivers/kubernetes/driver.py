@@ -28,6 +28,7 @@ from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.start import Plan, Starter
 from sandmeshd.drivers.kubernetes.view import View
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
+from sandmeshd.drivers.node.fixed_grants import FixedGrants
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Record
@@ -35,7 +36,7 @@ from sandmeshd.drivers.node.records import Record
 TAIL_BYTES = 64 * 1024
 
 
-class KubernetesDriver(WithoutSnapshots):
+class KubernetesDriver(WithoutSnapshots, FixedGrants):
     """One mesh's sandboxes in a namespace; opened by `open_driver`."""
 
     def __init__(
