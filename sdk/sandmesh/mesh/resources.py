@@ -47,12 +47,14 @@ class TokensAsync:
         user_id: str | None = None,
         ttl: float | None = None,
         private_network: bool = False,
+        form: Literal["mesh", "e2b"] = "mesh",
     ) -> CreatedToken:
         """Create a token and return its secret, which cannot be read again.
 
         `name` is unique among the tokens in force. The scope user allows what belongs to `user_id`, by default a user
         called as the token; admin allows everything. None as `ttl` (seconds): until it is revoked.
         With `private_network` a user's grants may name hosts of private networks, and addresses that are not public.
+        With the form e2b the secret is written as E2B's clients want their key.
 
         Raises:
             AlreadyExists: A token in force has the name.
@@ -60,6 +62,8 @@ class TokensAsync:
         """
         if scope not in ("user", "admin"):
             raise InvalidArgument(f"scope must be 'user' or 'admin', not {scope!r}", {"argument": "scope"})
+        if form not in ("mesh", "e2b"):
+            raise InvalidArgument(f"form must be 'mesh' or 'e2b', not {form!r}", {"argument": "form"})
         is_admin = scope == "admin"
         request = token_pb2.CreateTokenRequest(
             name=read_name("name", name),
@@ -67,6 +71,7 @@ class TokensAsync:
             user_id=user_id or ("" if is_admin else name),
             ttl=write_ttl(ttl),
             private_network=private_network,
+            form=token_pb2.FORM_E2B if form == "e2b" else token_pb2.FORM_MESH,
         )
         response = await self._rpc.send(lambda stubs: stubs.tokens.CreateToken, request)
         return CreatedToken(_message=response, token=read_token(response.token), secret=response.secret)

@@ -14,7 +14,7 @@ from sandmesh.api.token.v1 import token_pb2_grpc
 from sandmesh.errors import AlreadyExists, InvalidArgument, PermissionDenied, TokenNotFound, Unauthenticated
 from sandmeshd.auth.principal import current_principal
 from sandmeshd.auth.token_records import TokenRecord, TokenRecords
-from sandmeshd.auth.token_secret import new_secret, read_secret
+from sandmeshd.auth.token_secret import new_e2b_secret, new_secret, read_secret
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         ttl_us = request.ttl.ToMicroseconds() if request.HasField("ttl") else 0
         if ttl_us < 0 or (request.HasField("ttl") and ttl_us == 0):
             raise InvalidArgument("ttl is more than 0; leave it out for a token without an end", {"field": "ttl"})
-        secret = new_secret()
+        secret = new_e2b_secret() if request.form == pb.FORM_E2B else new_secret()
         record = await self._records.create(secret, token, ttl_us)
         if record is None:
             message = f"a token named {token.name!r} is in force: revoke it or choose another name"

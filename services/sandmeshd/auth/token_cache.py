@@ -20,7 +20,7 @@ from sandmeshd.auth.principal import SERVICE, Principal, Scope, acting_for
 
 log = structlog.get_logger()
 
-PREFIX = "smesh_"
+PREFIXES = ("smesh_", "e2b_")
 WAIT_SECONDS = 20
 RETRY_SECONDS = 0.3
 # More than a gateway's clients show at once; the oldest are asked about again.
@@ -57,7 +57,7 @@ class KnownTokens:
             Unauthenticated: It is unknown, expired or revoked; the message says which.
             Unavailable: Nobody can say.
         """
-        if not secret.startswith(PREFIX):
+        if not secret.startswith(PREFIXES):
             raise _over("invalid")
         digest = hashlib.sha256(secret.encode()).digest()
         grant = self._grants.get(digest)

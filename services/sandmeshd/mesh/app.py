@@ -21,6 +21,7 @@ from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
+from sandmeshd.mesh.doors import open_e2b
 from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.mesh.shutdown import Ending
@@ -59,6 +60,8 @@ class Mesh:
     addresses: tuple[str, ...]
     http: HttpListener
     ending: Ending
+    e2b: Mapping[str, str]
+    """The variables that E2B's clients need, empty where the mesh has no door for them."""
 
 
 @asynccontextmanager
@@ -96,7 +99,10 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         listeners = Listeners(paths.listeners)
         listening.http.note(listeners.noted)
         stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
-        yield Mesh(listening.addresses, listening.http, ending)
+        variables = await stack.enter_async_context(
+            open_e2b(settings, mesh_secret(settings), listening.addresses[0], listening.http)
+        )
+        yield Mesh(listening.addresses, listening.http, ending, variables)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import AllocatorSettings
 from sandmeshd.auth.service_identity import SHORTEST
 from sandmeshd.drivers.api.registry import driver_variables
+from sandmeshd.facades.e2b.settings import E2bSettings
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
 from sandmeshd.runtime.settings import PREFIX, Settings, Variable, nested, variables_of
@@ -80,6 +81,7 @@ class MeshSettings(Settings):
     gateway: GatewaySettings = GatewaySettings()
     allocator: AllocatorSettings = AllocatorSettings()
     workspaces: StorageSettings = StorageSettings()
+    e2b_door: E2bSettings = E2bSettings()
 
     drivers: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Values of the drivers' settings by variable; a driver's own class checks them."""

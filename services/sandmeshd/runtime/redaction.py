@@ -13,7 +13,7 @@ from sandmesh.api.options.v1 import options_pb2
 
 HIDDEN = "[secret]"
 
-_TOKEN = re.compile(r"(smesh_[a-z2-7]{16})_[a-z2-7]+")
+_TOKEN = re.compile(r"(smesh_[a-z2-7]{16})_[a-z2-7]+|(e2b_[0-9a-f]{16})[0-9a-f]{24}")
 
 
 def shown(message: Message) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, Message):
         return _clean(shown(value))
     if isinstance(value, str):
-        return _TOKEN.sub(rf"\1_{HIDDEN}", value)
+        return _TOKEN.sub(rf"\1\2_{HIDDEN}", value)
     if isinstance(value, dict):
         return {key: _clean(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]  # any
     if isinstance(value, list | tuple):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sandmesh.errors import AlreadyExists, RuntimeUnavailable
+from sandmesh.errors import AlreadyExists
 from sandmeshd.cli.terminal.options import Format, Output
 from sandmeshd.cli.terminal.output import print_json
+from sandmeshd.runtime.certificates import FILES, issue_certificate, write_certificate
 
 commands = typer.Typer(rich_markup_mode=None)
 
 NAMES = ("localhost", "127.0.0.1", "::1")
-FILES = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
 
 
 @commands.command(epilog="Example: sandmesh certificate --name mesh.example --directory tls")
@@ -37,29 +35,9 @@ def certificate(
         if path.exists():
             raise AlreadyExists(f"{path} already exists: remove it or choose another --directory")
     directory.mkdir(parents=True, exist_ok=True)
-    for kind, text in _issue((*NAMES, *(name or ())), days).items():
-        _write(paths[kind], text)
+    write_certificate(issue_certificate((*NAMES, *(name or ())), days), paths)
     if output is Format.JSON:
         print_json({kind: str(path) for kind, path in paths.items()})
         return
     typer.echo(f"sandmesh up --listen 0.0.0.0:8570 --tls-cert {paths['cert']} --tls-key {paths['key']}")
     typer.echo(f"Clients take {paths['ca']} as SANDMESH_CA_FILE or ca_cert=...", err=True)
-
-
-def _issue(names: tuple[str, ...], days: int) -> dict[str, bytes]:
-    try:
-        import trustme  # noqa: PLC0415 - only this command needs the extra `tls`
-    except ImportError:
-        fix = "pip install 'sandmesh[tls]'"
-        raise RuntimeUnavailable(f"the package trustme is not installed: {fix}", {"fix": fix}) from None
-    authority = trustme.CA()
-    issued = authority.issue_cert(*names, not_after=datetime.now(UTC) + timedelta(days=days))
-    chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
-    return {"ca": authority.cert_pem.bytes(), "cert": chain, "key": issued.private_key_pem.bytes()}
-
-
-def _write(path: Path, text: bytes) -> None:
-    mode = 0o600 if path.name == FILES["key"] else 0o644
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -28,6 +28,8 @@ class StartedMesh:
     pid: int
     keep: bool
     log: str | None = None
+    e2b: Mapping[str, str] | None = None
+    """The variables that E2B's clients need; None where the mesh has no door for them."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -98,6 +100,12 @@ def _describe(mesh: StartedMesh) -> list[str]:
     if mesh.http:
         lines.append("Health, metrics and the ports of sandboxes are served by HTTP, which is not a base_url:")
         lines += [f"  {address}" for address in mesh.http]
+    if mesh.e2b:
+        lines.append(
+            "E2B's clients reach it with these variables, and a key of `sandmesh token create NAME --form e2b`:"
+        )
+        lines += [f"  export {name}={value}" for name, value in mesh.e2b.items()]
+        lines.append("  export E2B_API_KEY=...")
     fate = "are kept for the next start" if mesh.keep else "end with it"
     if mesh.log is None:
         return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]

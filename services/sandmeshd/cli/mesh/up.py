@@ -105,12 +105,36 @@ class UpOptions:
         ]
 
 
+@dataclass(frozen=True)
+class DoorOptions:
+    """Doors of a mesh for clients of other systems."""
+
+    e2b: Annotated[bool, typer.Option("--e2b", help="Serve E2B's clients on the HTTP listener too.")] = False
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            help="A domain that leads here: E2B's clients reach sandboxes by its names, over HTTPS; "
+            "a certificate for trials is made. mesh.localhost needs no DNS.",
+            metavar="NAME",
+        ),
+    ] = None
+
+    def settings(self) -> dict[str, object]:
+        """Return the options as settings; None where one is not set."""
+        return {"e2b": True if self.e2b or self.domain else None, "e2b_domain": self.domain}
+
+    def command_line(self) -> list[str]:
+        """Return the options as a command line."""
+        return [*(["--e2b"] if self.e2b else []), *(["--domain", self.domain] if self.domain else [])]
+
+
 @commands.command(
     epilog="Examples: sandmesh up | sandmesh up -d --pool base=2 | sandmesh up --listen 127.0.0.1:8570 --keep"
 )
 @grouped
 def up(
     options: UpOptions,
+    doors: DoorOptions,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Run it in the background and return when it is ready.")
     ] = False,
@@ -127,9 +151,10 @@ def up(
         options = replace(options, config=find_config(options.config, os.environ, Path.cwd()))
     json = as_json or output is Format.JSON
     if detach:
-        start_in_background(options.settings(), options.command_line(), as_json=json)
+        command_line = [*options.command_line(), *doors.command_line()]
+        start_in_background(options.settings() | doors.settings(), command_line, as_json=json)
     else:
-        start_in_foreground(options.settings(), ready_fd, as_json=json)
+        start_in_foreground(options.settings() | doors.settings(), ready_fd, as_json=json)
 
 
 @commands.command(epilog="Examples: sandmesh down | sandmesh down --keep")

@@ -16,6 +16,7 @@ from sandmeshd.cli.terminal.options import Format, Json, ListFormat, ListOutput,
 from sandmeshd.cli.terminal.output import format_age, format_remaining, print_ids_or_json, print_json, print_table
 
 Scope = Literal["user", "admin"]
+Form = Literal["mesh", "e2b"]
 
 commands = typer.Typer(
     help="Manage the tokens that clients authenticate with; for administrators.",
@@ -36,6 +37,17 @@ class Rights:
         bool,
         typer.Option("--private-network", help="The user's sandboxes may be granted hosts that are not public."),
     ] = False
+    expires: Annotated[
+        str, typer.Option(help="How long it is valid, like 30d, 12h or 90m, or never to end.", metavar="TIME")
+    ] = "90d"
+    form: Annotated[Form, typer.Option(help="How its secret is written: as the mesh's own, or as a key of E2B.")] = (
+        "mesh"
+    )
+
+    @property
+    def seconds(self) -> int | None:
+        """How long it is valid; None: without an end."""
+        return None if self.expires == "never" else parse_duration(self.expires, "--expires", ", nor never")
 
 
 @commands.command(
@@ -46,9 +58,6 @@ def create(
     name: Annotated[str, typer.Argument(help="A name, unique among the tokens in force.", metavar="NAME")],
     connection: ConnectionOptions,
     rights: Rights,
-    expires: Annotated[
-        str, typer.Option(help="How long it is valid, like 30d, 12h or 90m, or never to end.", metavar="TIME")
-    ] = "90d",
     output: Output = Format.TEXT,
 ) -> None:
     """Create a token and print its secret, which is not shown again."""
@@ -58,13 +67,13 @@ def create(
         )
     if rights.scope == "admin" and rights.user is not None:
         raise typer.BadParameter("a token of the scope admin belongs to no user: leave out --user")
-    seconds = None if expires == "never" else parse_duration(expires, "--expires", ", nor never")
-    created = run_command(_create(connection, name, rights, seconds))
+    created = run_command(_create(connection, name, rights))
     if output is Format.JSON:
         print_json(created.to_json())
         return
     typer.echo(created.secret)
-    typer.echo("It is not shown again. Clients take it as SANDMESH_TOKEN or bearer_token=...", err=True)
+    taken = "E2B_API_KEY or api_key=..." if rights.form == "e2b" else "SANDMESH_TOKEN or bearer_token=..."
+    typer.echo(f"It is not shown again. Clients take it as {taken}", err=True)
 
 
 @commands.command(epilog="Examples: sandmesh token ls | sandmesh token ls --all -o json")
@@ -100,11 +109,15 @@ def revoke(
         typer.echo(f"{token.name} ({token.token_id}) is revoked")
 
 
-async def _create(connection: ConnectionOptions, name: str, rights: Rights, seconds: int | None) -> CreatedToken:
+async def _create(connection: ConnectionOptions, name: str, rights: Rights) -> CreatedToken:
     async with connection.mesh() as mesh:
-        private = rights.private_network
         return await mesh.tokens.create(
-            name, scope=rights.scope, user_id=rights.user, ttl=seconds, private_network=private
+            name,
+            scope=rights.scope,
+            user_id=rights.user,
+            ttl=rights.seconds,
+            private_network=rights.private_network,
+            form=rights.form,
         )
 
 

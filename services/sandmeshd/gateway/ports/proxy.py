@@ -19,6 +19,7 @@ from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
+from sandmeshd.runtime.http import PORT_TOKEN
 
 PREFIX: Final = "/p/"
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -42,8 +43,7 @@ class Proxy:
     def add(self, application: web.Application) -> None:
         """Add the routes, by path and by host."""
         application.router.add_route("*", PREFIX + "{token}{rest:(/.*)?}", self.by_path)
-        if self._suffix is not None:
-            application.middlewares.append(self._middleware(self._suffix))
+        application.middlewares.append(self._middleware(self._suffix))
 
     async def by_path(self, request: web.Request) -> web.StreamResponse:
         """Carry a request to http://gateway/p/TOKEN/..."""
@@ -57,11 +57,14 @@ class Proxy:
             raise web.HTTPPermanentRedirect(f"{prefix}/")
         return await self._carry(request, token, prefix, path[len(prefix) :])
 
-    def _middleware(self, suffix: str) -> Middleware:
+    def _middleware(self, suffix: str | None) -> Middleware:
         @web.middleware
         async def by_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+            token = PORT_TOKEN.get()
+            if token is not None:
+                return await self._carry(request, token, "", _raw_path(request))
             host = request.host.rpartition(":")[0] or request.host
-            if not host.lower().endswith(suffix):
+            if suffix is None or not host.lower().endswith(suffix):
                 return await handler(request)
             return await self._carry(request, host.lower().removesuffix(suffix), "", _raw_path(request))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -21,6 +22,9 @@ else:
 
 Note = Callable[[Sequence[str]], AbstractContextManager[None]]
 """Keeps note of addresses for the duration of a block."""
+
+PORT_TOKEN: Final[ContextVar[str | None]] = ContextVar("sandmesh_port_token", default=None)
+"""The token of the port that the current request is for, where a door found the port by a name of the door's own."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class HttpAddresses:
     listen: tuple[str, ...]
     shared: bool = False
     ports: tuple[int, int] | None = None
+    always_tls: bool = False
+    """Serve HTTPS on loopback too."""
 
 
 class HttpListener:
@@ -74,12 +80,25 @@ class HttpListener:
         async with self._lock:
             if self._addresses.listen and not self._bound:
                 # A thread imports, so that the loop goes on.
-                serving = await asyncio.to_thread(import_module, "sandmeshd.runtime.http.server")
-                listening = serving.open_http(self._addresses, self._pages, self._certificate)
-                self._bound = await self._stack.enter_async_context(listening)
-                for note in self._notes:
-                    self._stack.enter_context(note(self._bound))
+                self._bound = await self._listen(self._addresses, self._pages, self._certificate)
         return self._bound
+
+    async def open_more(self, addresses: HttpAddresses, certificate: Certificate) -> tuple[str, ...]:
+        """Listen at further addresses, for the same pages; return them as URLs.
+
+        Raises:
+            MeshUnavailable: An address cannot be listened at.
+        """
+        return await self._listen(addresses, self._pages, certificate)
+
+    async def _listen(
+        self, addresses: HttpAddresses, pages: Sequence[Pages], certificate: Certificate | None
+    ) -> tuple[str, ...]:
+        serving = await asyncio.to_thread(import_module, "sandmeshd.runtime.http.server")
+        bound: tuple[str, ...] = await self._stack.enter_async_context(serving.open_http(addresses, pages, certificate))
+        for note in self._notes:
+            self._stack.enter_context(note(bound))
+        return bound
 
 
 @asynccontextmanager

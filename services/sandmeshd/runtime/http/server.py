@@ -67,7 +67,8 @@ async def _listen(
 ) -> str:
     """Listen at an address and give its scheme."""
     host, _, port = address.rpartition(":")
-    tls = _context(certificate) if certificate is not None and is_open(address) else None
+    secured = certificate is not None and (addresses.always_tls or is_open(address))
+    tls = _context(certificate) if certificate is not None and secured else None
     first, last = addresses.ports if addresses.ports is not None and port == "0" else (port, port)
     shared = addresses.shared or None
     failure: Exception | None = None

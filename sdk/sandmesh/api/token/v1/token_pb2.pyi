@@ -45,6 +45,30 @@ SCOPE_ADMIN: Scope.ValueType  # 2
 """Everything of every user, and tokens."""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
+class _Form:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Form.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FORM_UNSPECIFIED: _Form.ValueType  # 0
+    """As MESH."""
+    FORM_MESH: _Form.ValueType  # 1
+    """"smesh_", the token's id, "_" and 52 characters."""
+    FORM_E2B: _Form.ValueType  # 2
+    """"e2b_" and 40 hexadecimal digits, the token's id being the first 16: what E2B's clients take for a key."""
+
+class Form(_Form, metaclass=_FormEnumTypeWrapper):
+    """Form says how a token's secret is written, for clients that take one form only."""
+
+FORM_UNSPECIFIED: Form.ValueType  # 0
+"""As MESH."""
+FORM_MESH: Form.ValueType  # 1
+""""smesh_", the token's id, "_" and 52 characters."""
+FORM_E2B: Form.ValueType  # 2
+""""e2b_" and 40 hexadecimal digits, the token's id being the first 16: what E2B's clients take for a key."""
+Global___Form: _TypeAlias = Form  # noqa: Y015
+
 @_typing.final
 class Token(_message.Message):
     """Token is a record as administrators see it; the secret is not in it."""
@@ -61,7 +85,7 @@ class Token(_message.Message):
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
     PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
-    """16 characters of a-z and 2-7."""
+    """16 characters: of a-z and 2-7, or hexadecimal digits where its form is E2B."""
     name: _builtins.str
     """What it is for, unique among those in force."""
     scope: Global___Scope.ValueType
@@ -118,6 +142,7 @@ class CreateTokenRequest(_message.Message):
     USER_ID_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What it is for, 1 to 63 characters of any kind."""
     scope: Global___Scope.ValueType
@@ -128,6 +153,8 @@ class CreateTokenRequest(_message.Message):
     """Whether grants may name hosts of private networks, and addresses that are not public: for the scope USER, whose
     sandboxes reach public addresses alone without it. The scope ADMIN may in any case.
     """
+    form: Global___Form.ValueType
+    """How the secret is written."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """How long it lasts. Unset: until it is revoked."""
@@ -140,10 +167,11 @@ class CreateTokenRequest(_message.Message):
         user_id: _builtins.str = ...,
         ttl: _duration_pb2.Duration | None = ...,
         private_network: _builtins.bool = ...,
+        form: Global___Form.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "private_network", b"private_network", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "name", b"name", "private_network", b"private_network", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -158,7 +186,7 @@ class CreateTokenResponse(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     secret: _builtins.str
-    """What clients send as `authorization: Bearer SECRET`: "smesh_", the token's id, "_" and 52 characters."""
+    """What clients send as `authorization: Bearer SECRET`, in the requested form."""
     @_builtins.property
     def token(self) -> Global___Token:
         """The record."""

@@ -1,0 +1,24 @@
+"""Opens the door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.e2b.door import Door
+
+
+@asynccontextmanager
+async def open_door(address: str, secret: str, domain: str | None) -> AsyncGenerator[Door]:
+    """Serve E2B's clients for the mesh at an address until the block ends.
+
+    `secret` makes the tokens of sandboxes, `domain` is what the names of their ports end in.
+    """
+    clients = MeshClients(address)
+    door = Door(clients, secret, domain)
+    try:
+        yield door
+    finally:
+        await door.close()
+        await clients.close()

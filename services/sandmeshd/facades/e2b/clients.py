@@ -1,0 +1,56 @@
+"""Clients of the mesh: one for each key that is in use."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from sandmesh.mesh import MeshAsync
+
+MOST: Final = 256
+"""How many clients stay connected; those that are in use are never closed."""
+
+
+@dataclass
+class _Entry:
+    mesh: MeshAsync
+    users: int = 0
+
+
+class MeshClients:
+    """Connected clients of a mesh, by key."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+
+    @asynccontextmanager
+    async def client(self, key: str | None) -> AsyncGenerator[MeshAsync]:
+        """Yield the client of a key; None is the door itself, an administrator."""
+        name = key or ""
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = _Entry(MeshAsync(self.address, key))
+        self._entries.move_to_end(name)
+        entry.users += 1
+        try:
+            yield await entry.mesh.start()
+        finally:
+            entry.users -= 1
+            await self._close_some()
+
+    async def close(self) -> None:
+        """Close all."""
+        entries, self._entries = self._entries, OrderedDict()
+        for entry in entries.values():
+            await entry.mesh.close()
+
+    async def _close_some(self) -> None:
+        while len(self._entries) > MOST:
+            idle = next((name for name, entry in self._entries.items() if not entry.users), None)
+            if idle is None:
+                return
+            await self._entries.pop(idle).mesh.close()

@@ -1,0 +1,126 @@
+"""How a sandbox is made for a client: its request checked, and written in the mesh's terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from sandmesh.inputs import NetworkInput, Options
+from sandmeshd.facades.e2b.control.templates import TEMPLATES, mesh_template
+from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.marks import Marks
+from sandmeshd.facades.e2b.requests import natural, text, texts
+
+LONGEST_SECONDS: Final = 30 * 86_400
+_DEFAULT_SECONDS: Final = {"/v2/sandboxes": 300, "/sandboxes": 15}
+_ALL: Final = frozenset({"0.0.0.0/0", "::/0", "*"})
+_UNSUPPORTED: Final = {
+    "mcp": "an MCP gateway in the sandbox: start the servers with `commands.run`, or use the mesh's own MCP door",
+    "iam": "tokens of cloud providers",
+    "volumeMounts": "volumes",
+    "autoPause": "pauses at the end of a sandbox's time, which ends it",
+}
+_NETWORK: Final = {
+    "maskRequestHost": "another Host for requests to its ports",
+    "dnsServers": "DNS servers of its own: names are resolved outside of the sandbox",
+    "egressProxy": "a proxy of its own",
+    "httpsPorts": "ports that are served by TLS inside",
+    "rules": "rules that change requests",
+}
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A sandbox to be made."""
+
+    template: str
+    marks: Marks
+    options: Options
+    seconds: int
+
+
+def read_creation(request: web.Request, found: dict[str, Any], snapshots: dict[str, str]) -> Creation:
+    """Read a request for a sandbox; `snapshots` are the templates of the caller's snapshots by id.
+
+    Raises:
+        ApiError: A value does not fit, or this mesh cannot do what it asks for.
+    """
+    refuse_unsupported(found, _UNSUPPORTED)
+    name = text(found, "templateID") or "base"
+    seconds = natural(found.get("timeout", _DEFAULT_SECONDS[request.path]), "timeout", LONGEST_SECONDS)
+    if _object(found, "autoResume").get("enabled"):
+        raise ApiError(400, "autoResume: this mesh does not pause a sandbox by itself; leave it out")
+    network = _object(found, "network")
+    refuse_unsupported(network, _NETWORK)
+    internet = found.get("allow_internet_access") is not False
+    marks = Marks(
+        template=name,
+        metadata=texts(found, "metadata"),
+        secure=_is_secure(request, found),
+        public_traffic=network.get("allowPublicTraffic") is not False,
+        internet=internet,
+    )
+    options: Options = {"env": texts(found, "envVars"), "labels": marks.labels(), "ttl": max(1, seconds)}
+    grant = read_network(network, internet=internet)
+    if grant is not None:
+        options["network"] = grant
+    if name in snapshots:
+        options["snapshot"] = name
+    return Creation(snapshots.get(name) or mesh_template(name), marks, options, seconds)
+
+
+def unknown_template(name: str) -> ApiError:
+    """Return the refusal of a template that the mesh does not have."""
+    known = ", ".join(sorted(TEMPLATES))
+    return ApiError(404, f"template '{name}' not found: there are {known}, and the mesh's own by their names")
+
+
+def refuse_unsupported(found: dict[str, Any], unsupported: dict[str, str]) -> None:
+    """Refuse fields that ask for what the mesh cannot do.
+
+    Raises:
+        ApiError: There is one.
+    """
+    for name, what in unsupported.items():
+        if found.get(name):
+            raise ApiError(400, f"{name}: this mesh does not offer {what}; leave it out")
+
+
+def read_network(network: dict[str, Any], *, internet: bool) -> NetworkInput | None:
+    """Return the grant of a request's network; None is the template's own.
+
+    Raises:
+        ApiError: No grant says what it asks for.
+    """
+    allowed, denied = _hosts(network, "allowOut"), _hosts(network, "denyOut")
+    if not internet or (denied and set(denied) <= _ALL):
+        return list(allowed) or "none"
+    if denied:
+        raise ApiError(400, "network.denyOut: grants name what is allowed; deny 0.0.0.0/0 and list hosts in allowOut")
+    # Without a denial everything public is allowed, and what is listed is among it.
+    return ["public", *(one for one in allowed if one not in _ALL)] if allowed else None
+
+
+def _is_secure(request: web.Request, found: dict[str, Any]) -> bool:
+    # The newer route has no such field: its sandboxes always are.
+    secure: object = found.get("secure")
+    return request.path.startswith("/v2/") if secure is None else secure is True
+
+
+def _object(found: dict[str, Any], name: str) -> dict[str, Any]:
+    value: object = found.get(name) or {}
+    if not isinstance(value, dict):
+        raise ApiError(400, f"{name} is an object")
+    return cast("dict[str, Any]", value)
+
+
+def _hosts(network: dict[str, Any], name: str) -> list[str]:
+    value: object = network.get(name) or []
+    if not isinstance(value, list):
+        raise ApiError(400, f"network.{name} is a list of hosts")
+    hosts = cast("list[object]", value)
+    if not all(isinstance(one, str) for one in hosts):
+        raise ApiError(400, f"network.{name} is a list of hosts")
+    return [str(one) for one in hosts]

@@ -1,0 +1,74 @@
+"""The control plane's routes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from aiohttp import web
+
+from sandmesh.errors import SandmeshError
+from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes
+from sandmeshd.facades.e2b.control.snapshots import SnapshotRoutes, unsupported
+from sandmeshd.facades.e2b.control.views import Views
+from sandmeshd.facades.e2b.errors import ApiError, api_error
+from sandmeshd.facades.e2b.guests import Guests
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_UNSUPPORTED: Final = (
+    "/sandboxes/{id}/metrics",
+    "/sandboxes/metrics",
+    "/sandboxes/{id}/network",
+    "/sandboxes/{id}/fork",
+    "/v3/templates{rest:(/.*)?}",
+    "/v2/templates{rest:(/.*)?}",
+    "/templates/{id}/{rest:.*}",
+    "/volumes{rest:(/.*)?}",
+    "/volumecontent{rest:(/.*)?}",
+    "/secrets{rest:(/.*)?}",
+    "/default-templates",
+)
+
+
+def add_routes(application: web.Application, clients: MeshClients, guests: Guests, views: Views) -> None:
+    """Add the control plane to an application."""
+    sandboxes, snapshots = SandboxRoutes(clients, guests, views), SnapshotRoutes(clients)
+    routes: list[tuple[str, str, Handler]] = [
+        ("POST", "/v2/sandboxes", sandboxes.create),
+        ("POST", "/sandboxes", sandboxes.create),
+        ("GET", "/v2/sandboxes", sandboxes.list),
+        ("GET", "/sandboxes", sandboxes.list),
+        *[("*", path, unsupported) for path in _UNSUPPORTED[1:2]],
+        ("GET", "/sandboxes/{id}", sandboxes.get),
+        ("DELETE", "/sandboxes/{id}", sandboxes.kill),
+        ("POST", "/v2/sandboxes/{id}/connect", sandboxes.connect),
+        ("POST", "/sandboxes/{id}/connect", sandboxes.connect),
+        ("POST", "/sandboxes/{id}/resume", sandboxes.connect),
+        ("POST", "/sandboxes/{id}/timeout", sandboxes.set_timeout),
+        ("POST", "/sandboxes/{id}/refreshes", sandboxes.refresh),
+        ("POST", "/sandboxes/{id}/pause", sandboxes.pause),
+        ("GET", "/v2/sandboxes/{id}/logs", sandboxes.logs),
+        ("GET", "/sandboxes/{id}/logs", sandboxes.logs),
+        ("POST", "/sandboxes/{id}/snapshots", snapshots.create),
+        ("GET", "/snapshots", snapshots.list),
+        ("GET", "/templates", snapshots.templates),
+        ("GET", "/templates/aliases/{id}", snapshots.alias),
+        ("DELETE", "/templates/{id}", snapshots.delete),
+        *[("*", path, unsupported) for path in _UNSUPPORTED],
+    ]
+    for method, path, handler in routes:
+        application.router.add_route(method, path, _guarded(handler))
+
+
+def _guarded(handler: Handler) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ApiError as error:
+            return error.response()
+        except SandmeshError as error:
+            return api_error(error).response()
+
+    return answer

@@ -1,0 +1,171 @@
+"""Routes of sandboxes: create, connect, list, and what changes one."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from sandmesh import SandboxAsync
+from sandmesh.errors import TemplateNotFound
+from sandmesh.mesh import MeshAsync, SandboxInfo
+from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.e2b.control.creation import LONGEST_SECONDS, Creation, read_creation, unknown_template
+from sandmeshd.facades.e2b.control.pages import read_filters
+from sandmeshd.facades.e2b.control.views import Views
+from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.guests import ENDED, Guests
+from sandmeshd.facades.e2b.identities import mesh_id
+from sandmeshd.facades.e2b.marks import Marks, read_marks
+from sandmeshd.facades.e2b.requests import api_key, json_object, natural, whole_body
+
+
+class SandboxRoutes:
+    """Answers the requests about sandboxes, each in the name of its key."""
+
+    def __init__(self, clients: MeshClients, guests: Guests, views: Views) -> None:
+        self._clients = clients
+        self._guests = guests
+        self._views = views
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Make a sandbox."""
+        key, found = api_key(request), json_object(await whole_body(request))
+        async with self._clients.client(key) as mesh:
+            snapshots = await _snapshots(mesh, found)
+            creation = read_creation(request, found, snapshots)
+            sandbox_id = await _make(mesh, creation, request.headers.get("Idempotency-Key"))
+        return web.json_response(self._views.created(sandbox_id, creation.marks), status=201)
+
+    async def list(self, request: web.Request) -> web.Response:
+        """List the caller's sandboxes."""
+        filters = read_filters(request)
+        async with self._clients.client(api_key(request)) as mesh:
+            infos = await mesh.sandboxes.list()
+        page, following = filters.page(infos)
+        running = sum(info.in_use and read_marks(info.labels) is not None for info in infos)
+        headers = {"X-Total-Running": str(running)} | ({"x-next-token": following} if following else {})
+        return web.json_response([self._views.listed(*one) for one in page], headers=headers)
+
+    async def get(self, request: web.Request) -> web.Response:
+        """Return what is known of a sandbox."""
+        async with self._clients.client(api_key(request)) as mesh:
+            info, marks = await own_sandbox(mesh, request)
+        return web.json_response(self._views.detailed(info, marks))
+
+    async def kill(self, request: web.Request) -> web.Response:
+        """End a sandbox."""
+        async with self._clients.client(api_key(request)) as mesh:
+            info, _ = await own_sandbox(mesh, request)
+            await mesh.sandboxes.kill(info.sandbox_id)
+        await self._guests.forget(info.sandbox_id)
+        return web.Response(status=204)
+
+    async def connect(self, request: web.Request) -> web.Response:
+        """Return what a client needs to use a sandbox, wake it if it is paused, and let it live so long at least."""
+        key, found = api_key(request), json_object(await whole_body(request))
+        seconds = natural(found.get("timeout", 300), "timeout", LONGEST_SECONDS)
+        async with self._clients.client(key) as mesh:
+            info, marks = await own_sandbox(mesh, request)
+        async with self._box(info, key) as box:
+            if info.state == "PAUSED":
+                await box.resume()
+            if seconds > _left(info):
+                await box.renew(seconds)
+        status = 201 if info.state == "PAUSED" else 200
+        return web.json_response(self._views.created(info.sandbox_id, marks), status=status)
+
+    async def set_timeout(self, request: web.Request) -> web.Response:
+        """Set when a sandbox ends: so many seconds from now; 0 ends it."""
+        found = json_object(await whole_body(request))
+        return await self._renew(request, natural(found.get("timeout"), "timeout", LONGEST_SECONDS))
+
+    async def refresh(self, request: web.Request) -> web.Response:
+        """Let a sandbox live so many seconds from now."""
+        found = json_object(await whole_body(request))
+        return await self._renew(request, natural(found.get("duration", 15), "duration", LONGEST_SECONDS))
+
+    async def pause(self, request: web.Request) -> web.Response:
+        """Freeze a sandbox with its memory, where its driver can."""
+        key, found = api_key(request), json_object(await whole_body(request))
+        if found.get("memory") is False:
+            raise ApiError(400, "memory: a pause keeps memory here; take a snapshot to keep files alone")
+        async with self._clients.client(key) as mesh:
+            info, _ = await own_sandbox(mesh, request)
+        if info.state == "PAUSED":
+            raise ApiError(409, f"sandbox {request.match_info['id']} is paused already")
+        async with self._box(info, key) as box:
+            await box.pause()
+        return web.Response(status=204)
+
+    async def logs(self, request: web.Request) -> web.Response:
+        """Return the end of a sandbox's log."""
+        async with self._clients.client(api_key(request)) as mesh:
+            info, _ = await own_sandbox(mesh, request)
+            chunk = await mesh.sandboxes.logs(info.sandbox_id)
+        limit = natural(request.query.get("limit", 1000), "limit", 1000)
+        lines = chunk.data.decode(errors="backslashreplace").splitlines()[-limit:] if limit else []
+        moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        fields: dict[str, str] = {}
+        logs = [{"timestamp": moment, "message": line, "level": "info", "fields": fields} for line in lines]
+        return web.json_response({"logs": logs})
+
+    async def _renew(self, request: web.Request, seconds: int) -> web.Response:
+        if seconds == 0:
+            return await self.kill(request)
+        key = api_key(request)
+        async with self._clients.client(key) as mesh:
+            info, _ = await own_sandbox(mesh, request)
+        async with self._box(info, key) as box:
+            await box.renew(seconds)
+        return web.Response(status=204)
+
+    def _box(self, info: SandboxInfo, key: str) -> SandboxAsync:
+        return SandboxAsync(info.sandbox_id, base_url=self._clients.address, bearer_token=key)
+
+
+async def own_sandbox(mesh: MeshAsync, request: web.Request) -> tuple[SandboxInfo, Marks]:
+    """Return the caller's sandbox that a route names.
+
+    Raises:
+        ApiError: There is none, or it is another's.
+    """
+    name = request.match_info["id"]
+    missing = ApiError(404, f"sandbox '{name}' not found")
+    sandbox_id = mesh_id(name)
+    if sandbox_id is None:
+        raise missing
+    try:
+        info = await mesh.sandboxes.get(sandbox_id)
+    except LookupError:
+        raise missing from None
+    marks = read_marks(info.labels)
+    if marks is None or info.state in ENDED:
+        raise missing
+    return info, marks
+
+
+async def _make(mesh: MeshAsync, creation: Creation, idempotency_key: str | None) -> str:
+    session_id = f"e2b-{idempotency_key or uuid.uuid4().hex}"
+    try:
+        session = await mesh.sessions.connect(session_id, sandbox_type=creation.template, **creation.options)
+    except TemplateNotFound:
+        raise unknown_template(creation.marks.template) from None
+    (sandbox_id,) = session.sandboxes.values()
+    if creation.seconds == 0:
+        await mesh.sandboxes.kill(sandbox_id)
+    return sandbox_id
+
+
+async def _snapshots(mesh: MeshAsync, found: dict[str, Any]) -> dict[str, str]:
+    """Return the templates of the caller's snapshots where one may be meant."""
+    if not str(found.get("templateID", "")).startswith("snap_"):
+        return {}
+    listed = await mesh.snapshots.list()
+    return {one.snapshot_id: one.sandbox_type for one in listed.snapshots}
+
+
+def _left(info: SandboxInfo) -> float:
+    return (info.lease.expires - datetime.now(UTC)).total_seconds() if info.lease is not None else 0.0

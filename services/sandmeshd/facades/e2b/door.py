@@ -1,0 +1,129 @@
+"""The door: finds what each request is for, by its host or its headers, and has it answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from sandmesh.errors import SandmeshError
+from sandmeshd.facades.e2b import interpreter
+from sandmeshd.facades.e2b.access import Access
+from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.e2b.control.routes import add_routes
+from sandmeshd.facades.e2b.control.views import Views
+from sandmeshd.facades.e2b.envd import service as envd
+from sandmeshd.facades.e2b.errors import ApiError, SandboxGone, api_error, proxy_failure
+from sandmeshd.facades.e2b.guests import Guest, Guests, is_gone
+from sandmeshd.facades.e2b.identities import TokenMaker, public_id
+from sandmeshd.facades.e2b.ports import port_token
+from sandmeshd.runtime.http import PORT_TOKEN
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+ENVD: Final = 49_983
+INTERPRETER: Final = 49_999
+_NAME: Final = re.compile(r"(\d{1,5})-([a-z0-9]{1,60})")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A port of a sandbox that a request is for."""
+
+    name: str
+    port: int
+
+
+class Door:
+    """Answers E2B's clients."""
+
+    def __init__(self, clients: MeshClients, secret: str, domain: str | None) -> None:
+        self.host: str | None = None
+        """What clients are told of the domain: with its port."""
+        self._clients = clients
+        self._guests = Guests(clients)
+        self._tokens = TokenMaker(secret)
+        self._access = Access(self._tokens)
+        self._suffix = f".{domain}" if domain else None
+
+    def add(self, application: web.Application) -> None:
+        """Add the door to an application."""
+        add_routes(application, self._clients, self._guests, Views(self._tokens, lambda: self.host))
+        application.router.add_route("*", "/files", self._signed)
+        application.middlewares.insert(0, self._middleware())
+
+    async def close(self) -> None:
+        """Let go of all sandboxes."""
+        await self._guests.close()
+
+    def _middleware(self) -> Middleware:
+        @web.middleware
+        async def by_name(request: web.Request, handler: Handler) -> web.StreamResponse:
+            target = self._target(request)
+            return await (handler(request) if target is None else self._answer(target, request, handler))
+
+        return by_name
+
+    def _target(self, request: web.Request) -> Target | None:
+        name, port = request.headers.get("E2b-Sandbox-Id"), request.headers.get("E2b-Sandbox-Port", str(ENVD))
+        if name is not None and port.isdigit():
+            return Target(name, int(port))
+        host = request.host.rpartition(":")[0] or request.host
+        if self._suffix is None or not host.lower().endswith(self._suffix):
+            return None
+        found = _NAME.fullmatch(host.lower().removesuffix(self._suffix))
+        return Target(found[2], int(found[1])) if found else None
+
+    async def _answer(self, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            if target.port == ENVD and request.path == "/health":
+                await self._guests.check(target.name)
+                return web.Response(status=204)
+            return await self._serve(await self._guests.guest(target.name), target, request, handler)
+        except SandboxGone as gone:
+            return gone.response()
+        except ApiError as error:
+            return error.response()
+        except SandmeshError as error:
+            if not is_gone(error):
+                return api_error(error).response()
+            await self._guests.forget(f"sb_{target.name}")
+            return SandboxGone(target.name).response()
+
+    async def _serve(self, guest: Guest, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if target.port == ENVD:
+            self._access.check(guest, request)
+            return await envd.answer(guest, request)
+        self._access.check_traffic(guest, request)
+        if target.port == INTERPRETER:
+            return await interpreter.answer(guest, request)
+        if not 1 <= target.port <= 65_535:
+            raise ApiError(400, "a port is 1 to 65535")
+        noted = PORT_TOKEN.set(await port_token(self._clients, guest, target.port))
+        try:
+            response = await handler(request)
+        finally:
+            PORT_TOKEN.reset(noted)
+        if isinstance(response, web.Response) and response.headers.get("Cache-Control") == "no-store":
+            await self._guests.check(target.name)
+            message = "The sandbox is running but port is not open"
+            return proxy_failure({"sandboxId": target.name, "message": message, "port": target.port})
+        return response
+
+    async def _signed(self, request: web.Request) -> web.StreamResponse:
+        """Answer a signed URL that names no sandbox, as clients make them of E2B_SANDBOX_URL."""
+        try:
+            sandbox_id = await self._access.signed_for(self._guests, request)
+        except ApiError as error:
+            return error.response()
+        except SandmeshError as error:
+            return api_error(error).response()
+        return await self._answer(Target(public_id(sandbox_id), ENVD), request, _nowhere)
+
+
+async def _nowhere(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotFound(text=request.path)

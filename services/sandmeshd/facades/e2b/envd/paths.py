@@ -1,0 +1,47 @@
+"""Paths as E2B's clients write them: relative to /home/user, which is the sandbox's workspace."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Final
+
+from sandmeshd.facades.e2b.errors import ApiError
+
+HOME: Final = "/home/user"
+WORKSPACE: Final = "/workspace"
+USERS: Final = frozenset({"", "user"})
+
+
+def inside(path: str) -> str:
+    """Return the path in the sandbox.
+
+    Raises:
+        ApiError: It has a zero byte.
+    """
+    if "\0" in path:
+        raise ApiError(400, "a path has no zero byte")
+    expanded = HOME + path[1:] if path == "~" or path.startswith("~/") else path
+    whole = posixpath.normpath(posixpath.join(HOME, expanded))
+    whole = "/" + whole.lstrip("/")
+    return WORKSPACE + whole[len(HOME) :] if whole == HOME or whole.startswith(f"{HOME}/") else whole
+
+
+def outside(path: str) -> str:
+    """Return a path of the sandbox as clients know it."""
+    found = path == WORKSPACE or path.startswith(f"{WORKSPACE}/")
+    return HOME + path[len(WORKSPACE) :] if found else path
+
+
+def in_workspace(path: str) -> bool:
+    """Return whether a path of the sandbox is below its workspace."""
+    return path == WORKSPACE or path.startswith(f"{WORKSPACE}/")
+
+
+def check_user(name: str) -> None:
+    """Check whom a request is to be done as.
+
+    Raises:
+        ApiError: It is not the sandbox's user, who is the only one.
+    """
+    if name not in USERS:
+        raise ApiError(401, f"user '{name}' cannot be used: the only one of a sandbox here is 'user', without sudo")

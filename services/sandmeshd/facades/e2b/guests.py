@@ -1,0 +1,155 @@
+"""The sandboxes that clients are using: the door's attachment to each, and what it follows in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from sandmesh import SandboxAsync
+from sandmesh.errors import NotFound, SandboxLost, SandboxNotFound, SandmeshError
+from sandmesh.mesh import SandboxInfo
+from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.e2b.envd.paths import HOME, WORKSPACE
+from sandmeshd.facades.e2b.errors import SandboxGone
+from sandmeshd.facades.e2b.identities import mesh_id, public_id
+from sandmeshd.facades.e2b.marks import Marks, read_marks
+
+if TYPE_CHECKING:
+    from sandmeshd.facades.e2b.envd.followed import Running
+    from sandmeshd.facades.e2b.envd.watchers import Watcher
+
+MOST: Final = 2_000
+LINKED: Final = frozenset({"bubblewrap"})
+"""Drivers in whose sandboxes /home/user leads to the workspace."""
+
+ENDED: Final = frozenset({"STOPPING", "GONE", "FAILED", "LOST"})
+
+
+@dataclass
+class Guest:
+    """A sandbox that a client uses."""
+
+    box: SandboxAsync
+    marks: Marks
+    sandbox_id: str
+    home: str
+    """Where programs inside find what clients know as /home/user."""
+
+    processes: dict[int, Running] = field(default_factory=dict[int, "Running"])
+    """What was started in it, by process id; the last that ended too."""
+
+    watchers: dict[str, Watcher] = field(default_factory=dict[str, "Watcher"])
+    contexts: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """Languages and directories of contexts, by kernel."""
+
+    executions: dict[str, int] = field(default_factory=dict[str, int])
+    """How many cells each kernel has run."""
+
+    ports: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]])
+    """Tokens of exposed ports, and when each ends."""
+
+    @property
+    def public_id(self) -> str:
+        """Its id as clients know it."""
+        return public_id(self.sandbox_id)
+
+    async def close(self) -> None:
+        """Follow nothing of it any more; it stays as it is."""
+        for process in self.processes.values():
+            await process.close()
+        for watcher in self.watchers.values():
+            await watcher.close()
+        await self.box.close()
+
+
+class Guests:
+    """The sandboxes that clients are using, by id; those not used for longest are forgotten first."""
+
+    def __init__(self, clients: MeshClients) -> None:
+        self._clients = clients
+        self._guests: OrderedDict[str, Guest] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def guest(self, name: str) -> Guest:
+        """Return the sandbox of a public id.
+
+        Raises:
+            SandboxGone: There is none, or it was not made through this door.
+        """
+        sandbox_id = mesh_id(name)
+        if sandbox_id is None:
+            raise SandboxGone(name)
+        found = self._guests.get(sandbox_id)
+        if found is None:
+            lock = self._locks.setdefault(sandbox_id, asyncio.Lock())
+            async with lock:
+                found = self._guests.get(sandbox_id) or await self._open(sandbox_id)
+        self._guests.move_to_end(sandbox_id)
+        return found
+
+    async def check(self, name: str) -> SandboxInfo:
+        """Return the record of a sandbox that is there.
+
+        Raises:
+            SandboxGone: There is none any more.
+        """
+        sandbox_id = mesh_id(name) or ""
+        try:
+            async with self._clients.client(None) as mesh:
+                info = await mesh.sandboxes.get(sandbox_id)
+        except (NotFound, ValueError):
+            raise await self._gone(sandbox_id, name) from None
+        if info.state in ENDED or read_marks(info.labels) is None:
+            raise await self._gone(sandbox_id, name)
+        return info
+
+    async def forget(self, sandbox_id: str) -> None:
+        """Let go of a sandbox that has ended."""
+        guest = self._guests.pop(sandbox_id, None)
+        if guest is not None:
+            await guest.close()
+
+    async def close(self) -> None:
+        """Let go of all."""
+        for sandbox_id in list(self._guests):
+            await self.forget(sandbox_id)
+
+    async def all(self) -> list[SandboxInfo]:
+        """Return the records of every sandbox of this door."""
+        async with self._clients.client(None) as mesh:
+            found = await mesh.sandboxes.list()
+        return [one for one in found if one.in_use and read_marks(one.labels) is not None]
+
+    async def _gone(self, sandbox_id: str, name: str) -> SandboxGone:
+        await self.forget(sandbox_id)
+        return SandboxGone(name)
+
+    async def _open(self, sandbox_id: str) -> Guest:
+        info = await self.check(public_id(sandbox_id))
+        marks = read_marks(info.labels)
+        box = SandboxAsync(sandbox_id, base_url=self._clients.address)
+        try:
+            await box.start()
+        except (NotFound, SandboxLost):
+            raise SandboxGone(public_id(sandbox_id)) from None
+        if marks is None:
+            raise SandboxGone(public_id(sandbox_id))
+        guest = self._guests[sandbox_id] = Guest(box, marks, sandbox_id, HOME if info.driver in LINKED else WORKSPACE)
+        await self._forget_some()
+        return guest
+
+    async def _forget_some(self) -> None:
+        while len(self._guests) > MOST:
+            oldest, guest = next(iter(self._guests.items()))
+            if any(not one.ended for one in guest.processes.values()):
+                self._guests.move_to_end(oldest)
+                return
+            await self.forget(oldest)
+
+
+def is_gone(error: SandmeshError) -> bool:
+    """Return whether an error means that the sandbox has ended."""
+    return isinstance(error, SandboxNotFound | SandboxLost)

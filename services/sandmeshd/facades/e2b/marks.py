@@ -1,0 +1,52 @@
+"""What the door keeps of a sandbox in its labels: what E2B's clients asked for that the mesh has no field for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from sandmeshd.facades.e2b.errors import ApiError
+
+LABEL: Final = "e2b"
+"""Marks the sandboxes of this door."""
+
+_PIECE: Final = 250
+_MOST_PIECES: Final = 64
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a client asked for when it made a sandbox."""
+
+    template: str
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    secure: bool = True
+    public_traffic: bool = True
+    internet: bool = True
+
+    def labels(self) -> dict[str, str]:
+        """Return them as labels.
+
+        Raises:
+            ApiError: They are too long.
+        """
+        text = json.dumps(asdict(self), separators=(",", ":"))
+        pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
+        if len(pieces) > _MOST_PIECES:
+            raise ApiError(400, f"metadata has at most {_PIECE * _MOST_PIECES} characters as JSON")
+        return {LABEL: str(len(pieces))} | {f"{LABEL}.{number}": piece for number, piece in enumerate(pieces)}
+
+
+def read_marks(labels: Mapping[str, str]) -> Marks | None:
+    """Read the labels of a sandbox; None where it was not made through this door."""
+    count = labels.get(LABEL, "")
+    if not count.isdigit():
+        return None
+    text = "".join(labels.get(f"{LABEL}.{number}", "") for number in range(int(count)))
+    try:
+        found: dict[str, Any] = json.loads(text)
+        return Marks(**found)
+    except (ValueError, TypeError):
+        return None

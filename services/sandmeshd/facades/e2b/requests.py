@@ -1,0 +1,126 @@
+"""What clients send: keys, JSON bodies and numbers, checked."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import AsyncGenerator
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from sandmeshd.facades.e2b.errors import ApiError
+
+LARGEST_BODY: Final = 64 << 20
+_CHUNK: Final = 256 << 10
+
+
+def api_key(request: web.Request) -> str:
+    """Return the key that a request of the control plane shows.
+
+    Raises:
+        ApiError: It shows none.
+    """
+    key = request.headers.get("X-API-KEY", "").strip()
+    if not key:
+        raise ApiError(401, "send a key as X-API-KEY: `sandmesh token create NAME --form e2b` makes one")
+    return key
+
+
+async def body(request: web.Request) -> AsyncGenerator[bytes]:
+    """Yield a request's body as it arrives, without its compression.
+
+    Raises:
+        ApiError: It is compressed in another way than by gzip, or is damaged.
+    """
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding not in ("identity", "gzip"):
+        raise ApiError(415, f"Content-Encoding is identity or gzip, not {encoding}")
+    if encoding == "identity":
+        async for chunk in request.content.iter_any():
+            yield chunk
+        return
+    expander = zlib.decompressobj(31)
+    try:
+        async for chunk in request.content.iter_any():
+            data = chunk
+            while data:
+                # A bounded piece at a time: a small body may stand for a huge one.
+                yield expander.decompress(data, _CHUNK)
+                data = expander.unconsumed_tail
+    except zlib.error as error:
+        raise ApiError(400, f"the body is not gzip: {error}") from None
+    if not expander.eof:
+        raise ApiError(400, "the body ends before its gzip does")
+
+
+async def whole_body(request: web.Request) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        ApiError: It is larger than LARGEST_BODY.
+    """
+    whole = bytearray()
+    async for chunk in body(request):
+        whole += chunk
+        if len(whole) > LARGEST_BODY:
+            raise ApiError(413, f"a message has at most {LARGEST_BODY} bytes")
+    return bytes(whole)
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """Parse a JSON object; nothing at all is an empty one.
+
+    Raises:
+        ApiError: It is something else.
+    """
+    try:
+        found: object = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise ApiError(400, "the body is not a JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def texts(found: dict[str, Any], name: str) -> dict[str, str]:
+    """Return a field that is a mapping of texts to texts.
+
+    Raises:
+        ApiError: It is something else.
+    """
+    value: object = found.get(name) or {}
+    if isinstance(value, dict):
+        pairs = cast("dict[object, object]", value)
+        if all(isinstance(one, str) for pair in pairs.items() for one in pair):
+            return cast("dict[str, str]", pairs)
+    raise ApiError(400, f"{name} is an object of strings")
+
+
+def text(found: dict[str, Any], name: str, default: str = "") -> str:
+    """Return a field that is a text.
+
+    Raises:
+        ApiError: It is something else.
+    """
+    value: object = found.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise ApiError(400, f"{name} is a string")
+    return value
+
+
+def natural(value: object, name: str, most: int = 1 << 31) -> int:
+    """Return a number that is not negative, from JSON or a query.
+
+    Raises:
+        ApiError: It is something else.
+    """
+    try:
+        number = int(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else -1
+    except ValueError:
+        number = -1
+    if not 0 <= number <= most:
+        raise ApiError(400, f"{name} is a whole number from 0 to {most}")
+    return number

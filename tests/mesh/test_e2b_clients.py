@@ -1,0 +1,47 @@
+"""E2B's own clients, as they are published, against a mesh: the programs of examples/e2b."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from .e2b_world import World, open_world
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "e2b"
+CLIENTS = ("e2b==2.63.0", "e2b-code-interpreter==2.11.5")
+SECONDS = 400
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncGenerator[World]:
+    """Run one mesh for all tests."""
+    async with open_world() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the clients into a directory of their own."""
+    target = tmp_path_factory.mktemp("e2b") / "library"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target), *CLIENTS]
+    subprocess.run(command, check=True, timeout=SECONDS)
+    return target
+
+
+@pytest.mark.parametrize("name", ["sandbox.py", "interpreter.py"])
+async def test_an_unmodified_client_needs_environment_variables_alone(world: World, library: Path, name: str) -> None:
+    environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key(name), "PYTHONPATH": str(library)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / name), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert (process.returncode, out.decode()) == (0, "every call answered\n"), err.decode()
