@@ -1,4 +1,7 @@
-"""Installs a template's Python as its file of requirements says: `install.py ENVIRONMENT.toml TARGET`."""
+"""Installs a template's Python as its file says: `install.py ENVIRONMENT.toml TARGET [requirements|programs]`.
+
+`install.py trim FOLDER` leaves out of installed packages what nobody reads at run time.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,56 @@ import tomllib
 from pathlib import Path
 
 PIP = ("--no-input", "--disable-pip-version-check", "--no-cache-dir", "--progress-bar", "off", "--no-compile")
+UNREAD = (
+    *("tests/**/test_*.py", "tests/**/*.csv", "tests/**/*.pyi", "*.c", "*.pyx", "*.exe", "include/node"),
+    # Completion knows the standard library and what is installed without these.
+    *("jedi/third_party/typeshed/stubs", "jedi/third_party/django-stubs"),
+)
+"""What nobody reads at run time. Other modules of tests stay: numpy.testing imports one."""
+
+RARE = r"[/\\]fontTools[/\\]|[/\\]pygments[/\\]lexers[/\\](?!_|python)"
+"""Modules that are compiled whenever they are imported: fonts in PDF files, and the syntax of other languages."""
 
 
 def main() -> None:
     """Make the environment, compile it, and fill caches in what becomes each sandbox's home."""
     described = tomllib.loads(Path(sys.argv[1]).read_text())
-    target = Path(sys.argv[2])
+    target, part = Path(sys.argv[2]), (*sys.argv[3:], "requirements")[0]
     wanted = Path("/tmp/requirements.txt")  # noqa: S108 - of the build
-    wanted.write_text("\n".join(described["requirements"]) + "\n")
+    wanted.write_text("\n".join(described[part]) + "\n")
     python = str(target / "bin" / "python")
     pip = [python, "-m", "pip", "install", *PIP, "--root-user-action", "ignore", "--only-binary", ":all:"]
     subprocess.run([*pip, "-r", str(wanted)], check=True)
     wanted.unlink()
-    # It is read-only in sandboxes; the packages' own tests, a third of it, nobody imports.
-    compiled = [python, "-m", "compileall", "-q", "-j", "0", "-x", r"[/\\]tests[/\\]", str(target / "lib")]
+    trim(target)
+    # It is read-only in sandboxes.
+    compiled = [python, "-m", "compileall", "-q", "-j", "0", "-x", RARE, str(target / "lib")]
     subprocess.run(compiled, check=False)
     home = target / "home"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     variables = {**os.environ, **described.get("variables", {}), "HOME": str(home)}
     subprocess.run([python, "-c", described.get("warm_up", "")], env=variables, check=True)
     shutil.rmtree("/root/.cache", ignore_errors=True)
     subprocess.run(["chmod", "-R", "a+rX", str(home)], check=True)  # noqa: S607 - of the image
 
 
-main()
+def trim(folder: Path) -> None:
+    """Remove packages' own tests, sources of compiled modules and programs of other systems, and debuggers' symbols."""
+    for pattern in UNREAD:
+        for path in [*folder.rglob(pattern)]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if shutil.which("strip") is None:
+        return
+    libraries = [path for path in folder.rglob("*.so") if not path.is_symlink() and not is_rewritten(path)]
+    subprocess.run(["strip", "--strip-unneeded", *map(str, libraries)], check=True)  # noqa: S607 - of the image
+
+
+def is_rewritten(library: Path) -> bool:
+    """Return whether a library was rewritten to find those that its package brings, which `strip` would spoil."""
+    return library.parent.suffix == ".libs" or b"$ORIGIN" in library.read_bytes()
+
+
+if sys.argv[1] == "trim":
+    trim(Path(sys.argv[2]))
+else:
+    main()

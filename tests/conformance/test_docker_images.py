@@ -109,6 +109,29 @@ async def test_an_image_has_the_sources_of_the_agent_and_no_others(settings: Doc
     assert set(found.stdout.split()) == {name for _, name in list_sources(packages)}
 
 
+def test_the_image_of_sandboxes_has_at_most_400_megabytes(engine: str) -> None:
+    assert query(engine, "/images/sandmesh/base:latest/json")["Size"] < 400e6
+
+
+async def test_node_and_uv_are_in_an_image_of_their_own(
+    settings: DockerSettings, paths: MeshPaths, engine: str, tmp_path: Path
+) -> None:
+    built = await asyncio.to_thread(_build, tmp_path, engine, paths, (*BUILD, "base-node", "--driver", "docker"))
+    assert built.returncode == 0, built.stderr
+    assert "base-node is ready" in built.stderr
+    programs = "for name in node npx uvx; do command -v $name; done"
+    for template, found in (("base", ""), ("own", "/opt/env/bin/node\n/opt/env/bin/npx\n/opt/env/bin/uvx\n")):
+        templates = _of_image("base-node", image_is_shipped=True)
+        async with open_driver(settings, templates=templates) as driver:
+            await _prepare(driver, template)
+            async with _sandbox(driver, settings.paths.mesh_id, template) as sandbox:
+                assert (await run(sandbox, programs)).stdout == found
+                if found:
+                    assert (await run(sandbox, "node -p '6 * 7'; npx --version; uvx --version")).stdout.startswith(
+                        "42\n"
+                    )
+
+
 @pytest.mark.parametrize(
     ("image", "kind", "said"),
     [
@@ -191,11 +214,14 @@ async def test_a_template_of_high_security_says_that_its_network_is_fixed(settin
     assert {template.name: template.network_fixed for template in info.templates}["own"] is True
 
 
+BUILD = ("-m", "sandmeshd.cli.user", "build")
+
+
 def _build(
     folder: Path, engine: str, paths: MeshPaths, command: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     variables = {"SANDMESH_DOCKER_URL": engine, "SANDMESH_MESH_ID": paths.mesh_id, "SANDMESH_IMAGE_TAG": "latest"}
-    arguments = command or ("-m", "sandmeshd.cli.user", "build", str(folder), "--driver", "docker")
+    arguments = command or (*BUILD, str(folder), "--driver", "docker")
     return subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, **variables},

@@ -52,7 +52,7 @@ def build(
     template: Annotated[
         str,
         typer.Argument(
-            help="The template, `all`, `mesh` (the services' image), or a folder with a Dockerfile, such as ./mine.",
+            help="The template, `all`, `base-node` (with Node.js), `mesh` (services), or a folder with a Dockerfile.",
             autocompletion=complete_templates,
             metavar="[TEMPLATE|FOLDER]",
         ),

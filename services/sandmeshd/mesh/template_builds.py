@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, build_system, has_system
-from sandmeshd.drivers.engine.images.build import BASE, MESH, ImageBuilder, OwnImage, is_free, own_name
+from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, MESH, ImageBuilder, OwnImage, is_free, own_name
 from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.builds import Step
@@ -20,6 +20,8 @@ from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.templates import Template, open_catalog
 
 READY = Step("ready", 1)
+BUILT = (BASE, BASE_NODE, MESH)
+"""The images that are built by name; the templates share the first two."""
 
 
 async def build_images(settings: MeshSettings, image: str, bootstrap: bool, platform: str) -> AsyncIterator[Step]:
@@ -30,8 +32,8 @@ async def build_images(settings: MeshSettings, image: str, bootstrap: bool, plat
         TemplateBuildFailed: A step failed; the facts have the end of its output.
     """
     check_platform(platform)
-    if platform and image not in (BASE, MESH, "all") and not is_folder(image):
-        message = f"with --platform build {BASE}, {MESH} or a folder, not {image!r}: templates share {BASE}"
+    if platform and image not in (*BUILT, "all") and not is_folder(image):
+        message = f"with --platform build {', '.join(BUILT)} or a folder, not {image!r}: templates share {BASE}"
         raise InvalidArgument(message, {"field": "template"})
     if not bootstrap and not platform and image != MESH and not is_folder(image):
         return
@@ -40,7 +42,7 @@ async def build_images(settings: MeshSettings, image: str, bootstrap: bool, plat
         async for step in builder.bootstrap(platform):
             yield step
     if platform or image == MESH:
-        async for step in builder.build(MESH if image == MESH else BASE, platform):
+        async for step in builder.build(image if image in BUILT else BASE, platform):
             yield step
 
 
@@ -104,7 +106,7 @@ def _own_image(settings: MeshSettings, name: str) -> str:
 async def _build_named(settings: MeshSettings, name: str, platform: str) -> AsyncIterator[tuple[str, Step]]:
     # `build_images` has built the services' image, and those for a platform, which are not tested.
     if platform:
-        image = ImageBuilder(_engine_settings(settings)).image_name(MESH if name == MESH else BASE, platform)
+        image = ImageBuilder(_engine_settings(settings)).image_name(name if name in BUILT else BASE, platform)
         yield image, READY
         return
     on_engine = isinstance(driver_settings(settings), DockerSettings)
@@ -112,7 +114,7 @@ async def _build_named(settings: MeshSettings, name: str, platform: str) -> Asyn
         yield name, READY
         return
     settings.paths.make()
-    book = open_catalog(settings.extensions, settings.templates)
+    book = _book(settings, name if on_engine else "")
     async with open_driver(settings, book, stands_by=False) as driver:
         info = await driver.get_info(driver_pb2.GetInfoRequest())
         known = [template.name for template in info.templates]
@@ -143,6 +145,14 @@ async def _make(settings: MeshSettings, driver: Driver, template: Template) -> A
                 yield step
     async for step in _prepare(driver, template.name):
         yield step
+
+
+def _book(settings: MeshSettings, image: str) -> Mapping[str, Template]:
+    """Return the templates of a mesh, and one of the image with Node.js where that is to be built."""
+    book = open_catalog(settings.extensions, settings.templates)
+    if image != BASE_NODE:
+        return book
+    return {**book, image: book[BASE].model_copy(update={"name": image, "image": image})}
 
 
 async def _prepare(driver: Driver, name: str) -> AsyncIterator[Step]:

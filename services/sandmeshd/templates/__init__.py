@@ -7,9 +7,10 @@ classes), in a YAML or TOML file, or by RegisterTemplate while the mesh runs.
 
 from sandmeshd.templates.catalog import TemplateCatalog, open_catalog
 from sandmeshd.templates.loader import load_templates
-from sandmeshd.templates.model import OwnTool, PythonEnvironment, Template, TemplateLimits
+from sandmeshd.templates.model import WITH_PROGRAMS, OwnTool, PythonEnvironment, Template, TemplateLimits
 
 __all__ = [
+    "WITH_PROGRAMS",
     "OwnTool",
     "PythonEnvironment",
     "Template",

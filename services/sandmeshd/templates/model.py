@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,127}$")]
+WITH_PROGRAMS = "-node"
+"""How the name of an image ends that has the programs of its template's environment: `base-node`."""
+PROGRAMS = frozenset({"node", "npm", "npx", "uv", "uvx"})
 
 
 class PythonEnvironment(BaseModel):
@@ -18,11 +22,19 @@ class PythonEnvironment(BaseModel):
     requirements: tuple[str, ...]
     """As pip takes them, each pinned."""
 
+    programs: tuple[str, ...] = ()
+    """Packages of programs beside Python, such as Node.js, likewise; of images only `base-node` has them."""
+
     warm_up: str = ""
     """A statement that fills caches when the environment is built, run as code of a sandbox is."""
 
     variables: dict[str, str] = Field(default_factory=dict)
     """Environment variables that user code gets because of these packages."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """All packages, those of programs last."""
+        return (*self.requirements, *self.programs)
 
 
 class TemplateLimits(BaseModel):
@@ -115,6 +127,27 @@ class Template(BaseModel):
     """Tools of its own."""
 
     @property
+    def needs_programs(self) -> bool:
+        """Whether its image is to have its environment's programs: by the image's name, or for its MCP servers."""
+        return is_with_programs(self.image) or not PROGRAMS.isdisjoint(_commands(self.mcp_config))
+
+    @property
     def generation(self) -> str:
         """A hash that changes with anything in the template."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+
+def image_stem(image: str) -> str:
+    """Return the last part of an image's name, without registry, namespace, tag and digest."""
+    return image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+
+
+def is_with_programs(image: str) -> bool:
+    """Return whether an image's name is that of one with Node.js and uv."""
+    return image_stem(image).endswith(WITH_PROGRAMS)
+
+
+def _commands(mcp_config: str) -> set[str]:
+    """Return the programs that start a template's MCP servers; the configuration was checked when it was read."""
+    servers: dict[str, dict[str, str]] = json.loads(mcp_config)["mcpServers"] if mcp_config else {}
+    return {server.get("command", "").rpartition("/")[2] for server in servers.values()}

@@ -11,7 +11,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.agent.mcp.manager.config import check_template_config
-from sandmeshd.templates.model import OwnTool, Template, TemplateLimits
+from sandmeshd.templates.model import WITH_PROGRAMS, OwnTool, Template, TemplateLimits, image_stem
 
 LEVELS = ("low", "medium", "high")
 
@@ -55,8 +55,11 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
 
 
 def image_template(image: str, shipped: Mapping[str, Template]) -> str:
-    """Return the shipped template that an image is named after (`registry/space/runtime-sandbox-NAME:tag`), or ""."""
-    last = image.rpartition("/")[2].partition("@")[0].partition(":")[0]
+    """Return the shipped template that an image is named after (`registry/space/runtime-sandbox-NAME:tag`), or "".
+
+    The image with Node.js, `NAME-node`, belongs to the same template.
+    """
+    last = image_stem(image).removesuffix(WITH_PROGRAMS)
     return next((name for name in shipped if last in (f"runtime-sandbox-{name}", f"sandmesh-{name}", name)), "")
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.templates import load_templates
+from sandmeshd.templates.template_builder import make_template
 
 GOOD = 'description = "d"\ntool_groups = ["generic"]\nenvironment = "python"\n'
 
@@ -32,7 +34,29 @@ def test_base_and_filesystem_ship_and_share_one_environment() -> None:
 
 def test_every_package_is_pinned() -> None:
     for template in load_templates().values():
-        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in template.python.requirements)
+        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in template.python.packages)
+
+
+@pytest.mark.parametrize(
+    ("definition", "needs"),
+    [
+        (pb.TemplateDefinition(name="one"), False),
+        (pb.TemplateDefinition(name="one", image="registry.example:5000/team/runtime-sandbox-base-node:1"), True),
+        (pb.TemplateDefinition(name="one", image="runtime-sandbox-filesystem-node"), True),
+        (pb.TemplateDefinition(name="one", mcp_config_json=b'{"mcpServers": {"a": {"command": "npx"}}}'), True),
+        (pb.TemplateDefinition(name="one", mcp_config_json=b'{"mcpServers": {"a": {"command": "/opt/uvx"}}}'), True),
+        (pb.TemplateDefinition(name="one", mcp_config_json=b'{"mcpServers": {"a": {"url": "http://a"}}}'), False),
+    ],
+)
+def test_a_template_has_node_and_uv_by_its_images_name_or_for_its_servers(
+    definition: pb.TemplateDefinition, needs: bool
+) -> None:
+    shipped = load_templates()
+    template = make_template(definition, shipped)
+    assert template.needs_programs is needs
+    assert template.image_is_shipped
+    assert template.python == shipped["base"].python
+    assert ("filesystem" in template.tool_groups) is ("filesystem" in definition.image)
 
 
 def test_the_generation_changes_with_anything_in_a_template(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class EnvironmentBuilder:
 
     def path(self, python: PythonEnvironment) -> Path:
         """Return the path of an environment, built or not."""
-        inputs = [BUILDER, list(python.requirements), python.warm_up, VERSION, platform.machine()]
+        inputs = [BUILDER, list(python.packages), python.warm_up, VERSION, platform.machine()]
         inputs.append(str(self._view.interpreter.executable))
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:20]
         return self._settings.paths.cache / "environments" / key
@@ -76,7 +76,7 @@ class EnvironmentBuilder:
         interpreter = str(self._view.interpreter.executable)
         await _run([interpreter, "-I", "-m", "venv", "--without-pip", str(fresh)])
         yield Step("looking for packages", VENV)
-        async with aclosing(_install(fresh, python.requirements)) as steps:
+        async with aclosing(_install(fresh, python.packages)) as steps:
             async for step in steps:
                 yield step
         yield Step("compiling", INSTALLED)

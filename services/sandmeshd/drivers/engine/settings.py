@@ -62,6 +62,9 @@ class DockerSettings(DriverSettings):
     tag: str = Field(default="latest", validation_alias="SANDMESH_IMAGE_TAG")
     """The tag of images."""
 
+    node: bool = Field(default=False, validation_alias="SANDMESH_IMAGE_NODE")
+    """Whether all sandboxes of the built-in images have Node.js and uv (npx, uvx): the image base-node."""
+
     start_timeout: float = Field(default=60.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""
 

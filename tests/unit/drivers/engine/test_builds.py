@@ -101,6 +101,21 @@ async def test_a_platform_is_built_from_its_own_base_where_there_is_one(
     assert "--tag sandmesh/base:latest-amd64 --platform linux/amd64" in amd
 
 
+async def test_the_image_with_node_is_built_on_the_base_that_is_built_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, docker = tmp_path / "log", tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    builder = ImageBuilder(DockerSettings(paths=MeshPaths("unit", tmp_path, tmp_path), tag="1.2"))
+    assert [step async for step in builder.build("base-node", "linux/arm64")]
+    base, node = [line for line in log.read_text().splitlines() if line.startswith("build ")]
+    assert "--tag sandmesh/base:1.2-arm64 " in base
+    assert "--build-arg BASE=sandmesh/base:1.2-arm64 " in node
+    assert "--tag sandmesh/base-node:1.2-arm64 " in node
+
+
 async def test_nothing_is_made_for_an_engine_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

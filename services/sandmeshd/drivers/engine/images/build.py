@@ -24,16 +24,26 @@ from sandmeshd.drivers.engine.settings import FULL, DockerSettings, how_to_start
 from sandmeshd.drivers.node import agent_sources
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.commands import Command, running
+from sandmeshd.templates import WITH_PROGRAMS
 
 DEBIAN = "debian:bookworm-slim"
 BASE = "base"
 """The image of the templates."""
+BASE_NODE = f"{BASE}{WITH_PROGRAMS}"
+"""The same with Node.js and uv."""
 MESH = "mesh"
 """The image of the services, which no sandbox is made of."""
 
 ROOTS = {"sandmesh": ("sdk", sandmesh), "sandmeshd": ("services", sandmeshd)}
 """The folder of the repository that each package is in, and the package."""
-BOOTSTRAP = ("--variant=apt", "--include=ca-certificates")
+HOOK = "/usr/share/mmdebstrap/hooks/merged-usr"
+BOOTSTRAP = (
+    # Without this package and its hook apt takes `usrmerge` and with it the whole of Perl, 50 MB.
+    *("--variant=apt", "--include=ca-certificates,usr-is-merged", f"--hook-directory={HOOK}"),
+    *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "info", "locale", "man")),
+    "--dpkgopt=path-include=/usr/share/doc/*/copyright",
+)
+"""Debian's smallest system with apt, without manuals and translations, like Debian's own slim image."""
 NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 STEP = re.compile(r"#\d+ \[ *(\d+)/(\d+)\] (.*)")
 BOOTSTRAP_COMMAND = "sandmesh build base --driver docker --bootstrap-base"
@@ -84,10 +94,13 @@ class ImageBuilder:
             )
             message = f"there is no Dockerfile of an image {image!r}, only of {', '.join(known)}: {fix}"
             raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
+        if image == BASE_NODE:
+            async with aclosing(self.build(BASE, platform)) as steps:
+                async for step in steps:
+                    yield step
         yield Step(f"building {self.image_name(image, platform)}", 0)
         client = await self._client()
-        debian = named_for(DEBIAN, platform)
-        base = {"DEBIAN": debian} if platform and await self._exists(client, debian) else {}
+        base = await self._base(client, image, platform)
         with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
             context = await asyncio.to_thread(fill_context, Path(folder, "context"), image)
             release = {"SOURCES": self.sources, "VERSION": sandmesh.__version__, **base}
@@ -100,6 +113,13 @@ class ImageBuilder:
             async with aclosing(self._run([*client, *arguments, "--file", dockerfile, str(context)], image)) as steps:
                 async for step in steps:
                     yield step
+
+    async def _base(self, client: list[str], image: str, platform: str) -> dict[str, str]:
+        """Return the build argument of what an image begins with, where that is not as in its Dockerfile."""
+        if image == BASE_NODE:
+            return {"BASE": self.image_name(BASE, platform)}
+        debian = named_for(DEBIAN, platform)
+        return {"DEBIAN": debian} if platform and await self._exists(client, debian) else {}
 
     async def build_own(self, image: OwnImage, platform: str = "") -> AsyncGenerator[Step]:
         """Build a user's own image; its build argument `BASE` is the image of this release.

@@ -13,7 +13,7 @@ from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.drivers.api.templates import check_no_system, check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
-from sandmeshd.drivers.engine.images.build import BASE, ImageBuilder
+from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
 from sandmeshd.drivers.node.builds import Step
@@ -49,7 +49,9 @@ class Images:
 
     def _image_of(self, template: Template) -> str:
         shipped = self._templates.get(BASE)
-        return BASE if shipped is None or template.python == shipped.python else template.name
+        if shipped is not None and template.python != shipped.python:
+            return template.name
+        return BASE_NODE if self._settings.node or template.needs_programs else BASE
 
     def _is_pulled(self, template: Template) -> bool:
         return bool(self._settings.registry) or not template.image_is_shipped
@@ -71,7 +73,7 @@ class Images:
         if image is None:
             return False
         labels = labels_of(image)
-        built_here = not self._is_pulled(template) and self._image_of(template) == BASE
+        built_here = not self._is_pulled(template) and self._image_of(template) in (BASE, BASE_NODE)
         fits = labels.get(PROTOCOL_LABEL) == str(LINK_PROTOCOL) and not template.runtime_config and not template.system
         return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
 
