@@ -16,7 +16,8 @@ async def processes_of(mesh: RunningMesh) -> set[int]:
     """Return the processes of a mesh with those of its sandboxes, which are the engine's where they are containers."""
     found = processes_below(mesh.pid)
     for shown in await _engine_get(mesh, "json"):
-        found |= processes_below(int(shown["State"]["Pid"]))
+        first = int(shown["State"]["Pid"])
+        found |= {first, *processes_below(first)}
     return found
 
 
