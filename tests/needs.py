@@ -33,6 +33,14 @@ def _docker() -> str:
     return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""
 
 
+def _chromium() -> str:
+    from sandmeshd.drivers.bubblewrap.systems import host  # noqa: PLC0415 - only those who ask need it
+
+    lacking = host.lacking(("chromium", "fonts-dejavu-core")) if host.STATUS.exists() else ("chromium",)
+    install = "apt-get install --no-install-recommends chromium fonts-dejavu-core"
+    return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""
+
+
 def _compose() -> str:
     lacks = "docker-compose is not installed (apt-get install --no-install-recommends docker-compose)"
     return "" if shutil.which("docker-compose") else lacks
@@ -94,6 +102,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "root": _root,
     "ordinary user": _ordinary_user,
     "debian": _debian,
+    "chromium": _chromium,
     "docker": _docker,
     "docker-compose": _compose,
     "faketime": _faketime,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Snapshot
     from sandmesh.mesh import Mesh, MeshAsync
     from sandmesh.results import ToolResult
-    from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+    from sandmesh.sandbox.boxes import BaseSandboxAsync, BrowserSandboxAsync, FilesystemSandboxAsync, SandboxAsync
     from sandmesh.sandbox.class_registry import SandboxConfig
     from sandmesh.sandbox.dummy import DummySandbox
     from sandmesh.sandbox.kernels import KernelAsync, KernelInfo, KernelsAsync
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.sandbox.service import SandboxService
     from sandmesh.sandbox.session.info import SessionInfo
-    from sandmesh.sandbox.sync import BaseSandbox, FilesystemSandbox, Sandbox
+    from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
     from sandmesh.shared.version import __version__
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BaseSandbox",
     "BaseSandboxAsync",
+    "BrowserSandbox",
+    "BrowserSandboxAsync",
     "CallEvent",
     "ContentBlock",
     "Dropped",
@@ -92,9 +94,11 @@ _HOMES = {
     "SandboxRegistry": "templates.registry",
     "__version__": "shared.version",
     "BaseSandbox": "sandbox.sync",
+    "BrowserSandbox": "sandbox.sync",
     "FilesystemSandbox": "sandbox.sync",
     "Sandbox": "sandbox.sync",
     "BaseSandboxAsync": "sandbox.boxes",
+    "BrowserSandboxAsync": "sandbox.boxes",
     "FilesystemSandboxAsync": "sandbox.boxes",
     "SandboxAsync": "sandbox.boxes",
     "SandboxService": "sandbox.service",

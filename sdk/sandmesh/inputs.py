@@ -18,6 +18,7 @@ class SandboxType(StrEnum):
 
     BASE = "base"
     FILESYSTEM = "filesystem"
+    BROWSER = "browser"
     DUMMY = "dummy"
 
     @classmethod

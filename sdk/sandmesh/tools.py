@@ -16,6 +16,33 @@ from sandmesh._tools import (
     PLUMBING,
     TOOLS,
     AddMcpServers,
+    BrowserClick,
+    BrowserClose,
+    BrowserConsoleMessages,
+    BrowserDrag,
+    BrowserEvaluate,
+    BrowserFileUpload,
+    BrowserFillForm,
+    BrowserHandleDialog,
+    BrowserHover,
+    BrowserNavigate,
+    BrowserNavigateBack,
+    BrowserNavigateForward,
+    BrowserNetworkRequests,
+    BrowserPdfSave,
+    BrowserPressKey,
+    BrowserResize,
+    BrowserSelectOption,
+    BrowserSetStorageState,
+    BrowserSnapshot,
+    BrowserStorageState,
+    BrowserTabClose,
+    BrowserTabList,
+    BrowserTabNew,
+    BrowserTabSelect,
+    BrowserTakeScreenshot,
+    BrowserType,
+    BrowserWaitFor,
     CommitChanges,
     ConnectMcp,
     CreateDirectory,
@@ -24,6 +51,7 @@ from sandmesh._tools import (
     DirectoryTree,
     Edit,
     EditFile,
+    FormField,
     GenerateDiff,
     GetFileInfo,
     GitLogs,
@@ -61,6 +89,33 @@ if TYPE_CHECKING:
     from sandmesh.toolkits.local_functions import FunctionTool, function_tool
     from sandmesh.toolkits.mcp_tools import MCPConfigConverter, McpTool
 
+    browser_click: DeclaredTool
+    browser_close: DeclaredTool
+    browser_console_messages: DeclaredTool
+    browser_drag: DeclaredTool
+    browser_evaluate: DeclaredTool
+    browser_file_upload: DeclaredTool
+    browser_fill_form: DeclaredTool
+    browser_handle_dialog: DeclaredTool
+    browser_hover: DeclaredTool
+    browser_navigate: DeclaredTool
+    browser_navigate_back: DeclaredTool
+    browser_navigate_forward: DeclaredTool
+    browser_network_requests: DeclaredTool
+    browser_pdf_save: DeclaredTool
+    browser_press_key: DeclaredTool
+    browser_resize: DeclaredTool
+    browser_select_option: DeclaredTool
+    browser_set_storage_state: DeclaredTool
+    browser_snapshot: DeclaredTool
+    browser_storage_state: DeclaredTool
+    browser_tab_close: DeclaredTool
+    browser_tab_list: DeclaredTool
+    browser_tab_new: DeclaredTool
+    browser_tab_select: DeclaredTool
+    browser_take_screenshot: DeclaredTool
+    browser_type: DeclaredTool
+    browser_wait_for: DeclaredTool
     commit_changes: DeclaredTool
     create_directory: DeclaredTool
     directory_tree: DeclaredTool
@@ -82,6 +137,33 @@ __all__ = [
     "PLUMBING",
     "TOOLS",
     "AddMcpServers",
+    "BrowserClick",
+    "BrowserClose",
+    "BrowserConsoleMessages",
+    "BrowserDrag",
+    "BrowserEvaluate",
+    "BrowserFileUpload",
+    "BrowserFillForm",
+    "BrowserHandleDialog",
+    "BrowserHover",
+    "BrowserNavigate",
+    "BrowserNavigateBack",
+    "BrowserNavigateForward",
+    "BrowserNetworkRequests",
+    "BrowserPdfSave",
+    "BrowserPressKey",
+    "BrowserResize",
+    "BrowserSelectOption",
+    "BrowserSetStorageState",
+    "BrowserSnapshot",
+    "BrowserStorageState",
+    "BrowserTabClose",
+    "BrowserTabList",
+    "BrowserTabNew",
+    "BrowserTabSelect",
+    "BrowserTakeScreenshot",
+    "BrowserType",
+    "BrowserWaitFor",
     "CommitChanges",
     "ConnectMcp",
     "CreateDirectory",
@@ -90,6 +172,7 @@ __all__ = [
     "DirectoryTree",
     "Edit",
     "EditFile",
+    "FormField",
     "FunctionTool",
     "GenerateDiff",
     "GetFileInfo",
@@ -120,6 +203,33 @@ __all__ = [
     "WaitForPort",
     "WatchTools",
     "WriteFile",
+    "browser_click",
+    "browser_close",
+    "browser_console_messages",
+    "browser_drag",
+    "browser_evaluate",
+    "browser_file_upload",
+    "browser_fill_form",
+    "browser_handle_dialog",
+    "browser_hover",
+    "browser_navigate",
+    "browser_navigate_back",
+    "browser_navigate_forward",
+    "browser_network_requests",
+    "browser_pdf_save",
+    "browser_press_key",
+    "browser_resize",
+    "browser_select_option",
+    "browser_set_storage_state",
+    "browser_snapshot",
+    "browser_storage_state",
+    "browser_tab_close",
+    "browser_tab_list",
+    "browser_tab_new",
+    "browser_tab_select",
+    "browser_take_screenshot",
+    "browser_type",
+    "browser_wait_for",
     "build",
     "commit_changes",
     "create_directory",

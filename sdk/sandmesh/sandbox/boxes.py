@@ -15,7 +15,7 @@ from sandmesh.sandbox.ports import PortsAsync
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
-from sandmesh.sandbox.tool_groups import FilesystemTools, GenericTools, GitTools
+from sandmesh.sandbox.tool_groups import BrowserTools, FilesystemTools, GenericTools, GitTools
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
@@ -114,3 +114,9 @@ class FilesystemSandboxAsync(BaseSandboxAsync, FilesystemTools):
     """A sandbox with a Python kernel, a shell and tools for the files of its workspace."""
 
     default_type: ClassVar[str] = "filesystem"
+
+
+class BrowserSandboxAsync(BaseSandboxAsync, BrowserTools):
+    """A sandbox with a browser, beside a Python kernel and a shell."""
+
+    default_type: ClassVar[str] = "browser"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
 from sandmesh.inputs import Options
-from sandmesh.sandbox.boxes import BaseSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh.sandbox.boxes import BaseSandboxAsync, BrowserSandboxAsync, FilesystemSandboxAsync, SandboxAsync
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.tool_groups import FilesystemTools, GenericTools, GitTools
+from sandmesh.sandbox.tool_groups import BrowserTools, FilesystemTools, GenericTools, GitTools
 from sandmesh.sandbox.toolkit import Toolkit
 from sandmesh.shared.fork_lock import fork_lock
 
@@ -199,3 +199,9 @@ class FilesystemSandbox(BaseSandbox, FilesystemTools):
     """A sandbox with a Python kernel, a shell and tools for the files of its workspace."""
 
     twin_class: ClassVar[type[SandboxAsync]] = FilesystemSandboxAsync
+
+
+class BrowserSandbox(BaseSandbox, BrowserTools):
+    """A sandbox with a browser, beside a Python kernel and a shell."""
+
+    twin_class: ClassVar[type[SandboxAsync]] = BrowserSandboxAsync

@@ -8,6 +8,33 @@ from types import MappingProxyType
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from sandmesh._tools import (
+    BrowserClick,
+    BrowserClose,
+    BrowserConsoleMessages,
+    BrowserDrag,
+    BrowserEvaluate,
+    BrowserFileUpload,
+    BrowserFillForm,
+    BrowserHandleDialog,
+    BrowserHover,
+    BrowserNavigate,
+    BrowserNavigateBack,
+    BrowserNavigateForward,
+    BrowserNetworkRequests,
+    BrowserPdfSave,
+    BrowserPressKey,
+    BrowserResize,
+    BrowserSelectOption,
+    BrowserSetStorageState,
+    BrowserSnapshot,
+    BrowserStorageState,
+    BrowserTabClose,
+    BrowserTabList,
+    BrowserTabNew,
+    BrowserTabSelect,
+    BrowserTakeScreenshot,
+    BrowserType,
+    BrowserWaitFor,
     CommitChanges,
     CreateDirectory,
     DirectoryTree,
@@ -89,6 +116,38 @@ class FilesystemTools:
     list_allowed_directories = tool_method(ListAllowedDirectories)
 
 
+class BrowserTools:
+    """The browser."""
+
+    browser_navigate = tool_method(BrowserNavigate)
+    browser_navigate_back = tool_method(BrowserNavigateBack)
+    browser_navigate_forward = tool_method(BrowserNavigateForward)
+    browser_snapshot = tool_method(BrowserSnapshot)
+    browser_click = tool_method(BrowserClick)
+    browser_type = tool_method(BrowserType)
+    browser_fill_form = tool_method(BrowserFillForm)
+    browser_select_option = tool_method(BrowserSelectOption)
+    browser_hover = tool_method(BrowserHover)
+    browser_drag = tool_method(BrowserDrag)
+    browser_press_key = tool_method(BrowserPressKey)
+    browser_file_upload = tool_method(BrowserFileUpload)
+    browser_handle_dialog = tool_method(BrowserHandleDialog)
+    browser_wait_for = tool_method(BrowserWaitFor)
+    browser_take_screenshot = tool_method(BrowserTakeScreenshot)
+    browser_pdf_save = tool_method(BrowserPdfSave)
+    browser_console_messages = tool_method(BrowserConsoleMessages)
+    browser_network_requests = tool_method(BrowserNetworkRequests)
+    browser_evaluate = tool_method(BrowserEvaluate)
+    browser_resize = tool_method(BrowserResize)
+    browser_tab_list = tool_method(BrowserTabList)
+    browser_tab_new = tool_method(BrowserTabNew)
+    browser_tab_select = tool_method(BrowserTabSelect)
+    browser_tab_close = tool_method(BrowserTabClose)
+    browser_close = tool_method(BrowserClose)
+    browser_storage_state = tool_method(BrowserStorageState)
+    browser_set_storage_state = tool_method(BrowserSetStorageState)
+
+
 MIXINS: Mapping[str, type] = MappingProxyType(
-    {"generic": GenericTools, "git": GitTools, "filesystem": FilesystemTools},
+    {"generic": GenericTools, "git": GitTools, "filesystem": FilesystemTools, "browser": BrowserTools},
 )

@@ -10,6 +10,7 @@ SANDBOX_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "base": ("generic", "git"),
         "filesystem": ("generic", "git", "filesystem"),
+        "browser": ("generic", "git", "browser"),
         "dummy": (),
     }
 )

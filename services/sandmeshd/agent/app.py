@@ -165,7 +165,7 @@ def _tools(
     opened: list[Any] = []
 
     async def close() -> None:
-        for one in opened:
+        for one in filter(None, opened):
             await one.close()
 
     def make(*, whole: bool = False) -> Any:
@@ -181,7 +181,8 @@ def _tools(
         )
         services = {**files.services(), **ports.services(), **own.services()}
         opened.extend([import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config), own])
-        runners = handlers.Runners(kernels, shell, opened[0])
+        opened.append(_browser(processes, config))
+        runners = handlers.Runners(kernels, shell, opened[0], opened[-1])
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services, whole=whole)
         # Imported modules stay: collections need not scan them again.
         gc.freeze()
@@ -203,6 +204,12 @@ def _tools(
     stack.callback(asyncio.get_running_loop().call_later(_IMPORT_DELAY_SECONDS, deferred.begin).cancel)
     first = FirstTools(kernels.default.run, shell.run, deferred.get)
     return lambda: first
+
+
+def _browser(processes: Processes, config: agent_pb2.AgentConfig) -> Any:
+    if "browser" not in config.tool_groups:
+        return None
+    return import_module("sandmeshd.agent.tools.browser.tools").make_browser(processes, config)
 
 
 def _complete(future: asyncio.Future[None]) -> None:

@@ -41,11 +41,21 @@ def _template(root: Traversable, entry: Traversable) -> Template:
     servers = values.get("mcp_config")
     if isinstance(servers, str):
         values["mcp_config"] = _servers(root.joinpath("servers", servers), values.get("tool_groups", ()))
-    values["python"] = _read(root.joinpath("environments", f"{environment}.toml"))
+    values["python"] = _environment(root, f"{environment}.toml")
     try:
         return Template.model_validate(values)
     except ValidationError as error:
         raise InvalidArgument(f"{entry} is not a template: {error}", {"file": str(entry)}) from None
+
+
+def _environment(root: Traversable, name: str) -> dict[str, Any]:
+    """Read an environment; one that `extends` another has its values and packages, and its own besides."""
+    own = _read(root.joinpath("environments", name))
+    extended = own.pop("extends", None)
+    if extended is None:
+        return own
+    values = _environment(root, f"{extended}.toml")
+    return {**values, **own, "requirements": [*values.get("requirements", ()), *own.get("requirements", ())]}
 
 
 def _servers(entry: Traversable, groups: Iterable[str]) -> str:

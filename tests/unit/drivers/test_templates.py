@@ -26,10 +26,18 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 
 def test_base_and_filesystem_ship_and_share_one_environment() -> None:
     templates = load_templates()
-    assert list(templates) == ["base", "filesystem"]
+    assert list(templates) == ["base", "browser", "filesystem"]
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python
+
+
+def test_the_environment_of_browsers_is_the_shared_one_and_what_drives_them() -> None:
+    templates = load_templates()
+    shared, own = templates["base"].python.requirements, templates["browser"].python.requirements
+    assert own[: len(shared)] == shared
+    assert [line.partition("==")[0] for line in own[len(shared) :]] == ["greenlet", "playwright"]
+    assert templates["browser"].python.variables == templates["base"].python.variables
 
 
 def test_every_package_is_pinned() -> None:

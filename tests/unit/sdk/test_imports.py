@@ -10,7 +10,8 @@ import pytest
 import sandmesh
 
 PUBLIC = [
-    "BaseSandbox", "BaseSandboxAsync", "CallEvent", "ContentBlock", "Dropped", "DummySandbox", "FilesystemSandbox",
+    "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "CallEvent", "ContentBlock",
+    "Dropped", "DummySandbox", "FilesystemSandbox",
     "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
     "Limits", "McpServer", "Mesh", "MeshAsync", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
     "Processes",

@@ -53,6 +53,10 @@ class FilesystemSandboxAsync(BaseSandboxAsync, sandmesh.FilesystemSandboxAsync):
     """A sandbox with tools for files, for an event loop."""
 
 
+class BrowserSandboxAsync(BaseSandboxAsync, sandmesh.BrowserSandboxAsync):
+    """A sandbox with a browser, for an event loop."""
+
+
 class Sandbox(sandmesh.Sandbox):
     """A sandbox of any type."""
 
@@ -90,6 +94,10 @@ class FilesystemSandbox(BaseSandbox, sandmesh.FilesystemSandbox):
         """Find files by their names."""
         excluded = [*excludePatterns, *exclude_patterns]
         return self.call_tool("search_files", {"path": path, "pattern": pattern, "exclude_patterns": excluded})
+
+
+class BrowserSandbox(BaseSandbox, sandmesh.BrowserSandbox):
+    """A sandbox with a browser."""
 
 
 def variant(made: type[B]) -> type[B]:

@@ -17,11 +17,14 @@ _BOXES = {
     "BaseSandboxAsync": f"{HERE}.boxes:BaseSandboxAsync",
     "FilesystemSandbox": f"{HERE}.boxes:FilesystemSandbox",
     "FilesystemSandboxAsync": f"{HERE}.boxes:FilesystemSandboxAsync",
+    "BrowserSandbox": f"{HERE}.boxes:BrowserSandbox",
+    "BrowserSandboxAsync": f"{HERE}.boxes:BrowserSandboxAsync",
     "DummySandbox": "sandmesh:DummySandbox",
 }
 _BASE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "generic")
 _FILE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "filesystem")
-_TOOLS = {name: f"sandmesh.tools:{name}" for name in (*_BASE_TOOLS, *_FILE_TOOLS)}
+_BROWSER_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "browser")
+_TOOLS = {name: f"sandmesh.tools:{name}" for name in (*_BASE_TOOLS, *_FILE_TOOLS, *_BROWSER_TOOLS)}
 _FUNCTIONS = {name: f"sandmesh.tools:{name}" for name in ("FunctionTool", "function_tool")}
 _SANDBOX_TOOL = {"SandboxTool": "sandmesh.tools:SandboxTool"}
 _MCP = {"MCPConfigConverter": "sandmesh.tools:MCPConfigConverter"}
@@ -60,6 +63,8 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.box.base.base_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.filesystem": _BOXES,
         f"{ROOT}.sandbox.box.filesystem.filesystem_sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.browser": _BOXES,
+        f"{ROOT}.sandbox.box.browser.browser_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.dummy": _BOXES,
         f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
         f"{ROOT}.sandbox.enums": {"SandboxType": "sandmesh:SandboxType"},
@@ -72,6 +77,8 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.tools.base.tool": {name: _TOOLS[name] for name in _BASE_TOOLS},
         f"{ROOT}.sandbox.tools.filesystem": {name: _TOOLS[name] for name in _FILE_TOOLS},
         f"{ROOT}.sandbox.tools.filesystem.tool": {name: _TOOLS[name] for name in _FILE_TOOLS},
+        f"{ROOT}.sandbox.tools.browser": {name: _TOOLS[name] for name in _BROWSER_TOOLS},
+        f"{ROOT}.sandbox.tools.browser.tool": {name: _TOOLS[name] for name in _BROWSER_TOOLS},
         f"{ROOT}.sandbox.tools.function_tool": _FUNCTIONS,
         f"{ROOT}.sandbox.tools.mcp_tool": _MCP,
         f"{ROOT}.sandbox.tools.sandbox_tool": _SANDBOX_TOOL,
@@ -84,8 +91,6 @@ ABSENT = MappingProxyType(
     {
         "GuiSandbox": "there is no desktop yet",
         "GuiSandboxAsync": "there is no desktop yet",
-        "BrowserSandbox": "there is no browser yet",
-        "BrowserSandboxAsync": "there is no browser yet",
         "MobileSandbox": "there is no Android yet",
         "MobileSandboxAsync": "there is no Android yet",
         "TrainingSandbox": "there are no training environments yet",

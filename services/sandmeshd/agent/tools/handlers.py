@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sandmesh._tools import (
     AddMcpServers,
@@ -42,6 +42,9 @@ from sandmeshd.agent.tools.git import Git
 from sandmeshd.agent.tools.ports import wait_for_port
 from sandmeshd.agent.tools.shell import Shell, check_user
 
+if TYPE_CHECKING:
+    from sandmeshd.agent.tools.browser.tools import Browser
+
 FIRST: Final[tuple[type[Tool], ...]] = (RunIpythonCell, RunShellCommand)
 
 
@@ -52,6 +55,8 @@ class Runners:
     kernels: KernelTable
     shell: Shell
     servers: Servers
+    browser: Browser | None
+    """None where the sandbox has no browser tools, and need not import what runs them."""
 
 
 def make_toolbox(
@@ -74,6 +79,9 @@ def make_toolbox(
     }
     if "filesystem" in groups:
         handlers.update(_file_handlers(workspace))
+    if runners.browser is not None:
+        handlers.update(runners.browser.handlers())
+        services = {**services, **runners.browser.services()}
     for cls in handlers if whole else FIRST:
         with suppress(InvalidArgument):
             parse(cls, b"{}")

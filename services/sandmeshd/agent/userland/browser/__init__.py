@@ -1,0 +1,1 @@
+"""The process that drives a sandbox's browser for the browser tools."""

@@ -1,0 +1,96 @@
+"""The browser's program, its arguments and its profile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sandmeshd.agent.userland.browser.answer import BrowserFailure
+
+_PROGRAMS: Final = (
+    # Debian's own wrapper reads files of /etc that sandboxes do not have.
+    "/usr/lib/chromium/chromium",
+    "/usr/lib64/chromium-browser/chromium-browser",
+    "/opt/google/chrome/chrome",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/chromium",
+)
+_ARGUMENTS: Final = (
+    # Each sandbox is one already, and its system call filter allows no namespaces inside.
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-quic",
+    "--password-store=basic",
+    "--hide-crash-restore-bubble",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disk-cache-size=33554432",
+    # Port 0: Chromium takes a free one of the sandbox's loopback and writes it to its profile.
+    "--remote-debugging-port=0",
+)
+_PORT_FILE: Final = "DevToolsActivePort"
+
+
+def find_program() -> str:
+    """Return the path of Chromium.
+
+    Raises:
+        BrowserFailure: There is none.
+    """
+    for path in _PROGRAMS:
+        if os.access(path, os.X_OK):
+            return path
+    raise BrowserFailure(
+        "There is no Chromium in this sandbox. Where sandboxes see the machine's own programs, install it there: "
+        "apt-get install --no-install-recommends chromium fonts-dejavu-core"
+    )
+
+
+def arguments() -> list[str]:
+    """Return Chromium's arguments. Its requests go through the sandbox's proxy, but those to its own loopback."""
+    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("HTTP_PROXY") or os.environ.get("http_proxy")
+    return [*_ARGUMENTS, *([f"--proxy-server={proxy}"] if proxy else [])]
+
+
+def profile_directory() -> Path:
+    """Return the directory of cookies and storage: it stays when the browser ends, and goes with the sandbox."""
+    return Path(os.environ.get("HOME", "/tmp"), ".cache", "sandmesh-browser")  # noqa: S108 - inside
+
+
+def debugging_address(profile: Path) -> tuple[int, str]:
+    """Return the port and the path at which the running browser speaks the DevTools protocol.
+
+    Raises:
+        BrowserFailure: The browser did not write them.
+    """
+    try:
+        port, path = (profile / _PORT_FILE).read_text().split()
+        return int(port), path
+    except (OSError, ValueError):
+        raise BrowserFailure(
+            "The browser has not opened its debugging port: call browser_close and try again."
+        ) from None
+
+
+def prepare_profile(profile: Path) -> None:
+    """Create the profile where there is none, and end what an earlier browser has left running with it."""
+    profile.mkdir(parents=True, exist_ok=True)
+    for pid in _users(profile):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    for path in (_PORT_FILE, "SingletonLock", "SingletonSocket", "SingletonCookie"):
+        (profile / path).unlink(missing_ok=True)
+    shutil.rmtree(profile / "Crashpad", ignore_errors=True)
+
+
+def _users(profile: Path) -> Iterator[int]:
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and f"--user-data-dir={profile}".encode() in (entry / "cmdline").read_bytes():
+                yield int(entry.name)

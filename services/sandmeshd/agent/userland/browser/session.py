@@ -1,0 +1,236 @@
+"""The running browser: its start, its end, and its tabs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from playwright.async_api import BrowserContext, Error, Locator, Page, Playwright, ViewportSize, async_playwright
+
+from sandmeshd.agent.userland.browser import chromium
+from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.downloads import Downloads
+from sandmeshd.agent.userland.browser.tab import HANGS, Tab
+
+ACTION_SECONDS: Final = 10.0
+NAVIGATION_SECONDS: Final = 60.0
+_START_SECONDS: Final = 60.0
+_CLOSE_SECONDS: Final = 5.0
+_REPORT_SECONDS: Final = 3.0
+_SCREEN: Final = ViewportSize(width=1280, height=720)
+_DIED: Final = (
+    "- The browser had ended unexpectedly and was started anew: its tabs are gone, cookies and storage were kept."
+)
+
+
+class BrowserSession:
+    """One browser at a time, started when it is needed, and its tabs in order."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.profile = chromium.profile_directory()
+        self.downloads = Downloads(workspace)
+        self._playwright: Playwright | None = None
+        self._context: BrowserContext | None = None
+        self._tabs: dict[Page, Tab] = {}
+        self._current: Tab | None = None
+        self._died = False
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a browser."""
+        return self._context is not None
+
+    async def context(self) -> BrowserContext:
+        """Return the browser's context, started where none runs.
+
+        Raises:
+            BrowserFailure: It does not start.
+        """
+        if self._context is None:
+            self._context = await self._start()
+            self._context.on("close", self._on_close)
+            self._context.on("page", self._on_page)
+            for page in self._context.pages:
+                self._on_page(page)
+        return self._context
+
+    async def _start(self) -> BrowserContext:
+        program = chromium.find_program()
+        chromium.prepare_profile(self.profile)
+        if self._playwright is None:
+            self._playwright = await async_playwright().start()
+        try:
+            return await self._playwright.chromium.launch_persistent_context(
+                self.profile,
+                executable_path=program,
+                args=chromium.arguments(),
+                env={**os.environ},
+                headless=True,
+                timeout=_START_SECONDS * 1000,
+                viewport=_SCREEN,
+            )
+        except Error as error:
+            raise BrowserFailure(f"The browser does not start: {error.message[-1500:]}") from None
+
+    def _on_page(self, page: Page) -> None:
+        tab = self._tabs[page] = Tab(page, self.downloads)
+        page.on("close", self._on_page_close)
+        if self._current is None:
+            self._current = tab
+
+    def _on_page_close(self, page: Page) -> None:
+        tab = self._tabs.pop(page, None)
+        if tab is not None and tab is self._current:
+            self._current = next(reversed(self._tabs.values()), None)
+
+    def _on_close(self, _: BrowserContext) -> None:
+        # `close` has forgotten it before: this one ended by itself.
+        if self._context is not None:
+            self._forget()
+            self._died = True
+
+    def _forget(self) -> None:
+        self._context = self._current = None
+        self._tabs.clear()
+
+    async def close(self) -> None:
+        """Close the browser; cookies and storage stay in its profile."""
+        context = self._context
+        self._forget()
+        if context is not None:
+            with suppress(Error, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await context.close()
+            chromium.prepare_profile(self.profile)
+
+    async def stop(self) -> None:
+        """Close the browser and what drives it."""
+        await self.close()
+        if self._playwright is not None:
+            await self._playwright.stop()
+
+    # Tabs.
+
+    @property
+    def tabs(self) -> list[Tab]:
+        """The tabs in order."""
+        return list(self._tabs.values())
+
+    async def tab(self) -> Tab:
+        """Return the current tab; a new one where there is none."""
+        context = await self.context()
+        if self._current is None:
+            self._current = self._tabs[await context.new_page()]
+        return self._current
+
+    async def free_tab(self) -> Tab:
+        """Return the current tab where no dialog holds it up.
+
+        Raises:
+            BrowserFailure: A dialog is open, or its page crashed.
+        """
+        tab = await self.tab()
+        if tab.dialog is not None:
+            raise BrowserFailure(f"{dialog_line(tab)} Nothing else works on the page before that.")
+        if tab.crashed:
+            raise BrowserFailure(
+                "The page crashed, perhaps because it took too much memory. Call browser_navigate to load a page anew."
+            )
+        return tab
+
+    async def new_tab(self) -> Tab:
+        """Open a tab and select it."""
+        context = await self.context()
+        self._current = self._tabs[await context.new_page()]
+        return self._current
+
+    def select(self, tab: Tab) -> None:
+        """Make a tab the current one."""
+        self._current = tab
+
+    def at(self, index: int) -> Tab:
+        """Return the tab of a number, which counts from 1.
+
+        Raises:
+            BrowserFailure: There is none.
+        """
+        if not 1 <= index <= len(self._tabs):
+            listing = "\n".join(self.list_tabs()) or "- none is open"
+            raise BrowserFailure(f"There is no tab {index}: it was closed, or never opened. The tabs are:\n{listing}")
+        return self.tabs[index - 1]
+
+    def list_tabs(self) -> list[str]:
+        """Return a line for each tab."""
+        return [
+            f"- {number}: {'(current) ' if tab is self._current else ''}{tab.page.url}"
+            for number, tab in enumerate(self._tabs.values(), 1)
+        ]
+
+    async def close_tab(self, tab: Tab) -> None:
+        """Close a tab; of a page that does not even close, the browser is closed."""
+        if len(self._tabs) == 1:
+            # With its last tab the browser would end.
+            await self.new_tab()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await tab.page.close()
+        except TimeoutError:
+            await self.close()
+
+    async def describe(self, answer: Answer) -> None:
+        """Add the page's address, title and snapshot, and what happened beside."""
+        lines = await self.downloads.report(_REPORT_SECONDS)
+        tab = self._current
+        if tab is None:
+            answer.add("\n".join([*self.notes(), *lines, "- No page is open."]))
+            return
+        lines = [*self.notes(), *lines, *(["- Open tabs:", *self.list_tabs()] if len(self._tabs) > 1 else [])]
+        if tab.dialog is not None:
+            answer.add("\n".join([*lines, f"- Page URL: {tab.page.url}", f"- {dialog_line(tab)}"]))
+            return
+        if tab.chooser is not None:
+            lines.append("- A file chooser is open: call browser_file_upload with the files' paths.")
+        snapshot = await tab.snapshot()
+        lines += [f"- Page URL: {tab.page.url}", f"- Page Title: {await tab.title()}", "- Page Snapshot:"]
+        answer.add("\n".join([*lines, "```yaml", snapshot, "```"]))
+
+    def notes(self) -> list[str]:
+        """Return what happened to the browser since this was last asked."""
+        died, self._died = self._died, False
+        return [_DIED] if died else []
+
+
+def dialog_line(tab: Tab) -> str:
+    """Return what is known of the open dialog, and what to do."""
+    dialog = tab.dialog
+    if dialog is None:
+        return "No dialog is open."
+    return f"A dialog is open: {dialog.type} with the message {dialog.message!r}. Call browser_handle_dialog."
+
+
+async def find_element(tab: Tab, ref: str, element: str = "") -> Locator:
+    """Return the element of a reference in the last snapshot.
+
+    Raises:
+        BrowserFailure: The page has no such element (any more); the message has its present snapshot.
+    """
+    locator = tab.page.locator(f"aria-ref={ref}")
+    try:
+        async with asyncio.timeout(ACTION_SECONDS):
+            found = await locator.count()
+    except TimeoutError:
+        raise BrowserFailure(HANGS) from None
+    except Error:
+        found = 0
+    if found:
+        return locator
+    what = f"{element!r} ({ref})" if element else ref
+    now = await tab.snapshot()
+    raise BrowserFailure(
+        f"The page has no element {what}: the reference is of an older snapshot, or never was one. "
+        f"Take one of the page as it is now:\n```yaml\n{now}\n```"
+    )

@@ -1,0 +1,145 @@
+"""One tab: its page, and what was seen of it since its last navigation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+from playwright.async_api import ConsoleMessage, Dialog, Error, FileChooser, Frame, Page, Request
+from playwright.async_api import TimeoutError as PlaywrightTimeout
+
+from sandmeshd.agent.userland.browser.answer import BrowserFailure
+from sandmeshd.agent.userland.browser.downloads import Downloads
+
+_MOST_KEPT: Final = 1000
+_SETTLE_SECONDS: Final = 3.0
+_QUIET_SECONDS: Final = 0.05
+SNAPSHOT_SECONDS: Final = 5.0
+_AWAITED: Final = frozenset({"document", "stylesheet", "script", "xhr", "fetch"})
+HANGS: Final = (
+    "The page does not answer: a script of it may run without end. "
+    "Call browser_tab_close to close it, or browser_close to start the browser anew."
+)
+
+
+class Tab:
+    """A page with its console, its requests, and the dialog or file chooser that waits for an answer."""
+
+    def __init__(self, page: Page, downloads: Downloads) -> None:
+        self.page = page
+        self.console: deque[str] = deque(maxlen=_MOST_KEPT)
+        self.requests: deque[Request] = deque(maxlen=_MOST_KEPT)
+        self.dialog: Dialog | None = None
+        self.chooser: FileChooser | None = None
+        self.crashed = False
+        self._blocked = asyncio.Event()
+        self._under_way: set[Request] = set()
+        self._arrived = asyncio.Event()
+        self._left: set[asyncio.Task[Any]] = set()
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.console.append(f"[ERROR] {error}"))
+        page.on("request", self._on_request)
+        page.on("requestfinished", self._on_end)
+        page.on("requestfailed", self._on_end)
+        page.on("framenavigated", self._on_navigation)
+        page.on("dialog", self._on_dialog)
+        page.on("filechooser", self._on_chooser)
+        page.on("crash", self._on_crash)
+        page.on("download", downloads.start)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        place = message.location
+        where = f" @ {place['url']}:{place['lineNumber']}" if place.get("url") else ""
+        self.console.append(f"[{message.type.upper()}] {message.text}{where}")
+
+    def _on_request(self, request: Request) -> None:
+        if request.is_navigation_request() and request.frame == self.page.main_frame:
+            self.requests.clear()
+            self.console.clear()
+        self.requests.append(request)
+        if request.resource_type in _AWAITED:
+            self._under_way.add(request)
+
+    def _on_end(self, request: Request) -> None:
+        self._under_way.discard(request)
+        self._arrived.set()
+
+    def _on_navigation(self, frame: Frame) -> None:
+        if frame == self.page.main_frame:
+            self._under_way.clear()
+            self._arrived.set()
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.dialog = dialog
+        self._blocked.set()
+
+    def _on_chooser(self, chooser: FileChooser) -> None:
+        self.chooser = chooser
+
+    def _on_crash(self, _: Page) -> None:
+        self.crashed = True
+
+    async def run(self, action: Coroutine[Any, Any, Any]) -> Any:
+        """Run an action until it is done or a dialog opens, which holds up the page until it is handled.
+
+        Returns: the action's result, None if a dialog opened.
+        """
+        self._blocked.clear()
+        work = asyncio.ensure_future(action)
+        blocked = asyncio.create_task(self._blocked.wait())
+        try:
+            await asyncio.wait({work, blocked}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            blocked.cancel()
+        if not work.done():
+            self._leave(work)
+            return None
+        result = work.result()
+        await self._settle()
+        return result
+
+    def _leave(self, work: asyncio.Future[Any]) -> None:
+        """Let an action go on that a dialog holds up: nobody waits for it."""
+        task = asyncio.ensure_future(_ignored(work))
+        self._left.add(task)
+        task.add_done_callback(self._left.discard)
+
+    async def _settle(self) -> None:
+        """Wait until what the action made the page request has arrived, but not for long."""
+        await asyncio.sleep(_QUIET_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                while self._under_way and self.dialog is None:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+
+    async def snapshot(self) -> str:
+        """Return the page as its accessibility tree with references, in YAML.
+
+        Raises:
+            BrowserFailure: The page does not answer.
+        """
+        try:
+            async with asyncio.timeout(SNAPSHOT_SECONDS + 1):
+                return await self.page.aria_snapshot(mode="ai", timeout=SNAPSHOT_SECONDS * 1000)
+        except (PlaywrightTimeout, TimeoutError):
+            raise BrowserFailure(HANGS) from None
+
+    async def title(self) -> str:
+        """Return the page's title; empty where the page does not answer."""
+        try:
+            async with asyncio.timeout(SNAPSHOT_SECONDS):
+                return await self.page.title()
+        except (Error, TimeoutError):
+            return ""
+
+
+async def _ignored(work: asyncio.Future[Any]) -> None:
+    with suppress(Error):
+        await work
