@@ -86,6 +86,14 @@ def _debian() -> str:
     return f"this is not Debian: there is no {', '.join(lacking)}" if lacking else ""
 
 
+def _desktop() -> str:
+    from sandmeshd.drivers.bubblewrap.systems.host import lacking  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.templates import load_templates  # noqa: PLC0415 - as above
+
+    lacks = " ".join(lacking(load_templates()["gui"].system))
+    return f"not installed: {lacks} (apt-get install --no-install-recommends {lacks})" if lacks else ""
+
+
 def _control_groups() -> str:
     from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups  # noqa: PLC0415
     from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
@@ -103,6 +111,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "ordinary user": _ordinary_user,
     "debian": _debian,
     "chromium": _chromium,
+    "desktop": _desktop,
     "docker": _docker,
     "docker-compose": _compose,
     "faketime": _faketime,

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Snapshot
     from sandmesh.mesh import Mesh, MeshAsync
     from sandmesh.results import ToolResult
-    from sandmesh.sandbox.boxes import BaseSandboxAsync, BrowserSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+    from sandmesh.sandbox.boxes import (
+        BaseSandboxAsync,
+        BrowserSandboxAsync,
+        FilesystemSandboxAsync,
+        GuiSandboxAsync,
+        SandboxAsync,
+    )
     from sandmesh.sandbox.class_registry import SandboxConfig
     from sandmesh.sandbox.dummy import DummySandbox
     from sandmesh.sandbox.kernels import KernelAsync, KernelInfo, KernelsAsync
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.sandbox.service import SandboxService
     from sandmesh.sandbox.session.info import SessionInfo
-    from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, Sandbox
+    from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
     from sandmesh.shared.version import __version__
@@ -44,6 +50,8 @@ __all__ = [
     "DummySandbox",
     "FilesystemSandbox",
     "FilesystemSandboxAsync",
+    "GuiSandbox",
+    "GuiSandboxAsync",
     "InputRequested",
     "Kernel",
     "KernelAsync",
@@ -101,6 +109,8 @@ _HOMES = {
     "BrowserSandboxAsync": "sandbox.boxes",
     "FilesystemSandboxAsync": "sandbox.boxes",
     "SandboxAsync": "sandbox.boxes",
+    "GuiSandbox": "sandbox.sync",
+    "GuiSandboxAsync": "sandbox.boxes",
     "SandboxService": "sandbox.service",
     "SessionInfo": "sandbox.session.info",
     "ToolResult": "results",

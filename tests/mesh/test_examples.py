@@ -35,3 +35,10 @@ async def test_an_example_prints_what_it_promises(name: str, expected: list[str]
     printed = await run_example(name)
     for text in expected:
         assert text in printed
+
+
+@pytest.mark.needs("desktop")
+async def test_the_example_of_a_desktop_types_into_a_program() -> None:
+    printed = await run_example("desktop.py")
+    assert "PNG" in printed
+    assert "Grüße, 你好" in printed

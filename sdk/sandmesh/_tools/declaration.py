@@ -91,7 +91,7 @@ P = ParamSpec("P")
 
 TOOLS: dict[str, type[Tool]] = {}
 
-PLUMBING = frozenset({"process", "kernel", "mcp"})
+PLUMBING = frozenset({"process", "kernel", "mcp", "desktop"})
 """Groups that every sandbox has and that the SDK's handles use: listed only if they are requested explicitly."""
 
 

@@ -15,7 +15,7 @@ from sandmesh.sandbox.ports import PortsAsync
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
-from sandmesh.sandbox.tool_groups import BrowserTools, FilesystemTools, GenericTools, GitTools
+from sandmesh.sandbox.tool_groups import BrowserTools, DesktopTools, FilesystemTools, GenericTools, GitTools
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.kernels import KernelsAsync
     from sandmesh.sandbox.network import NetworkAsync
     from sandmesh.sandbox.processes import ProcessesAsync
+    from sandmesh.sandbox.screen.desktop import DesktopAsync
 
 # Kernels, processes and files are imported at their first use: most programs use few of them.
 
@@ -120,3 +121,17 @@ class BrowserSandboxAsync(BaseSandboxAsync, BrowserTools):
     """A sandbox with a browser, beside a Python kernel and a shell."""
 
     default_type: ClassVar[str] = "browser"
+
+
+class GuiSandboxAsync(FilesystemSandboxAsync, DesktopTools):
+    """A sandbox with a desktop: a screen, a mouse and a keyboard, besides the tools of a filesystem sandbox."""
+
+    default_type: ClassVar[str] = "gui"
+
+    @property
+    def desktop(self) -> DesktopAsync:
+        """The sandbox's desktop: its screen, windows and clipboard."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.desktop import DesktopAsync  # noqa: PLC0415 - see above
+
+        return DesktopAsync(self.call)

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
 from sandmesh.inputs import Options
-from sandmesh.sandbox.boxes import BaseSandboxAsync, BrowserSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh.sandbox.boxes import (
+    BaseSandboxAsync,
+    BrowserSandboxAsync,
+    FilesystemSandboxAsync,
+    GuiSandboxAsync,
+    SandboxAsync,
+)
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.tool_groups import BrowserTools, FilesystemTools, GenericTools, GitTools
+from sandmesh.sandbox.tool_groups import BrowserTools, DesktopTools, FilesystemTools, GenericTools, GitTools
 from sandmesh.sandbox.toolkit import Toolkit
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
     from sandmesh.sandbox.mcp_connection import NotificationHandler, RequestHandler
+    from sandmesh.sandbox.screen.desktop import Desktop
     from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Network, Processes
 
 # Kernels, processes, ports and files are imported at their first use: most programs use few of them.
@@ -205,3 +212,17 @@ class BrowserSandbox(BaseSandbox, BrowserTools):
     """A sandbox with a browser, beside a Python kernel and a shell."""
 
     twin_class: ClassVar[type[SandboxAsync]] = BrowserSandboxAsync
+
+
+class GuiSandbox(FilesystemSandbox, DesktopTools):
+    """A sandbox with a desktop: a screen, a mouse and a keyboard, besides the tools of a filesystem sandbox."""
+
+    twin_class: ClassVar[type[SandboxAsync]] = GuiSandboxAsync
+
+    @property
+    def desktop(self) -> Desktop:
+        """The sandbox's desktop: its screen, windows and clipboard."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.desktop import Desktop, DesktopAsync  # noqa: PLC0415 - see above
+
+        return Desktop(DesktopAsync(self.twin.call))

@@ -36,6 +36,7 @@ from sandmesh._tools import (
     BrowserType,
     BrowserWaitFor,
     CommitChanges,
+    ComputerUse,
     CreateDirectory,
     DirectoryTree,
     EditFile,
@@ -148,6 +149,18 @@ class BrowserTools:
     browser_set_storage_state = tool_method(BrowserSetStorageState)
 
 
+class DesktopTools:
+    """The screen, the mouse and the keyboard."""
+
+    computer_use = tool_method(ComputerUse)
+
+
 MIXINS: Mapping[str, type] = MappingProxyType(
-    {"generic": GenericTools, "git": GitTools, "filesystem": FilesystemTools, "browser": BrowserTools},
+    {
+        "generic": GenericTools,
+        "git": GitTools,
+        "filesystem": FilesystemTools,
+        "browser": BrowserTools,
+        "computer-use": DesktopTools,
+    },
 )

@@ -11,6 +11,7 @@ SANDBOX_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "base": ("generic", "git"),
         "filesystem": ("generic", "git", "filesystem"),
         "browser": ("generic", "git", "browser"),
+        "gui": ("generic", "git", "filesystem", "computer-use"),
         "dummy": (),
     }
 )

@@ -24,9 +24,9 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
     return root
 
 
-def test_base_and_filesystem_ship_and_share_one_environment() -> None:
+def test_the_shipped_templates_share_one_environment() -> None:
     templates = load_templates()
-    assert list(templates) == ["base", "browser", "filesystem"]
+    assert list(templates) == ["base", "browser", "filesystem", "gui"]
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python

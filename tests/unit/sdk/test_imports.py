@@ -12,7 +12,8 @@ import sandmesh
 PUBLIC = [
     "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "CallEvent", "ContentBlock",
     "Dropped", "DummySandbox", "FilesystemSandbox",
-    "FilesystemSandboxAsync", "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
+    "FilesystemSandboxAsync", "GuiSandbox", "GuiSandboxAsync",
+    "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
     "Limits", "McpServer", "Mesh", "MeshAsync", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
     "Processes",
     "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",

@@ -18,6 +18,8 @@ from sandmesh import (
     BaseSandboxAsync,
     FilesystemSandbox,
     FilesystemSandboxAsync,
+    GuiSandbox,
+    GuiSandboxAsync,
     Output,
     Result,
     Sandbox,
@@ -29,6 +31,7 @@ from sandmesh._client.portal import Portal
 from sandmesh._client.process_state import process
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.sandbox.builtin import sync_class
+from sandmesh.sandbox.screen.desktop import Desktop, DesktopAsync
 from sandmesh.shared.sandbox_types import first_type
 
 from .conftest import World
@@ -95,7 +98,13 @@ def test_a_stream_that_nobody_holds_any_more_cancels_its_call(threaded_world: Wo
 
 @pytest.mark.parametrize(
     ("sync", "twin"),
-    [(Sandbox, Sandbox.twin_class), (BaseSandbox, BaseSandboxAsync), (FilesystemSandbox, FilesystemSandboxAsync)],
+    [
+        (Sandbox, Sandbox.twin_class),
+        (BaseSandbox, BaseSandboxAsync),
+        (FilesystemSandbox, FilesystemSandboxAsync),
+        (GuiSandbox, GuiSandboxAsync),
+        (Desktop, DesktopAsync),
+    ],
 )
 def test_each_async_method_has_its_sync_one_with_name_signature_and_docstring(sync: type, twin: type) -> None:
     for name in dir(twin):

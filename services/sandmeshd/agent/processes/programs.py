@@ -77,6 +77,10 @@ class Programs:
         command = Command(argv, self.workspace, {**self._environment, **env})
         return await capture(self._processes, command, call)
 
+    def launch(self, argv: Sequence[str], output: int) -> Process:
+        """Start a program in the workspace that no call waits for; `output` is the descriptor that it writes to."""
+        return self._processes.spawn(argv, (self._null, output, output), cwd=self.workspace, env=self._environment)
+
     async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
         message = self._memory.out_of_memory_message()
         await call.text(message + "\n")

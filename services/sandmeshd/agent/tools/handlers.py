@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from sandmesh._tools import (
@@ -82,6 +83,9 @@ def make_toolbox(
     if runners.browser is not None:
         handlers.update(runners.browser.handlers())
         services = {**services, **runners.browser.services()}
+    if "computer-use" in groups:
+        # Of all sandboxes only those with a desktop import it.
+        handlers.update(import_module("sandmeshd.agent.tools.desktop.handlers").make_handlers(shell.programs))
     for cls in handlers if whole else FIRST:
         with suppress(InvalidArgument):
             parse(cls, b"{}")

@@ -1,0 +1,1 @@
+"""The desktop of a sandbox, and the forms of models that use it."""

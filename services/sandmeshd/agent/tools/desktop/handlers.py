@@ -1,0 +1,141 @@
+"""The handlers of the desktop's tools."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sandmesh._tools import Tool
+from sandmesh._tools.desktop import (
+    ComputerUse,
+    FocusWindow,
+    GetClipboard,
+    GetScreen,
+    LaunchProgram,
+    ListWindows,
+    ResizeScreen,
+    SetClipboard,
+    TakeScreenshot,
+)
+from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.toolbox import Handler
+from sandmeshd.agent.processes.programs import Programs
+from sandmeshd.agent.tools.desktop.actions import Actions
+from sandmeshd.agent.tools.desktop.screen import Screen
+from sandmeshd.agent.userland import content_blocks
+
+_COPY = 'printf %s "$1" | xclip -selection clipboard -in >/dev/null 2>&1'
+_PASTE = "xclip -selection clipboard -out -target UTF8_STRING 2>/dev/null || true"
+_LAUNCH = 'setsid "$@" </dev/null >/dev/null 2>&1 & echo $!'
+
+
+def make_handlers(programs: Programs) -> Mapping[type[Tool], Handler]:
+    """Return the handlers of a sandbox's desktop, which starts with the first of their calls."""
+    desktop = Desktop(Screen(programs))
+    return {
+        ComputerUse: desktop.act,
+        TakeScreenshot: desktop.take_screenshot,
+        GetScreen: desktop.get_screen,
+        ListWindows: desktop.list_windows,
+        FocusWindow: desktop.focus_window,
+        LaunchProgram: desktop.launch,
+        GetClipboard: desktop.get_clipboard,
+        SetClipboard: desktop.set_clipboard,
+        ResizeScreen: desktop.resize,
+    }
+
+
+class Desktop:
+    """The tools on one screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._actions = Actions(screen)
+
+    async def act(self, request: ComputerUse, call: Call) -> Outcome:
+        """Carry out an action of a model."""
+        call.started()
+        done = await self._actions.run(request, call)
+        return await _image(call, done, "png") if isinstance(done, bytes) else await _plain(call, done)
+
+    async def take_screenshot(self, request: TakeScreenshot, call: Call) -> Outcome:
+        """Take an image."""
+        call.started()
+        image = await self._screen.image(call, request.region, request.scale, request.format)
+        return await _image(call, image, request.format)
+
+    async def get_screen(self, request: GetScreen, call: Call) -> Outcome:
+        """Return the screen's size, the mouse and the parts."""
+        del request
+        call.started()
+        size, cursor = await self._screen.size(call), await self._screen.cursor(call)
+        parts = self._screen.parts.describe()
+        return await _plain(call, {"width": size.width, "height": size.height, "cursor": cursor, "parts": parts})
+
+    async def list_windows(self, request: ListWindows, call: Call) -> Outcome:
+        """List the windows."""
+        del request
+        call.started()
+        return await _plain(call, {"windows": await self._screen.windows(call)})
+
+    async def focus_window(self, request: FocusWindow, call: Call) -> Outcome:
+        """Focus a window that exists."""
+        call.started()
+        known = {int(each["window_id"], 16): each for each in await self._screen.windows(call)}
+        if int(request.window_id, 16) not in known:
+            listed = ", ".join(f"{each['window_id']} ({each['title']})" for each in known.values()) or "none"
+            raise ToolFailure(f"There is no window {request.window_id}; the windows are: {listed}.")
+        await self._screen.mouse(call, "windowactivate", "--sync", str(int(request.window_id, 16)))
+        return await _plain(call, {"ok": True})
+
+    async def launch(self, request: LaunchProgram, call: Call) -> Outcome:
+        """Start a program in the background."""
+        call.started()
+        find = 'command -v -- "$1" >/dev/null || { echo "there is no program $1" >&2; exit 1; }; '
+        pid = await self._screen.run(call, "/bin/sh", "-c", find + _LAUNCH, "launch", *request.command)
+        return await _plain(call, {"pid": int(pid)})
+
+    async def get_clipboard(self, request: GetClipboard, call: Call) -> Outcome:
+        """Return the clipboard's text."""
+        del request
+        call.started()
+        text = await self._screen.run(call, "/bin/sh", "-c", _PASTE)
+        return await _plain(call, {"text": text.decode("utf-8", "replace")})
+
+    async def set_clipboard(self, request: SetClipboard, call: Call) -> Outcome:
+        """Replace the clipboard's text."""
+        call.started()
+        if "\0" in request.text:
+            raise ToolFailure("The clipboard takes no zero bytes.")
+        await self._screen.run(call, "/bin/sh", "-c", _COPY, "copy", request.text)
+        return await _plain(call, {"ok": True})
+
+    async def resize(self, request: ResizeScreen, call: Call) -> Outcome:
+        """Change the screen's size."""
+        call.started()
+        await self._screen.resize(call, request.width, request.height)
+        size = await self._screen.size(call)
+        return await _plain(call, {"width": size.width, "height": size.height})
+
+
+async def _plain(call: Call, values: Mapping[str, Any]) -> Outcome:
+    encoded = json.dumps(values)
+    await call.text(encoded, "stdout")
+    return Outcome(reason=pb.END_REASON_EXITED, structured=encoded.encode())
+
+
+async def _image(call: Call, data: bytes, form: str) -> Outcome:
+    encoded = base64.b64encode(data).decode()
+    block = {
+        "type": "image",
+        "data": encoded,
+        "mimeType": f"image/{form}",
+        "annotations": None,
+        "description": "stdout",
+    }
+    await call.content(content_blocks.encode(block))
+    return Outcome(reason=pb.END_REASON_EXITED)

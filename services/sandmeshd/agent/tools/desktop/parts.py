@@ -1,0 +1,130 @@
+"""The programs that a desktop consists of. Each starts when it is first needed, and again after it died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.processes.programs import Programs
+from sandmeshd.agent.processes.spawner import Ended, Process
+
+FOLDER: Final = "/tmp/.desktop"  # noqa: S108 - inside a sandbox
+RFB_SOCKET: Final = f"{FOLDER}/rfb"
+DISPLAY: Final = ":0"
+_START_SECONDS: Final = 20.0
+
+# The X server writes its display's number, and the window manager runs a command, once they are ready.
+_SERVER: Final = (
+    *("Xtigervnc", DISPLAY, "-displayfd", "1", "-geometry", "1024x768", "-depth", "24", "-nolisten", "tcp", "-ac"),
+    *("-rfbport", "-1", "-rfbunixpath", RFB_SOCKET, "-SecurityTypes", "None", "-desktop", "sandbox"),
+)
+_MANAGER: Final = ("openbox", "--startup", "echo ready")
+_PANEL: Final = ("tint2",)
+_QUIETLY: Final = f'mkdir -p -m 0700 {FOLDER}; exec "$@" 2>>{FOLDER}/log'
+
+
+@dataclass
+class Part:
+    """A program of the desktop, and how it last ended."""
+
+    name: str
+    argv: Sequence[str]
+    waits: bool = True
+    """Whether it writes to its output when it is ready."""
+    process: Process | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.process is not None and not self.process.ended.done()
+
+
+class Parts:
+    """The parts of one sandbox's desktop."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._lock = asyncio.Lock()
+        self._server = Part("the X server", _SERVER)
+        self._others = (Part("the window manager", _MANAGER), Part("the panel", _PANEL, waits=False))
+
+    async def ready(self) -> str:
+        """Start what does not run; return a note on parts that had died and were started again, or "".
+
+        Raises:
+            ToolFailure: A part does not start.
+        """
+        parts = (self._server, *self._others)
+        if all(part.runs for part in parts):
+            return ""
+        async with self._lock:
+            died = [_how(part) for part in parts if part.process is not None and not part.runs]
+            if not self._server.runs:
+                await self._start(self._server)
+                # Their connections ended with it; what they were is gone in a moment.
+                for part in self._others:
+                    await _end(part)
+            for part in self._others:
+                if not part.runs:
+                    await self._start(part)
+        return f"{'; '.join(died)}; the desktop was started again." if died else ""
+
+    def describe(self) -> dict[str, bool]:
+        """Return which parts run."""
+        return {part.argv[0]: part.runs for part in (self._server, *self._others)}
+
+    async def _start(self, part: Part) -> None:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        try:
+            argv = ["/bin/sh", "-c", _QUIETLY, part.argv[0], *part.argv]
+            try:
+                process = self._programs.launch(argv, writer)
+            finally:
+                os.close(writer)
+            await process.started
+            part.process = process
+            if part.waits:
+                await _written(reader, part)
+        finally:
+            os.close(reader)
+
+
+async def _written(reader: int, part: Part) -> None:
+    """Wait for a part's first line: it must find a reader for all of it."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[bool] = loop.create_future()
+
+    def read() -> None:
+        data = os.read(reader, 100)
+        if not line.done() and (not data or b"\n" in data):
+            line.set_result(bool(data))
+
+    loop.add_reader(reader, read)
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            ready = await line
+    except TimeoutError:
+        ready = False
+    finally:
+        loop.remove_reader(reader)
+    if not ready:
+        await _end(part)
+        raise ToolFailure(f"The desktop could not be started: {_how(part)}; {FOLDER}/log in the sandbox has its words.")
+
+
+async def _end(part: Part) -> None:
+    if part.process is not None:
+        part.process.stop()
+        await asyncio.shield(part.process.ended)
+
+
+def _how(part: Part) -> str:
+    ended = part.process.ended.result() if part.process is not None else Ended()
+    if ended.failure:
+        return f"{part.name} ({part.argv[0]}) did not run: {ended.failure}"
+    by = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
+    return f"{part.name} ({part.argv[0]}) ended with {by}"

@@ -1,0 +1,149 @@
+"""The screen, the mouse and the keyboard of a desktop, by xdotool, scrot, xclip, wmctrl and xrandr."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sandmeshd.agent.calls.answer import ToolFailure
+from sandmeshd.agent.calls.call import Call
+from sandmeshd.agent.processes.programs import Programs
+from sandmeshd.agent.tools.desktop.keyboard import Keyboard
+from sandmeshd.agent.tools.desktop.parts import DISPLAY, Parts
+
+_VARIABLES: Final = {"DISPLAY": DISPLAY, "LC_ALL": "C.UTF-8"}
+_CONVERT: Final = """
+import sys
+from io import BytesIO
+from PIL import Image
+scale, form = float(sys.argv[1]), sys.argv[2]
+image = Image.open(BytesIO(sys.stdin.buffer.read())).convert("RGB")
+if scale != 1:
+    size = [max(1, round(side * scale)) for side in image.size]
+    image = image.resize(size, Image.Resampling.LANCZOS)
+image.save(sys.stdout.buffer, form.upper())
+"""
+_MOST_PIXELS: Final = 64_000_000
+_NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a screen."""
+
+    width: int
+    height: int
+
+    def check(self, x: float, y: float, what: str) -> tuple[int, int]:
+        """Return a point as whole pixels.
+
+        Raises:
+            ToolFailure: It is not on the screen.
+        """
+        if not (0 <= x < self.width and 0 <= y < self.height):
+            raise ToolFailure(f"{what} ({x:g}, {y:g}) is outside of the screen, which is {self.width}x{self.height}.")
+        return int(x), int(y)
+
+
+class Screen:
+    """The screen of one sandbox; its desktop is started when it is first used."""
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self.parts = Parts(programs)
+        self._keyboard = Keyboard()
+
+    async def run(self, call: Call, *argv: str) -> bytes:
+        """Run a program of the desktop and return its output.
+
+        Raises:
+            ToolFailure: It failed; the message has what it wrote.
+        """
+        note = await self.parts.ready()
+        if note:
+            self._keyboard.forget()
+        done = await self._programs.capture(argv, _VARIABLES, call)
+        if missing := _NO_KEY.search(done.stderr):
+            name = missing[1].decode("utf-8", "replace")
+            raise ToolFailure(f"There is no key {name!r}: use names like Return, Tab, ctrl+s, F5, or type the text.")
+        if done.ended.exit_code != 0:
+            said = (done.ended.failure or done.stderr.decode("utf-8", "replace")).strip()
+            raise ToolFailure(" ".join(filter(None, (f"{argv[0]} failed: {said or done.ended}.", note))))
+        if note:
+            await call.text(note, "stderr")
+        return done.stdout
+
+    async def mouse(self, call: Call, *words: str) -> None:
+        """Run one or more commands of xdotool."""
+        await self.run(call, "xdotool", *words)
+
+    async def size(self, call: Call) -> Size:
+        """Return the screen's size."""
+        width, height = (await self.run(call, "xdotool", "getdisplaygeometry")).split()
+        return Size(int(width), int(height))
+
+    async def cursor(self, call: Call) -> tuple[int, int]:
+        """Return the mouse's position."""
+        found = await self.run(call, "xdotool", "getmouselocation", "--shell")
+        values = dict(line.split("=", 1) for line in found.decode().splitlines())
+        return int(values["X"]), int(values["Y"])
+
+    async def type(self, call: Call, text: str) -> None:
+        """Type a text in any script."""
+
+        def run(*argv: str) -> Awaitable[bytes]:
+            return self.run(call, *argv)
+
+        await self._keyboard.type(run, text)
+
+    async def image(self, call: Call, region: Sequence[int] | None, scale: float, form: str) -> bytes:
+        """Take an image of the screen or a region (left, top, right, bottom).
+
+        Raises:
+            ToolFailure: The region is empty or outside, or the image would be too large.
+        """
+        size = await self.size(call)
+        left, top, right, bottom = (0, 0, size.width, size.height) if region is None else _corners(region)
+        if not (0 <= left < right <= size.width and 0 <= top < bottom <= size.height):
+            here = f"the screen is {size.width}x{size.height}"
+            raise ToolFailure(f"The region {left}, {top}, {right}, {bottom} is empty or outside: {here}.")
+        if (right - left) * (bottom - top) * scale * scale > _MOST_PIXELS:
+            raise ToolFailure(f"The image would have more than {_MOST_PIXELS} pixels: use a smaller scale or region.")
+        area = () if region is None else ("-a", f"{left},{top},{right - left},{bottom - top}")
+        shot = ("scrot", "-p", *area, "-")
+        if scale == 1 and form == "png":
+            return await self.run(call, *shot)
+        script = 'convert=$1 scale=$2 form=$3; shift 3; "$@" | python -c "$convert" "$scale" "$form"'
+        return await self.run(call, "/bin/sh", "-c", script, "convert", _CONVERT, str(scale), form, *shot)
+
+    async def windows(self, call: Call) -> list[dict[str, Any]]:
+        """Return the windows from the bottom to the top."""
+        rows = [line.split(None, 8) for line in (await self.run(call, "wmctrl", "-lpG")).decode().splitlines()]
+        return [
+            {
+                "window_id": row[0],
+                "pid": int(row[2]),
+                "region": [int(row[3]), int(row[4]), int(row[3]) + int(row[5]), int(row[4]) + int(row[6])],
+                "title": row[8] if len(row) > 8 else "",
+            }
+            for row in rows
+            if row[1] != "-1"
+        ]
+
+    async def resize(self, call: Call, width: int, height: int) -> None:
+        """Change the screen's size."""
+        mode = f"{width}x{height}"
+        timings = (*[str(width)] * 4, *[str(height)] * 4)
+        script = (
+            'mode=$1; shift; xrandr | grep -q " $mode " || { xrandr --newmode "$mode" 0 "$@" && '
+            'xrandr --addmode VNC-0 "$mode"; }; xrandr --output VNC-0 --mode "$mode"'
+        )
+        await self.run(call, "/bin/sh", "-c", script, "resize", mode, *timings)
+
+
+def _corners(region: Sequence[int]) -> Sequence[int]:
+    if len(region) != 4:
+        raise ToolFailure("A region has four numbers: left, top, right, bottom.")
+    return region
