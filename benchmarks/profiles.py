@@ -25,13 +25,15 @@ BIRTH = {"init": "its PID 1 is there", "user": "user code's side is there", "rea
 _INSIDE = """
 import time as _time
 def _measure(shell=get_ipython()):
-    channel, shell.sink.channel = shell.sink.channel, None
+    class Quiet:
+        show = place = staticmethod(list)
+    channel, shell.channel = shell.channel, Quiet
     seconds = []
     for _ in range(300):
         began = _time.perf_counter()
         shell.run_cell("1+1", store_history=True)
         seconds.append(_time.perf_counter() - began)
-    shell.sink.channel = channel
+    shell.channel = channel
     return sorted(seconds)[150]
 print(_measure())
 """
@@ -159,7 +161,7 @@ async def _create(mesh: RunningMesh, log: Path) -> list[Figure]:
         Figure("one cold create, to the box", spread(started)),
         Figure("  of it in the mesh", _median(lines, event="an RPC ended", method=_CONNECT)),
         *[Figure(f"    store: {name}", _median(lines, event="the store answered", script=name)) for name in ON_THE_WAY],
-        *[Figure(f"    driver: until {what}", _median(lines, said=said)) for said, what in BIRTH.items()],
+        *[Figure(f"    driver: until {what}", _median(lines, step=step)) for step, what in BIRTH.items()],
         Figure("its first call", spread(first)),
         Figure("  link to its agent (begun by the create)", _median(lines, event="a link is open")),
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandmeshd.drivers.bubblewrap import sweep_state
+from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.paths import MeshPaths
 from tests.leaks import cgroups, mark_process
 
@@ -97,17 +98,31 @@ class Bubblewrap(Marked):
 
     name = "bubblewrap"
     faults: Sequence[str] = ()
-    environment: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {"SANDMESH_BUBBLEWRAP_SPARES": "1" if os.geteuid() == 0 else "0"}
+    """Only root can tell the processes of those that are prepared ahead."""
 
     async def strike(self, victim: str, dice: random.Random) -> None:
         raise ValueError(f"there is no {victim}")
 
     def left(self, paths: MeshPaths) -> list[str]:
         found = [f"cgroup {path}" for path in cgroups() if paths.mesh_id in path.name and path.is_dir()]
-        return folders_left(paths) + found
+        # Those that living drivers prepared ahead are no leftovers: they end with their drivers.
+        staged = [one for node in paths.of_all_nodes() for one in Folders(node).all_staged() if one.is_alive()]
+        names = tuple(one.sandbox_id for one in staged)
+        return [each for each in folders_left(paths) + found if not each.endswith(names)]
+
+    def inside(self) -> list[int]:
+        return [pid for pid in super().inside() if not _is_spare(pid)]
 
     async def sweep(self, paths: MeshPaths) -> None:
         await sweep_state(paths)
+
+
+def _is_spare(pid: int) -> bool:
+    """Return whether a process is of a sandbox that was prepared ahead, which its log's place tells."""
+    with suppress(OSError):
+        return "/.gone-spare-" in os.readlink(f"/proc/{pid}/fd/2")  # noqa: PTH115 - what a link leads to need not be a path
+    return False
 
 
 def folders_left(paths: MeshPaths) -> list[str]:

@@ -1,6 +1,7 @@
 """A driver in a process of its own: makes a sandbox, says so, and waits to be killed.
 
-Arguments: the mesh's id, the state and runtime directories, and whether its sandboxes end with it ("yes" or "no").
+Arguments: the mesh's id, the state and runtime directories, whether its sandboxes end with it ("yes" or "no"), and how
+many it prepares ahead of their create.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver
 from sandmeshd.runtime.paths import MeshPaths
 
 
-async def main(mesh_id: str, state: str, runtime: str, ends: str) -> None:
+async def main(mesh_id: str, state: str, runtime: str, ends: str, spares: str = "0") -> None:
     paths = MeshPaths(mesh_id, Path(state), Path(runtime))
     spec = sandbox_pb2.SandboxSpec(template="base")
-    async with open_driver(BubblewrapSettings(paths=paths, ends_with_driver=ends == "yes")) as driver:
+    settings = BubblewrapSettings(
+        paths=paths, ends_with_driver=ends == "yes", stands_by=spares != "0", spares=int(spares)
+    )
+    async with open_driver(settings) as driver:
         await driver.create_sandbox(pb.CreateSandboxRequest(sandbox_id="one", mesh_id=mesh_id, spec=spec))
         sys.stderr.write("made\n")
         await asyncio.Event().wait()

@@ -21,7 +21,7 @@ from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
 from sandmeshd.drivers.bubblewrap.exec_start import open_pipe
-from sandmeshd.drivers.bubblewrap.zygote_start import Spawn
+from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteGone
 from sandmeshd.drivers.conformance.inside import evaluate, run
 from sandmeshd.drivers.node.records import Folders
@@ -259,7 +259,7 @@ async def test_a_zygote_whose_closing_is_cut_short_holds_nothing_open() -> None:
 async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, unread: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, open_pipe() as config:
-        spawn = Spawn(Folders(paths).folder("sb_one"), None, ours, config, b"{}")
+        spawn = Spawn(Folders(paths).folder("sb_one"), None, ours, config)
         if unread == "config":
             ours.send(b"go")
         else:
@@ -268,7 +268,7 @@ async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, un
             os.close(pidfd)
         theirs.close()
         with pytest.raises(ZygoteGone, match="was killed"):
-            await spawn.run()
+            await spawn.run(b"{}")
 
 
 async def test_a_driver_that_ended_starts_no_zygote(paths: MeshPaths) -> None:

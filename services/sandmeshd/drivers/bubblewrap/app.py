@@ -21,6 +21,7 @@ from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
 from sandmeshd.drivers.bubblewrap.log_trim import trim_logs
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.system import bind_system
 from sandmeshd.drivers.bubblewrap.systems import Systems
@@ -116,6 +117,7 @@ async def sweep_state(paths: MeshPaths) -> None:
     for of_node in paths.of_all_nodes():
         folders = Folders(of_node)
         await asyncio.gather(*(_sweep(folder) for folder in folders.all()))
+        await sweep_spares(folders)
         await asyncio.to_thread(finish_removals, folders)
 
 

@@ -18,6 +18,8 @@ from sandmeshd.drivers.bubblewrap.exec_start import Plan
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
+from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
 from sandmeshd.drivers.bubblewrap.tracker import Tracker
@@ -135,8 +137,9 @@ class BubblewrapDriver(NodeDriver):
 
     async def adopt(self) -> None:
         """Follow the sandboxes that run, and finish interrupted removals."""
+        await sweep_spares(self._folders)
         await self._finish_removals()
-        await self._modes.groups.sweep({folder.sandbox_id for folder in self._folders.all()})
+        await self._modes.groups.sweep(self._folders.all())
         for folder in self._folders.all():
             processes = find(folder)
             if processes is not None:
@@ -147,8 +150,10 @@ class BubblewrapDriver(NodeDriver):
         if self._settings.stands_by:
             some = self._folders.folder("any")
             for template in self._builds.standing_by():
-                mounts = self._builds.mounts(template, some, sandbox_pb2.Limits())
-                task = asyncio.create_task(self._modes.prewarm(mounts, shared_variables(template)))
+                limits = sandbox_pb2.Limits(**template.limits.model_dump())
+                mounts = self._builds.mounts(template, some, limits)
+                recipe = Recipe(mounts, shared_variables(template), group_limits(limits))
+                task = asyncio.create_task(self._modes.prewarm(recipe))
                 self._prewarming.add(task)
                 task.add_done_callback(self._prewarming.discard)
 

@@ -70,7 +70,8 @@ class ExecStarter:
 
     async def start(self, plan: Plan) -> int | None:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
-        make_folder(plan, self._settings)
+        make_folder(plan.folder, self._settings)
+        plan.record.write(plan.folder)
         group = self.groups.make(plan.folder, plan.limits)
         with ExitStack() as stack:
             config = stack.enter_context(open_pipe())
@@ -105,12 +106,10 @@ class ExecStarter:
             raise failed(folder, str(message.get("error") or "its agent ended at once"))
 
 
-def make_folder(plan: Plan, settings: BubblewrapSettings) -> None:
-    """Make a sandbox's directories and record on the host."""
-    folder = plan.folder
+def make_folder(folder: Folder, settings: BubblewrapSettings) -> None:
+    """Make a sandbox's directories on the host."""
     folder.root.mkdir()
     folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
-    plan.record.write(folder)
     for inner in (folder.workspace, folder.sockets):
         inner.mkdir(exist_ok=True)
         inner.chmod(0o700)
@@ -169,6 +168,11 @@ class Pipe:
     reader: int
     writer: int
 
+    @staticmethod
+    def new() -> Pipe:
+        """Return a new pipe."""
+        return Pipe(*os.pipe2(os.O_CLOEXEC))
+
     def fill(self, data: bytes) -> None:
         """Write data that fits into the pipe, without waiting for the reader."""
         if len(data) > PIPE_BYTES:
@@ -190,17 +194,22 @@ class Pipe:
         writer, self.writer = self.writer, -1
         return writer
 
+    def close(self) -> None:
+        """Close the ends that are open."""
+        ends, self.reader, self.writer = (self.reader, self.writer), -1, -1
+        for descriptor in ends:
+            if descriptor >= 0:
+                os.close(descriptor)
+
 
 @contextmanager
 def open_pipe() -> Generator[Pipe]:
     """Yield a pipe, whose ends are closed when the block ends."""
-    pipe = Pipe(*os.pipe2(os.O_CLOEXEC))
+    pipe = Pipe.new()
     try:
         yield pipe
     finally:
-        for descriptor in (pipe.reader, pipe.writer):
-            if descriptor >= 0:
-                os.close(descriptor)
+        pipe.close()
 
 
 @contextmanager

@@ -26,6 +26,9 @@ class BubblewrapSettings(DriverSettings):
     way: WayName = Field(default="auto", validation_alias="SANDMESH_BUBBLEWRAP_WAY")
     """How sandboxes start: spawned by a zygote, by a bwrap of their own, or (auto) by a zygote where that works."""
 
+    spares: int = Field(default=2, ge=0, le=64, validation_alias="SANDMESH_BUBBLEWRAP_SPARES")
+    """How many sandboxes of each kind that was created lately are prepared ahead of their create; 0: none."""
+
     start_timeout: float = Field(default=20.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.bubblewrap.arguments import Mounts
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import remove_groups
 from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter, Plan
 from sandmeshd.drivers.bubblewrap.settings import WayName
+from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter, needs_exec
 from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
 from sandmeshd.drivers.node.deletion import discard
@@ -74,11 +73,11 @@ class StartModes:
         self._failure = str(error)
         self._retry_time = asyncio.get_running_loop().time() + RETRY_SECONDS
 
-    async def prewarm(self, mounts: Mounts, variables: Mapping[str, str]) -> None:
-        """Start the zygote of such sandboxes ahead, unless the mode is exec."""
+    async def prewarm(self, recipe: Recipe) -> None:
+        """Prepare such sandboxes ahead, unless the mode is exec."""
         if self._mode != "exec":
             try:
-                await self._zygote.prewarm(mounts, variables)
+                await self._zygote.prewarm(recipe)
             except SpawnFailed as error:
                 log.warning("no zygote could be started ahead; the next create retries", reason=str(error))
 

@@ -158,9 +158,18 @@ class Folders:
         names = sorted(entry.name for entry in self._paths.sandboxes.iterdir())
         return [self.folder(name) for name in names if _ID.fullmatch(name)]
 
+    def staged(self, name: str) -> Folder:
+        """Return a folder that is in no list, and that the next start of the driver removes."""
+        return Folder(name, self._paths.sandboxes / f"{GONE}{name}", self._paths.agents / f"{GONE}{name}")
+
+    def all_staged(self) -> list[Folder]:
+        """Return those folders that exist, and what is left of the removed ones."""
+        roots = sorted(self._paths.sandboxes.glob(f"{GONE}*"))
+        return [self.staged(root.name.removeprefix(GONE)) for root in roots]
+
     def discarded(self) -> list[Path]:
-        """Return the folders whose removal was begun and not finished."""
-        return sorted(self._paths.sandboxes.glob(f"{GONE}*"))
+        """Return the directories whose removal was begun and not finished."""
+        return sorted(path for place in (self._paths.sandboxes, self._paths.agents) for path in place.glob(f"{GONE}*"))
 
 
 @dataclass(frozen=True)

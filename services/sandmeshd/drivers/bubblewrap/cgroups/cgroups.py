@@ -15,7 +15,7 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,15 +203,16 @@ class Groups:
 
     def find(self, folder: Folder) -> Group | None:
         """Return the groups of a sandbox, None if it has none."""
-        by_name = {name: base / (self._prefix + folder.sandbox_id) for name, base in self._bases.items()}
-        existing = {name: path for name, path in by_name.items() if path.is_dir()}
+        own = [path for path in _listed(folder) if path.name.startswith(self._prefix) and path.is_dir()]
+        existing = {name: path for name, base in self._bases.items() for path in own if path.parent == base}
         return Group(existing, self._hierarchy) if self._hierarchy and existing else None
 
-    async def sweep(self, living: set[str]) -> None:
-        """Remove the groups of this mesh whose sandboxes are not in `living`."""
+    async def sweep(self, living: Iterable[Folder]) -> None:
+        """Remove the groups of this mesh that belong to none of these sandboxes."""
+        kept = {path for folder in living for path in _listed(folder)}
         for base in dict.fromkeys(self._bases.values()):
             for path in base.glob(f"{self._prefix}*"):
-                if path.name.removeprefix(self._prefix) not in living:
+                if path not in kept:
                     log.info("a group without its sandbox is removed", group=str(path))
                     await _clear(path)
 
@@ -222,9 +223,16 @@ _PROBE_VALUES = {"memory": 64 << 20, "cpu": 100, "pids": 16}
 
 async def remove_groups(folder: Folder) -> None:
     """Remove a sandbox's control groups, and kill what still runs in them."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        for line in folder.groups.read_text().splitlines():
-            await _clear(Path(line))
+    for path in _listed(folder):
+        await _clear(path)
+
+
+def _listed(folder: Folder) -> list[Path]:
+    """Return the directories of a sandbox's groups, as its folder names them."""
+    try:
+        return [Path(line) for line in folder.groups.read_text().splitlines()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _make(group: Group, limits: GroupLimits) -> None:

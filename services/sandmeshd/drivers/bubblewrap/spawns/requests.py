@@ -1,0 +1,78 @@
+"""What a zygote is asked for, to spawn a sandbox."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, Mounts
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits
+from sandmeshd.drivers.bubblewrap.exec_start import Pipe, Plan, open_events, open_files
+from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
+from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteKey
+from sandmeshd.drivers.node.agent_config import WORKSPACE
+from sandmeshd.drivers.node.records import Folder
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a sandbox has from its first moment on; all else is configured when it is known whose it is."""
+
+    zygote: ZygoteKey
+    limits: GroupLimits
+    disk_bytes: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a sandbox of a kind is spawned from."""
+
+    mounts: Mounts
+    variables: Mapping[str, str]
+    limits: GroupLimits
+
+    @staticmethod
+    def of(plan: Plan) -> Recipe:
+        """Return the recipe of a sandbox to be started."""
+        return Recipe(plan.mounts, plan.variables, plan.limits)
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of sandbox that it makes."""
+        key = ZygoteKey.of(self.mounts, self.variables)
+        return Kind(key, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
+
+
+def request_spawn(folder: Folder, group: Group | None, mounts: Mounts, zygote: Zygote) -> Spawn:
+    """Request a sandbox in a folder that exists.
+
+    Raises:
+        ZygoteGone: The zygote does not accept requests.
+    """
+    with ExitStack() as stack:
+        lock, status, output = open_files(folder, stack)
+        events = stack.enter_context(open_events(group)) if group else None
+        with ExitStack() as own:
+            config = Pipe.new()
+            own.callback(config.close)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            own.enter_context(ours)
+            with theirs:
+                fds = [lock, status, output, config.reader, theirs.fileno()]
+                zygote.request(_body(folder, mounts), fds if events is None else [*fds, events])
+            config.close_reader()
+            own.pop_all()
+    return Spawn(folder, group, ours, config)
+
+
+def _body(folder: Folder, mounts: Mounts) -> dict[str, object]:
+    """Return what a sandbox mounts of its own: directories of the host, file systems in memory."""
+    size, scratch = mounts.disk_bytes, mounts.scratch_bytes
+    sockets = (f"{SOCKETS_OF_ALL}/{folder.sockets.name}", SOCKETS)
+    if size:
+        return {"binds": [sockets], "memory": [(WORKSPACE, "0700", size)], "scratch": scratch}
+    workspace = (f"{FOLDERS_OF_ALL}/{folder.root.name}/{folder.workspace.name}", WORKSPACE)
+    return {"binds": [workspace, sockets], "memory": [], "scratch": scratch}

@@ -1,0 +1,191 @@
+"""Spares: sandboxes that are spawned ahead, up to where they have to know whose they are.
+
+A spare has its namespaces, mounts, control groups, its agent and the first process of user code; it has no identity,
+token or variables, and no code of a user ever ran in it. A create takes one, which moves its directories to their place
+and configures it. It is in no list until then: its directories are named like those that are about to be removed, so
+that the next start of the driver removes them after a kill. Its processes end with the driver, which holds the pipe for
+their configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict, deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from sandmesh.errors import InternalError, SandmeshError
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups, remove_groups
+from sandmeshd.drivers.bubblewrap.exec_start import Plan, make_folder
+from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
+from sandmeshd.drivers.bubblewrap.spawns.requests import Kind, Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
+from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, Zygotes
+from sandmeshd.drivers.node.deletion import discard
+from sandmeshd.drivers.node.processes import end, to_the_end
+from sandmeshd.drivers.node.records import Folder, Folders
+
+MOST_KINDS = 4
+"""The kinds of sandboxes of which spares are kept: those that were created last."""
+
+REFILL_SECONDS = 0.03
+"""After a create: the first call of its sandbox is not to compete with a fork."""
+
+LEAST_BYTES = 512 << 20
+"""The memory that must be available on the machine for another spare."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Spare:
+    """A sandbox that waits for its configuration."""
+
+    folder: Folder
+    spawn: Spawn
+
+    def move(self, plan: Plan) -> Spawn:
+        """Become the sandbox of a plan, except for its configuration.
+
+        Raises:
+            OSError: Its directories were removed.
+        """
+        plan.record.write(self.folder)
+        # The record goes first: from then on a deletion of the sandbox finds all of it.
+        self.folder.root.rename(plan.folder.root)
+        self.folder.sockets.rename(plan.folder.sockets)
+        self.spawn.folder = plan.folder
+        return self.spawn
+
+
+class Spares:
+    """The spares of one driver."""
+
+    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups) -> None:
+        self._settings = settings
+        self._zygotes = zygotes
+        self._groups = groups
+        self._folders = Folders(settings.paths)
+        self._count = settings.spares if settings.stands_by else 0
+        self._recipes: OrderedDict[Kind, Recipe] = OrderedDict()
+        self._waiting: dict[Kind, deque[Spare]] = {}
+        self._wanted = asyncio.Event()
+        self._filling: asyncio.Task[None] | None = None
+        self._discarding: set[asyncio.Task[None]] = set()
+
+    def want(self, recipe: Recipe) -> None:
+        """Keep spares of a kind from a moment later on, in place of the kind that was created longest ago."""
+        if not self._count:
+            return
+        self._recipes[recipe.kind] = recipe
+        self._recipes.move_to_end(recipe.kind)
+        stale = [kind for kind in self._recipes if kind.zygote.agent != recipe.kind.zygote.agent]
+        for kind in stale or list(self._recipes)[:-MOST_KINDS]:
+            self._forget(kind)
+        self._wanted.set()
+        if self._filling is None:
+            self._filling = asyncio.create_task(self._fill())
+
+    def take(self, plan: Plan) -> Spawn | None:
+        """Return a spare that has become the sandbox of a plan, except for its configuration; None: there is none."""
+        waiting = self._waiting.get(Recipe.of(plan).kind)
+        while waiting:
+            spare = waiting.popleft()
+            if spare.spawn.waits():
+                with suppress(OSError):
+                    return spare.move(plan)
+            self._discard(spare)
+        return None
+
+    async def _fill(self) -> None:
+        while True:
+            await self._wanted.wait()
+            await asyncio.sleep(REFILL_SECONDS)
+            self._wanted.clear()
+            while (recipe := self._lacking()) and _available_bytes() >= LEAST_BYTES:
+                await self._add(recipe)
+
+    def _lacking(self) -> Recipe | None:
+        """Return what there are too few spares of, the last created kind first."""
+        for kind, recipe in reversed(self._recipes.items()):
+            if len(self._waiting.get(kind, ())) < self._count:
+                return recipe
+        return None
+
+    async def _add(self, recipe: Recipe) -> None:
+        try:
+            spare = await self._make(recipe)
+        except (SpawnFailed, SandmeshError, OSError) as error:
+            # Its kind is wanted again by the next create, which says more if it fails.
+            log.warning("no sandbox could be prepared ahead of its create", reason=str(error))
+            self._forget(recipe.kind)
+            return
+        self._waiting.setdefault(recipe.kind, deque()).append(spare)
+        if recipe.kind not in self._recipes:
+            self._forget(recipe.kind)
+        log.debug("a sandbox waits for its create", folder=str(spare.folder.root))
+
+    async def _make(self, recipe: Recipe) -> Spare:
+        zygote = await self._zygotes.of(recipe.mounts, recipe.variables)
+        folder = self._folders.staged(f"spare-{secrets.token_hex(8)}")
+        spawn: Spawn | None = None
+        try:
+            make_folder(folder, self._settings)
+            group = self._groups.make(folder, recipe.limits)
+            spawn = request_spawn(folder, group, recipe.mounts, zygote)
+            async with asyncio.timeout(self._settings.start_timeout):
+                await spawn.prepare()
+        except BaseException:
+            if spawn is not None:
+                spawn.close()
+            await to_the_end(_remove(folder))
+            raise
+        return Spare(folder, spawn)
+
+    def _forget(self, kind: Kind) -> None:
+        self._recipes.pop(kind, None)
+        for spare in self._waiting.pop(kind, ()):
+            self._discard(spare)
+
+    def _discard(self, spare: Spare) -> None:
+        spare.spawn.close()
+        task = asyncio.create_task(_remove(spare.folder))
+        self._discarding.add(task)
+        task.add_done_callback(self._discarding.discard)
+
+    async def close(self) -> None:
+        """End and remove all spares, and prepare no more."""
+        self._count = 0
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
+        for kind in list(self._waiting):
+            self._forget(kind)
+        if self._discarding:
+            await asyncio.wait(set(self._discarding))
+
+
+async def sweep_spares(folders: Folders) -> None:
+    """End the spares that a killed driver left; their directories are those whose removal is to be finished."""
+    for folder in folders.all_staged():
+        with suppress(InternalError):
+            await end(folder)
+            await remove_groups(folder)
+
+
+async def _remove(folder: Folder) -> None:
+    await end(folder)
+    await remove_groups(folder)
+    await asyncio.to_thread(discard, folder)
+
+
+def _available_bytes() -> int:
+    """Return the memory that the machine has left for new processes, without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
