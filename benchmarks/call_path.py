@@ -70,7 +70,10 @@ async def record() -> CallPath:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "mesh"
         os.environ[MESH_REPORT] = str(report)
-        async with running_mesh(program="benchmarks.recorded_mesh") as mesh, box_of(mesh) as box:
+        # The box's agent is then the only one.
+        alone = {"SANDMESH_BUBBLEWRAP_SPARES": "0"}
+        opened = running_mesh(program="benchmarks.recorded_mesh", environment=alone)
+        async with opened as mesh, box_of(mesh) as box:
             for _ in range(WARM_UP):
                 await box.run_ipython_cell("1+1")
             rounds = [await _round(mesh, box, report) for _ in range(ROUNDS)]

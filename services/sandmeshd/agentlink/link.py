@@ -50,7 +50,8 @@ class AgentLink(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the transport is closed."""
         self._on_closed = on_closed
-        self._heartbeat = _Heartbeat(self, silence, is_excused)
+        self.heartbeat = Heartbeat(self, silence, is_excused)
+        """What finds out that the agent is dead."""
         self._transport: asyncio.Transport | None = None
         self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
         self._subscribers: dict[int, Subscriber] = {}
@@ -70,7 +71,7 @@ class AgentLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Deliver the whole frames among the bytes received."""
-        self._heartbeat.heard = asyncio.get_running_loop().time()
+        self.heartbeat.heard = asyncio.get_running_loop().time()
         try:
             for message in self._buffer.feed(data):
                 frame = pb.FromAgent.FromString(message)
@@ -122,7 +123,9 @@ class AgentLink(asyncio.Protocol):
 
     def attach(self, subscriber: Subscriber, channel: int | None = None) -> int:
         """Deliver what comes on a channel, by default a new one, to a subscriber; return the channel."""
-        self._heartbeat.used = True
+        self.heartbeat.used = self.heartbeat.busy = True
+        if self.heartbeat.rests:
+            self.heartbeat.start()
         if channel is not None:
             self._subscribers[channel] = subscriber
             return channel
@@ -141,7 +144,7 @@ class AgentLink(asyncio.Protocol):
 
     def take_used(self) -> bool:
         """Return whether a channel was attached since the last time, or is now."""
-        used, self._heartbeat.used = self._heartbeat.used or bool(self._subscribers), False
+        used, self.heartbeat.used = self.heartbeat.used or bool(self._subscribers), False
         return used
 
     def send(self, frame: pb.ToAgent) -> None:
@@ -175,7 +178,7 @@ class AgentLink(asyncio.Protocol):
     def fail(self, error: SandmeshError) -> None:
         """End the link with an error; the first one counts."""
         self.error = self.error or error
-        self._heartbeat.stop()
+        self.heartbeat.stop()
         self._writable.set()
         if not self._hello.done():
             self._hello.set_exception(error)
@@ -197,27 +200,40 @@ class AgentLink(asyncio.Protocol):
             self.fail(ProtocolMismatch(f"the agent of {self.sandbox_id} speaks {spoken}"))
         else:
             self._hello.set_result(None)
-            self._heartbeat.start()
+            self.heartbeat.start()
 
 
-class _Heartbeat:
-    """Pings an agent that sends nothing while something is awaited of it, and gives it up in the end."""
+class Heartbeat:
+    """Pings an agent that sends nothing while something is awaited of it, and gives it up in the end.
+
+    It rests while nothing is: of most links of a mesh nothing is awaited most of the time.
+    """
 
     def __init__(self, link: AgentLink, silence: float | None, is_excused: Callable[[AgentLink], bool] | None) -> None:
         self.heard = 0.0
         """When the agent was last heard, by the loop's clock."""
         self.used = False
         """Whether a channel was attached since `take_used` was last called."""
+        self.busy = False
+        """Whether a channel was attached since the last check."""
+        self.rests = False
+        """Whether the next channel has to start it again."""
         self._link = link
         self._silence = silence
         self._is_excused = is_excused
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Check from now on."""
+        self.rests = False
         if self._silence is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._silence / 4, self._check, self._silence)
+            loop = asyncio.get_running_loop()
+            self.heard = loop.time()
+            self._timer = loop.call_later(self._silence / 4, self._check, self._silence)
 
     def stop(self) -> None:
+        """Check no more."""
+        self.rests = False
         if self._timer is not None:
             self._timer.cancel()
 
@@ -229,6 +245,9 @@ class _Heartbeat:
         silent = loop.time() - self.heard
         if not link.is_awaited:
             self.heard = loop.time()
+            if not self.busy:
+                self.rests = True
+                return
         elif silent >= silence / 2 and self._is_excused is not None and self._is_excused(link):
             # Once it is not any more, it is pinged before it is given up.
             self.heard = loop.time() - silence / 2
@@ -239,6 +258,7 @@ class _Heartbeat:
             return
         elif silent >= silence / 4:
             link.send(pb.ToAgent(ping=pb.Ping()))
+        self.busy = False
         self._timer = loop.call_later(silence / 4, self._check, silence)
 
 

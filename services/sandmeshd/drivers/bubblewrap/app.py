@@ -68,7 +68,7 @@ async def open_driver(
     modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups), zygote_starter)
     driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user)
     await driver.adopt()
-    trimming = asyncio.create_task(trim_logs(Folders(settings.paths)))
+    trimming = asyncio.create_task(trim_logs(settings.paths.sandboxes))
     try:
         async with open_egress(driver, settings.paths, settings.egress, resolver, outlet) as guarded:
             yield guarded
