@@ -22,6 +22,7 @@ from sandmeshd.templates import load_templates
 
 OWN = {"sandmesh": sandmesh, "sandmeshd": sandmeshd}
 ROOT = Path(__file__).parents[4]
+BROWSER = Path(next(iter(sandmeshd.__path__))) / "agent" / "userland" / "browser"
 
 
 def _pins(name: str) -> dict[str, str]:
@@ -67,10 +68,19 @@ def test_all_that_the_agents_code_imports_is_in_the_image() -> None:
     required = {canonicalize_name(Requirement(one).name) for one in load_templates()["base"].python.requirements}
     # IPython is made of it.
     user_code = required | {"traitlets"}
-    files = [path for path in _agent_files() if not path.name.endswith("_grpc.py")]
+    # The browser's program runs in the environment of the template that has one.
+    files = [path for path in _agent_files() if not path.name.endswith("_grpc.py") and BROWSER not in path.parents]
     imported = {name for path in files for name in _imported(path)} - OWN.keys() - set(sys.stdlib_module_names)
     assert "pydantic" in imported
     assert _without(imported, {*_pins("agent.txt"), *_pins("mcp.txt"), *user_code}) == set()
+
+
+def test_all_that_the_browsers_program_imports_is_in_its_environment() -> None:
+    required = {canonicalize_name(Requirement(one).name) for one in load_templates()["browser"].python.requirements}
+    imported = {name for path in _agent_files() if BROWSER in path.parents for name in _imported(path)}
+    imported -= OWN.keys() | set(sys.stdlib_module_names)
+    assert "playwright" in imported
+    assert _without(imported, required) == set()
 
 
 def test_what_the_image_pins_is_what_this_release_may_be_installed_with() -> None:
