@@ -44,6 +44,7 @@ from sandmesh._tools import (
     BrowserType,
     BrowserWaitFor,
     CommitChanges,
+    ComputerUse,
     ConnectMcp,
     CreateDirectory,
     CreateKernel,
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     browser_type: DeclaredTool
     browser_wait_for: DeclaredTool
     commit_changes: DeclaredTool
+    computer_use: DeclaredTool
     create_directory: DeclaredTool
     directory_tree: DeclaredTool
     edit_file: DeclaredTool
@@ -165,6 +167,7 @@ __all__ = [
     "BrowserType",
     "BrowserWaitFor",
     "CommitChanges",
+    "ComputerUse",
     "ConnectMcp",
     "CreateDirectory",
     "CreateKernel",
@@ -232,6 +235,7 @@ __all__ = [
     "browser_wait_for",
     "build",
     "commit_changes",
+    "computer_use",
     "create_directory",
     "description",
     "directory_tree",

@@ -57,6 +57,10 @@ class BrowserSandboxAsync(BaseSandboxAsync, sandmesh.BrowserSandboxAsync):
     """A sandbox with a browser, for an event loop."""
 
 
+class GuiSandboxAsync(BaseSandboxAsync, sandmesh.GuiSandboxAsync):
+    """A sandbox with a desktop, for an event loop."""
+
+
 class Sandbox(sandmesh.Sandbox):
     """A sandbox of any type."""
 
@@ -98,6 +102,10 @@ class FilesystemSandbox(BaseSandbox, sandmesh.FilesystemSandbox):
 
 class BrowserSandbox(BaseSandbox, sandmesh.BrowserSandbox):
     """A sandbox with a browser."""
+
+
+class GuiSandbox(BaseSandbox, sandmesh.GuiSandbox):
+    """A sandbox with a desktop."""
 
 
 def variant(made: type[B]) -> type[B]:

@@ -19,12 +19,15 @@ _BOXES = {
     "FilesystemSandboxAsync": f"{HERE}.boxes:FilesystemSandboxAsync",
     "BrowserSandbox": f"{HERE}.boxes:BrowserSandbox",
     "BrowserSandboxAsync": f"{HERE}.boxes:BrowserSandboxAsync",
+    "GuiSandbox": f"{HERE}.boxes:GuiSandbox",
+    "GuiSandboxAsync": f"{HERE}.boxes:GuiSandboxAsync",
     "DummySandbox": "sandmesh:DummySandbox",
 }
 _BASE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "generic")
 _FILE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "filesystem")
 _BROWSER_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "browser")
-_TOOLS = {name: f"sandmesh.tools:{name}" for name in (*_BASE_TOOLS, *_FILE_TOOLS, *_BROWSER_TOOLS)}
+_GUI_TOOLS = ("computer_use",)
+_TOOLS = {name: f"sandmesh.tools:{name}" for name in (*_BASE_TOOLS, *_FILE_TOOLS, *_BROWSER_TOOLS, *_GUI_TOOLS)}
 _FUNCTIONS = {name: f"sandmesh.tools:{name}" for name in ("FunctionTool", "function_tool")}
 _SANDBOX_TOOL = {"SandboxTool": "sandmesh.tools:SandboxTool"}
 _MCP = {"MCPConfigConverter": "sandmesh.tools:MCPConfigConverter"}
@@ -65,6 +68,8 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.box.filesystem.filesystem_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.browser": _BOXES,
         f"{ROOT}.sandbox.box.browser.browser_sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.gui": _BOXES,
+        f"{ROOT}.sandbox.box.gui.gui_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.dummy": _BOXES,
         f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
         f"{ROOT}.sandbox.enums": {"SandboxType": "sandmesh:SandboxType"},
@@ -79,6 +84,8 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.tools.filesystem.tool": {name: _TOOLS[name] for name in _FILE_TOOLS},
         f"{ROOT}.sandbox.tools.browser": {name: _TOOLS[name] for name in _BROWSER_TOOLS},
         f"{ROOT}.sandbox.tools.browser.tool": {name: _TOOLS[name] for name in _BROWSER_TOOLS},
+        f"{ROOT}.sandbox.tools.gui": {name: _TOOLS[name] for name in _GUI_TOOLS},
+        f"{ROOT}.sandbox.tools.gui.tool": {name: _TOOLS[name] for name in _GUI_TOOLS},
         f"{ROOT}.sandbox.tools.function_tool": _FUNCTIONS,
         f"{ROOT}.sandbox.tools.mcp_tool": _MCP,
         f"{ROOT}.sandbox.tools.sandbox_tool": _SANDBOX_TOOL,
@@ -89,8 +96,6 @@ MODULES = MappingProxyType(
 _CLOUD = "it stands for another company's cloud; make a sandbox of your own mesh"
 ABSENT = MappingProxyType(
     {
-        "GuiSandbox": "there is no desktop yet",
-        "GuiSandboxAsync": "there is no desktop yet",
         "MobileSandbox": "there is no Android yet",
         "MobileSandboxAsync": "there is no Android yet",
         "TrainingSandbox": "there are no training environments yet",

@@ -76,7 +76,8 @@ def test_all_that_the_agents_code_imports_is_in_the_image() -> None:
 
 
 def test_all_that_the_browsers_program_imports_is_in_its_environment() -> None:
-    required = {canonicalize_name(Requirement(one).name) for one in load_templates()["browser"].python.requirements}
+    requirements = load_templates()["browser"].python.requirements
+    required: set[str] = {canonicalize_name(Requirement(one).name) for one in requirements}
     imported = {name for path in _agent_files() if BROWSER in path.parents for name in _imported(path)}
     imported -= OWN.keys() | set(sys.stdlib_module_names)
     assert "playwright" in imported
