@@ -43,7 +43,7 @@ async def end_mesh(*, keep: bool, timeout: float) -> EndedMesh:
     pid = holder(settings.paths.lock)
     if pid is None:
         before = _count_directories(settings)
-        if before and not keep:
+        if _directories(settings) and not keep:
             await _clean_up(settings)
     else:
         before = max(await _count_sandboxes(settings), _count_directories(settings))
@@ -85,7 +85,12 @@ async def _count_sandboxes(settings: MeshSettings) -> int:
 
 
 def _count_directories(settings: MeshSettings) -> int:
+    # What a driver prepared for creates to come, or was removing, is no sandbox.
+    return sum(1 for name in _directories(settings) if not name.startswith("."))
+
+
+def _directories(settings: MeshSettings) -> list[str]:
     try:
-        return sum(1 for entry in settings.paths.sandboxes.iterdir() if entry.is_dir())
+        return [entry.name for entry in settings.paths.sandboxes.iterdir() if entry.is_dir()]
     except FileNotFoundError:
-        return 0
+        return []

@@ -20,10 +20,8 @@ _V4: Final = {
     # Azure answers questions of its machines there, though it looks like anybody's.
     "the metadata of a cloud": ("168.63.129.16/32",),
     "multicast": ("224.0.0.0/4",),
-    "reserved": (
-        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
-        "240.0.0.0/4",
-    ),
+    "for documentation and tests": ("192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+    "reserved": ("192.0.0.0/24", "192.88.99.0/24", "240.0.0.0/4"),
 }
 _V6: Final = {
     "loopback": ("::1/128",),
@@ -32,14 +30,16 @@ _V6: Final = {
     "link-local": ("fe80::/10",),
     "multicast": ("ff00::/8",),
     "a tunnel": ("2001::/32", "2002::/16"),
-    "reserved": ("2001::/23", "2001:db8::/32", "3fff::/20"),
+    "for documentation and tests": ("2001:db8::/32", "3fff::/20"),
+    "reserved": ("2001::/23",),
 }
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _V4_KINDS: Final = [(IPv4Network(net), kind) for kind, nets in _V4.items() for net in nets]
 _V6_KINDS: Final = [(IPv6Network(net), kind) for kind, nets in _V6.items() for net in nets]
 _NEVER: Final = frozenset({"unspecified", "multicast"})
-_NETWORKS: Final = frozenset({"private", "shared by a link's customers"})
+# Networks that somebody runs and gives names to.
+_NETWORKS: Final = frozenset({"private", "shared by a link's customers", "for documentation and tests"})
 
 
 def kind_of(address: str) -> str:
@@ -63,7 +63,7 @@ def is_own(address: str) -> bool:
 
 
 def is_of_network(address: str) -> bool:
-    """Return whether an address is public or of a private network (RFC 1918, 6598, 4193): a name may have it."""
+    """Return whether a name may have an address: a public one, or one of a private network or one for tests."""
     kind = kind_of(address)
     return not kind or kind in _NETWORKS
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ if scale != 1:
 image.save(sys.stdout.buffer, form.upper())
 """
 _MOST_PIXELS: Final = 64_000_000
+_LISTINGS: Final = 5
 _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
@@ -120,7 +122,7 @@ class Screen:
 
     async def windows(self, call: Call) -> list[dict[str, Any]]:
         """Return the windows from the bottom to the top."""
-        rows = [line.split(None, 8) for line in (await self.run(call, "wmctrl", "-lpG")).decode().splitlines()]
+        rows = [line.split(None, 8) for line in (await self._list(call)).decode().splitlines()]
         return [
             {
                 "window_id": row[0],
@@ -131,6 +133,13 @@ class Screen:
             for row in rows
             if row[1] != "-1"
         ]
+
+    async def _list(self, call: Call) -> bytes:
+        # A window that closes while it is listed fails the whole list.
+        for _ in range(_LISTINGS - 1):
+            with suppress(ToolFailure):
+                return await self.run(call, "wmctrl", "-lpG")
+        return await self.run(call, "wmctrl", "-lpG")
 
     async def resize(self, call: Call, width: int, height: int) -> None:
         """Change the screen's size."""
