@@ -11,7 +11,7 @@ from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, BrowserSession, find_element
-from sandmeshd.agent.userland.browser.tab import Tab
+from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 _LIMIT: Final = ACTION_SECONDS * 1000
 _KEYS: Final = "Enter, Tab, Escape, Backspace, ArrowLeft, PageDown, F5, a, Control+a, Shift+Tab"
@@ -21,6 +21,8 @@ async def _act(tab: Tab, what: str, action: Coroutine[Any, Any, Any]) -> None:
     try:
         await tab.run(action)
     except PlaywrightTimeout as error:
+        if not await tab.is_responsive():
+            raise BrowserFailure(HANGS) from None
         raise BrowserFailure(
             f"{what} did not work within {ACTION_SECONDS:g} s: {_reason(error)} "
             "Call browser_snapshot to see the page as it is."

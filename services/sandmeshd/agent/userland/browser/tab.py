@@ -17,6 +17,7 @@ from sandmeshd.agent.userland.browser.downloads import Downloads
 _MOST_KEPT: Final = 1000
 _SETTLE_SECONDS: Final = 3.0
 _QUIET_SECONDS: Final = 0.05
+_RESPONSE_SECONDS: Final = 2.0
 SNAPSHOT_SECONDS: Final = 5.0
 _AWAITED: Final = frozenset({"document", "stylesheet", "script", "xhr", "fetch"})
 HANGS: Final = (
@@ -130,6 +131,15 @@ class Tab:
                 return await self.page.aria_snapshot(mode="ai", timeout=SNAPSHOT_SECONDS * 1000)
         except (PlaywrightTimeout, TimeoutError):
             raise BrowserFailure(HANGS) from None
+
+    async def is_responsive(self) -> bool:
+        """Return whether the page runs scripts now: one whose own script never ends does not."""
+        try:
+            async with asyncio.timeout(_RESPONSE_SECONDS):
+                await self.page.evaluate("() => 1")
+        except (Error, TimeoutError):
+            return False
+        return True
 
     async def title(self) -> str:
         """Return the page's title; empty where the page does not answer."""
