@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Awaitable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +28,8 @@ if scale != 1:
 image.save(sys.stdout.buffer, form.upper())
 """
 _MOST_PIXELS: Final = 64_000_000
-_LISTINGS: Final = 5
+_LISTING_SECONDS: Final = 10.0
+_LISTING_PAUSE_SECONDS: Final = 0.1
 _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
@@ -135,11 +137,15 @@ class Screen:
         ]
 
     async def _list(self, call: Call) -> bytes:
-        # A window that closes while it is listed fails the whole list.
-        for _ in range(_LISTINGS - 1):
-            with suppress(ToolFailure):
+        # A window that has closed fails the whole list until the window manager has noticed, which may be busy.
+        until = time.monotonic() + _LISTING_SECONDS
+        while True:
+            try:
                 return await self.run(call, "wmctrl", "-lpG")
-        return await self.run(call, "wmctrl", "-lpG")
+            except ToolFailure as error:
+                if "BadWindow" not in str(error) or time.monotonic() > until:
+                    raise
+            await asyncio.sleep(_LISTING_PAUSE_SECONDS)
 
     async def resize(self, call: Call, width: int, height: int) -> None:
         """Change the screen's size."""
