@@ -214,7 +214,7 @@ class InputWindow:
         self._room.set()
 
     def end(self) -> None:
-        """Let everything pass: the call is over."""
+        """Release whoever waits: the call is over."""
         self._ended = True
         self._room.set()
 

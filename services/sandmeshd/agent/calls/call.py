@@ -301,7 +301,7 @@ class Call(CallWriter):
             self.wake_writers()
 
     def take(self, sequence: int) -> None:
-        """Give credit for events that the subscriber passed on; an attach replays those that are still kept."""
+        """Grant credit for events that the subscriber passed on; an attach replays those that are still kept."""
         if not self.finished:
             self._takes = True
             self._open_spill()

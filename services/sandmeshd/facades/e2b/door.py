@@ -57,7 +57,7 @@ class Door:
         application.middlewares.insert(0, self._middleware())
 
     async def close(self) -> None:
-        """Let go of all sandboxes."""
+        """Close the handles of all sandboxes; the sandboxes stay."""
         await self._guests.close()
 
     def _middleware(self) -> Middleware:

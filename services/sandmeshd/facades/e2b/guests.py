@@ -107,13 +107,13 @@ class Guests:
         return info
 
     async def forget(self, sandbox_id: str) -> None:
-        """Let go of a sandbox that has ended."""
+        """Close the handle of a sandbox that has ended."""
         guest = self._guests.pop(sandbox_id, None)
         if guest is not None:
             await guest.close()
 
     async def close(self) -> None:
-        """Let go of all."""
+        """Close all handles; the sandboxes stay."""
         for sandbox_id in list(self._guests):
             await self.forget(sandbox_id)
 

@@ -68,7 +68,7 @@ class HttpListener:
         self._pages.append(pages)
 
     def note(self, note: Note) -> None:
-        """Have the addresses noted while it is open."""
+        """Register what notes the addresses while it is open."""
         self._notes.append(note)
 
     async def open(self) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class Tab:
         return result
 
     def _leave(self, work: asyncio.Future[Any]) -> None:
-        """Let an action go on that a dialog holds up: nobody waits for it."""
+        """Detach an action that a dialog holds up: it continues, and nobody waits for it."""
         task = asyncio.ensure_future(_ignored(work))
         self._left.add(task)
         task.add_done_callback(self._left.discard)

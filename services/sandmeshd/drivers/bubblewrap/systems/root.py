@@ -68,7 +68,7 @@ async def unpack(packages: list[Path], root: Path, scripts: Path) -> AsyncGenera
 
 
 async def settle(bwrap: Path, root: Path, scripts: Path, generated: Mapping[str, str]) -> None:
-    """Do what the packages' scripts would have done: caches of libraries, fonts, types and images; alternatives.
+    """Replace the packages' scripts: make caches of libraries, fonts, types and images; alternatives.
 
     It runs in a sandbox that sees nothing but the new root. `generated` are files of its /etc.
 

@@ -83,7 +83,7 @@ class SandboxRoutes:
         return await self._renew(request, natural(found.get("timeout"), "timeout", LONGEST_SECONDS))
 
     async def refresh(self, request: web.Request) -> web.Response:
-        """Let a sandbox live so many seconds from now."""
+        """Set the seconds from now after which a sandbox ends."""
         found = json_object(await whole_body(request))
         return await self._renew(request, natural(found.get("duration", 15), "duration", LONGEST_SECONDS))
 
