@@ -1,5 +1,5 @@
 # Everything a person or a continuous integration runs here. Each target sets up what it needs in .venv by itself.
-#   make demo             a job that an agent does, in real sandboxes
+#   make demo             a job that an agent does, in real sandboxes; with ARGS=--browser in a browser
 #   make test ARGS=...    the tests; ARGS goes to pytest
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).

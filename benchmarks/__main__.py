@@ -1,7 +1,8 @@
 """`python -m benchmarks [--markdown] [NAME ...]`: measures a mesh on this machine and prints a table.
 
-Programs of their own: `python -m benchmarks.call_path` prints each function that one call enters, and
-`python -m benchmarks.density` what each further sandbox costs as they accumulate.
+`transports` and `drivers` compare ways to a mesh and drivers in turns. Programs of their own: `python -m
+benchmarks.call_path` prints each function that one call enters, and `python -m benchmarks.density` what each further
+sandbox costs as they accumulate.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import adapter, call_path, figures, profiles, servers, streams, transfers
+from benchmarks import adapter, call_path, drivers, figures, profiles, servers, streams, transfers, transports
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from sandmesh import SandmeshError
@@ -37,7 +38,14 @@ PLAIN: Mapping[str, Bench] = {
     "at_once": figures.at_once,
 }
 POOLED: Mapping[str, Bench] = {"warm": figures.warm}
-NAMES = ("imports", *PLAIN, *POOLED, "profile", "call_path")
+OWN: Mapping[str, Callable[[], Awaitable[list[Figure]]]] = {
+    "profile": profiles.profile,
+    "call_path": call_path.call_path,
+    "transports": transports.transports,
+    "drivers": drivers.drivers,
+}
+"""Those that start meshes of their own."""
+NAMES = ("imports", *PLAIN, *POOLED, *OWN)
 
 
 async def measure(console: Console, names: set[str]) -> list[Figure]:
@@ -50,12 +58,10 @@ async def measure(console: Console, names: set[str]) -> list[Figure]:
                 for name, bench in chosen.items():
                     with console.status(name):
                         found += await measured(name, bench, mesh)
-    if "profile" in names:
-        with console.status("profile"):
-            found += await profiles.profile()
-    if "call_path" in names:
-        with console.status("call_path"):
-            found += await call_path.call_path()
+    for name, own in OWN.items():
+        if name in names:
+            with console.status(name):
+                found += await own()
     return found
 
 

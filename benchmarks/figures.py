@@ -19,6 +19,8 @@ from sandmesh import BaseSandbox, BaseSandboxAsync, Output
 
 OUTPUT_BYTES = 256 * 1024 * 1024
 TASKS = 16
+PAUSE_SECONDS = 0.5
+"""In which a driver prepares sandboxes ahead, where it does."""
 TURN_SECONDS = 1.0
 """How long one of two that are measured in turns has the machine."""
 
@@ -77,14 +79,16 @@ async def create_and_release(mesh: RunningMesh, count: int, before: Callable[[],
 
 
 async def cold(mesh: RunningMesh) -> list[Figure]:
-    """Measure sandboxes that are created on request."""
+    """Measure sandboxes that are created on request, one after another and with pauses."""
 
     async def nothing() -> None:
         return
 
     made, released = await create_and_release(mesh, 20, nothing)
+    apart, _ = await create_and_release(mesh, 20, partial(asyncio.sleep, PAUSE_SECONDS))
     return [
         Figure("cold create -> first Python result", made.measured, _aim(mesh, "30 ms", "450 ms")),
+        Figure(f"  with {PAUSE_SECONDS:g} s before each", apart.measured, _aim(mesh, "15 ms", "")),
         Figure("  a bare fork into seven namespaces", await _bare_fork()),
         Figure("release returns", released.measured, "10 ms"),
     ]

@@ -23,12 +23,13 @@ END_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class RunningMesh:
-    """A mesh that runs: where it listens, its process, its id, and whether its sandboxes are containers."""
+    """A mesh that runs: its socket, its process, its id, whether its sandboxes are containers, and a TCP address."""
 
     address: str
     pid: int
     mesh_id: str
     in_docker: bool
+    tcp: str = ""
 
 
 @asynccontextmanager
@@ -37,10 +38,12 @@ async def running_mesh(
     log: Path | None = None,
     program: str = "sandmeshd.cli.user",
     environment: Mapping[str, str] | None = None,
+    listen: str | None = None,
 ) -> AsyncGenerator[RunningMesh]:
     """Run a mesh that ends with the block and leaves nothing; with `log` it writes down every step there.
 
-    `program` is the module that runs as `sandmesh`, `environment` what it has beside this process's.
+    `program` is the module that runs as `sandmesh`, `environment` what it has beside this process's, `listen` a
+    TCP address beside its socket.
     """
     mesh_id = f"bench-{secrets.token_hex(4)}"
     variables = {
@@ -51,28 +54,30 @@ async def running_mesh(
         "SANDMESH_LOG_LEVEL": "DEBUG" if log else "WARNING",
     }
     wanted = [argument for name, count in (pools or {}).items() for argument in ("--pool", f"{name}={count}")]
+    wanted += ["--listen", listen] if listen else []
     command = (sys.executable, "-m", program, "up", "-o", "json", *wanted)
     with (log or Path(os.devnull)).open("wb") as kept:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=subprocess.PIPE, stderr=kept if log else None, env=variables
         )
     try:
-        in_docker = os.environ.get("SANDMESH_DRIVER") == "docker"
-        yield RunningMesh(await _address(process), process.pid, mesh_id, in_docker)
+        in_docker = variables.get("SANDMESH_DRIVER") == "docker"
+        address, *others = await _addresses(process)
+        yield RunningMesh(address, process.pid, mesh_id, in_docker, others[0] if others else "")
     finally:
         if process.returncode is None:
             process.terminate()
         await asyncio.wait_for(process.wait(), END_SECONDS)
 
 
-async def _address(process: asyncio.subprocess.Process) -> str:
+async def _addresses(process: asyncio.subprocess.Process) -> list[str]:
     if process.stdout is None:
         raise RuntimeError("the mesh's output is not read")
     line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
     if not line:
         raise RuntimeError("the mesh ended before it listened; see above")
-    address: str = json.loads(line)["addresses"][0]
-    return address
+    addresses: list[str] = json.loads(line)["addresses"]
+    return addresses
 
 
 async def pool_is_full(mesh: RunningMesh, template: str, count: int) -> None:
@@ -112,6 +117,9 @@ def proportional_bytes(pids: set[int]) -> int:
     """Return the proportional set size (PSS) of processes together; shared pages count in parts."""
     total = 0
     for pid in pids:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
         total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     return total * 1024

@@ -214,7 +214,13 @@ def last_words(result: ToolResult) -> str:
 
 
 def main() -> None:
-    """Run the demo; the plot is saved in demo-output/ below the current directory, or where the argument says."""
+    """Run the demo; what it saves is in demo-output/ below the current directory, or where the argument says.
+
+    With --browser it is that of a browser, examples/browser.py.
+    """
+    if "--browser" in sys.argv:
+        others = [each for each in sys.argv[1:] if each != "--browser"]
+        os.execv(sys.executable, [sys.executable, str(HERE / "browser.py"), *others])  # noqa: S606 - our own program
     console = Console()
     console.rule("[bold]sandmesh", style="green")
     try:

@@ -22,6 +22,8 @@ and gvisor.
 """
 
 TAIL = """
+All of them keep [secrets](secrets.md) out of sandboxes: the egress proxy, which is the same for all, has the values.
+
 All of it depends on the machine: `GetInfo` reports what holds there, and each sandbox's `enforced` what holds in it.
 Bubblewrap has the first column where it may write control groups. An engine reports no limit that its kernel lacks.
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandmeshd.drivers.bubblewrap.identity import LEASES
 from sandmeshd.runtime.paths import default_runtime_directory, default_state_directory
 
 # Only a run that left something takes so long.
@@ -141,7 +142,7 @@ def _folders() -> frozenset[str]:
         path.name for path, name in meshes.items() if is_named(path.name) or is_named(name) or _is_held(path / "lock")
     }
     sockets = {_sockets_of(path) for path in meshes if path.name in held}
-    runtime = [path for path in default_runtime_directory().glob("*") if path.name not in sockets]
+    runtime = [path for path in default_runtime_directory().glob("*") if path.name not in {*sockets, LEASES}]
     temporary = [path for path in Path("/tmp").glob("sandmesh*") if path != default_runtime_directory()]
     return frozenset(str(path) for path in (*runtime, *temporary, *(path for path in meshes if path.name not in held)))
 

@@ -1,14 +1,18 @@
 """What E2B's start pages show of its code interpreter, by its own client."""
 
 from e2b_code_interpreter import Sandbox
+from e2b_code_interpreter.charts import ChartType
 
-PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+PLOT = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title('growth')\nplt.show()"
 
 with Sandbox.create(timeout=120) as sandbox:
     execution = sandbox.run_code("print('hello')\nx = 1\nx + 1")
     assert (execution.text, execution.logs.stdout) == ("2", ["hello\n"])
     assert sandbox.run_code("x").text == "1"
-    assert list(sandbox.run_code(PLOT).results[0].formats()) == ["png"]
+    plot = sandbox.run_code(PLOT).results[0]
+    assert list(plot.formats()) == ["png", "chart"]
+    assert plot.chart is not None
+    assert (plot.chart.type, plot.chart.title) == (ChartType.LINE, "growth")
     table = sandbox.run_code("import pandas as pd\npd.DataFrame({'a': [1, 2]})").results[0]
     assert table.html
     assert table.data == {"a": [1, 2]}
@@ -21,6 +25,11 @@ with Sandbox.create(timeout=120) as sandbox:
     assert sandbox.run_code("import os; os.getcwd()", context=context).text == "/tmp"
     assert context.id in {one.id for one in sandbox.list_code_contexts()}
     sandbox.remove_code_context(context)
+    assert sandbox.run_code("const a = await Promise.resolve(41); a + 1", language="js").text == "42"
+    assert sandbox.run_code("(a: number) => a", language="ts").error is None
+    assert sandbox.run_code("echo $GREETING", language="bash", envs={"GREETING": "hello"}).logs.stdout == ["hello\n"]
+    script = sandbox.create_code_context(language="js", cwd="/tmp")
+    assert sandbox.run_code("process.cwd()", context=script).text == "/tmp"
     lines: list[str] = []
     sandbox.run_code("for number in range(3): print(number)", on_stdout=lambda message: lines.append(message.line))
     assert "".join(lines) == "0\n1\n2\n"

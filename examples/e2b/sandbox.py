@@ -36,7 +36,8 @@ assert sandbox.files.read("/tmp/beyond") == "of the home"
 sandbox.files.remove("made")
 assert {entry.name for entry in sandbox.files.list("/home/user")} == {"a", "b", "data"}
 
-# Lists, time limits, a second client, snapshots.
+# What it uses, lists, time limits, a second client, snapshots.
+assert sandbox.get_metrics()[0].mem_used > 0
 sandbox.set_timeout(300)
 found = Sandbox.list(query=SandboxQuery(metadata={"task": "a trial & more"})).next_items()
 assert [one.sandbox_id for one in found] == [sandbox.sandbox_id]

@@ -1,6 +1,7 @@
 """Installs a template's Python as its file says: `install.py ENVIRONMENT.toml TARGET [requirements|programs]`.
 
-`install.py trim FOLDER` leaves out of installed packages what nobody reads at run time.
+`install.py trim FOLDER` leaves out of installed packages what nobody reads at run time, and `install.py share FOLDER
+OTHER` keeps libraries once that are the same in both, below the first.
 """
 
 from __future__ import annotations
@@ -15,13 +16,25 @@ from pathlib import Path
 PIP = ("--no-input", "--disable-pip-version-check", "--no-cache-dir", "--progress-bar", "off", "--no-compile")
 UNREAD = (
     *("tests/**/test_*.py", "tests/**/*.csv", "tests/**/*.pyi", "*.c", "*.pyx", "*.exe", "include/node"),
+    # Whole, where nothing else imports a part of them.
+    *("pandas/tests", "numpy/f2py/tests", "numpy/typing/tests", "matplotlib/mpl-data/sample_data"),
+    # Beside the same in Python, for whoever edits fonts.
+    "fontTools/**/*.so",
     # Completion knows the standard library and what is installed without these.
     *("jedi/third_party/typeshed/stubs", "jedi/third_party/django-stubs"),
 )
 """What nobody reads at run time. Other modules of tests stay: numpy.testing imports one."""
 
-RARE = r"[/\\]fontTools[/\\]|[/\\]pygments[/\\]lexers[/\\](?!_|python)"
-"""Modules that are compiled whenever they are imported: fonts in PDF files, and the syntax of other languages."""
+_RARELY = (
+    *("fontTools", "pygments/lexers/(?!_|python)", "pygments/styles/(?!_|default)", "wcwidth/table_grapheme_overrides"),
+    *("numpy/distutils", "numpy/f2py", "mpl_toolkits", "matplotlib/(?:sphinxext|testing|tests)"),
+    "matplotlib/backends/(?:_backend_(?:gtk|tk)|qt_editor|backend_(?:cairo|gtk|macosx|nbagg|pgf|ps|qt|tk|web|wx))",
+    *("IPython/(?:sphinxext|testing)", "prompt_toolkit/contrib", "pandas/core/_numba", "pandas/io/sas"),
+    *("pydantic", "packaging/licenses", "pip/_vendor/pkg_resources", "urllib3/contrib/emscripten"),
+    *("psutil/_ps(?:aix|bsd|osx|sunos|windows)", "contourpy/util"),
+)
+RARE = "|".join(f"/{name}" for name in _RARELY)
+"""Modules that are compiled whenever they are imported: windows, rare formats, and the syntax of other languages."""
 
 
 def main() -> None:
@@ -57,6 +70,15 @@ def trim(folder: Path) -> None:
     subprocess.run(["strip", "--strip-unneeded", *map(str, libraries)], check=True)  # noqa: S607 - of the image
 
 
+def share(folder: Path, other: Path) -> None:
+    """Replace libraries of `other` that are the same in `folder` by links to those."""
+    for library in folder.rglob("*.so"):
+        for same in other.rglob(library.name):
+            if not same.is_symlink() and same.read_bytes() == library.read_bytes():
+                same.unlink()
+                same.symlink_to(library)
+
+
 def is_rewritten(library: Path) -> bool:
     """Return whether a library was rewritten to find those that its package brings, which `strip` would spoil."""
     return library.parent.suffix == ".libs" or b"$ORIGIN" in library.read_bytes()
@@ -64,5 +86,7 @@ def is_rewritten(library: Path) -> bool:
 
 if sys.argv[1] == "trim":
     trim(Path(sys.argv[2]))
+elif sys.argv[1] == "share":
+    share(Path(sys.argv[2]), Path(sys.argv[3]))
 else:
     main()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sandmesh import errors, tools
     from sandmesh.errors import SandmeshError
     from sandmesh.events import CallEvent, ContentBlock, Dropped, InputRequested, Output, Progress, Result, Started
-    from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Snapshot
+    from sandmesh.inputs import Limits, NetworkGrant, SandboxType, Secret, Snapshot
     from sandmesh.mesh import Mesh, MeshAsync
     from sandmesh.results import ToolResult
     from sandmesh.sandbox.boxes import (
@@ -35,11 +35,16 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
+    from sandmesh.sandbox.training.boxes import BFCLSandbox, BFCLSandboxAsync, TrainingSandbox, TrainingSandboxAsync
+    from sandmesh.sandbox.training.methods import InstanceFailed
+    from sandmesh.shared.environment import Environment, EnvironmentRefusal
     from sandmesh.shared.version import __version__
     from sandmesh.templates.registry import SandboxRegistry, build_image_uri
     from sandmesh.templates.sandbox_tools import sandbox_tool
 
 __all__ = [
+    "BFCLSandbox",
+    "BFCLSandboxAsync",
     "BaseSandbox",
     "BaseSandboxAsync",
     "BrowserSandbox",
@@ -48,11 +53,14 @@ __all__ = [
     "ContentBlock",
     "Dropped",
     "DummySandbox",
+    "Environment",
+    "EnvironmentRefusal",
     "FilesystemSandbox",
     "FilesystemSandboxAsync",
     "GuiSandbox",
     "GuiSandboxAsync",
     "InputRequested",
+    "InstanceFailed",
     "Kernel",
     "KernelAsync",
     "KernelInfo",
@@ -78,6 +86,7 @@ __all__ = [
     "SandboxService",
     "SandboxType",
     "SandmeshError",
+    "Secret",
     "SessionInfo",
     "Snapshot",
     "Started",
@@ -85,6 +94,8 @@ __all__ = [
     "Toolkit",
     "ToolkitAsync",
     "ToolsChanged",
+    "TrainingSandbox",
+    "TrainingSandboxAsync",
     "__version__",
     "build_image_uri",
     "errors",
@@ -111,12 +122,20 @@ _HOMES = {
     "SandboxAsync": "sandbox.boxes",
     "GuiSandbox": "sandbox.sync",
     "GuiSandboxAsync": "sandbox.boxes",
+    "Environment": "shared.environment",
+    "EnvironmentRefusal": "shared.environment",
+    "InstanceFailed": "sandbox.training.methods",
+    "BFCLSandbox": "sandbox.training.boxes",
+    "BFCLSandboxAsync": "sandbox.training.boxes",
+    "TrainingSandbox": "sandbox.training.boxes",
+    "TrainingSandboxAsync": "sandbox.training.boxes",
     "SandboxService": "sandbox.service",
     "SessionInfo": "sandbox.session.info",
     "ToolResult": "results",
     "SandmeshError": "errors",
     "Limits": "inputs",
     "NetworkGrant": "inputs",
+    "Secret": "inputs",
     "SandboxType": "inputs",
     "Snapshot": "inputs",
     "InputRequested": "events",

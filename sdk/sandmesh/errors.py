@@ -7,7 +7,7 @@ A failure of a tool or of the user's own code is never raised: it is a result wi
     ├── NotFound (LookupError)
     │   ├── TemplateNotFound   ├── SandboxNotFound   ├── SessionNotFound
     │   ├── ToolNotFound       ├── CallNotFound      ├── MethodNotFound
-    │   ├── TokenNotFound      └── SnapshotNotFound
+    │   ├── TokenNotFound      ├── SecretNotFound    └── SnapshotNotFound
     ├── AlreadyExists
     ├── Refused
     │   ├── CapabilityMissing  ├── LeaseLost         ├── WrongState
@@ -154,6 +154,13 @@ class TokenNotFound(NotFound):
     """No such token."""
 
     reason = "TOKEN_NOT_FOUND"
+    blames = "task"
+
+
+class SecretNotFound(NotFound):
+    """No such secret, or not the caller's."""
+
+    reason = "SECRET_NOT_FOUND"
     blames = "task"
 
 
@@ -332,7 +339,7 @@ class Denied(SandmeshError, PermissionError):
 
 
 class Unauthenticated(Denied):
-    """The token is missing or not valid; `facts["token"]` is missing, invalid, expired or revoked."""
+    """The token is missing or not valid; `facts["token"]` is missing, invalid, expired, revoked or limited."""
 
     reason = "UNAUTHENTICATED"
 

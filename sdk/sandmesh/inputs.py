@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -121,6 +121,24 @@ class Snapshot:
     created: datetime
 
 
+@dataclass(frozen=True)
+class Secret:
+    """A secret of a sandbox, whose value never enters it.
+
+    Inside, the environment variable has a placeholder. The egress proxy outside puts the value into the headers of
+    HTTPS requests to the hosts. Without `value` it is a secret that the mesh stores: `name`, else the variable's name.
+    """
+
+    hosts: Sequence[str]
+    """The hosts that get the value, as in a network grant that must allow them; without a port it is 443."""
+
+    value: str | None = field(default=None, repr=False)
+
+    name: str | None = None
+    """The stored secret, which may be for more hosts."""
+
+
+SecretInput = Secret | Mapping[str, Any]
 NetworkInput = NetworkGrant | Literal["none", "public", "packages"] | Sequence[str] | Mapping[str, Any]
 LimitsInput = Limits | Mapping[str, Any]
 
@@ -145,6 +163,9 @@ class Options(TypedDict, total=False):
 
     None: the template's default.
     """
+
+    secrets: Mapping[str, SecretInput] | None
+    """Secrets by environment variable, as {"OPENAI_API_KEY": Secret(hosts=["api.openai.com"])}."""
 
     snapshot: Snapshot | str | None
     """The snapshot, or its id, that the workspace and home start from; None: they start empty."""

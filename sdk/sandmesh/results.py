@@ -89,6 +89,15 @@ class ToolResult(dict[str, Any]):
         tables = self.forms("application/vnd.dataresource+json")
         return [table["data"] for table in tables]
 
+    @property
+    def charts(self) -> list[dict[str, Any]]:
+        """The displayed charts of matplotlib as what they show: `type`, `title`, `elements`, labels and scales.
+
+        Their form is that of the library e2b-charts; a figure that is none of its kinds has its image alone.
+        """
+        charts: list[dict[str, Any]] = self.forms("e2b/chart")
+        return charts
+
     def _bytes(self, stream: str) -> bytes:
         return self.raw[stream] if self.raw is not None else self._joined(stream).encode()
 

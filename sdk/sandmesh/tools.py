@@ -47,14 +47,18 @@ from sandmesh._tools import (
     ComputerUse,
     ConnectMcp,
     CreateDirectory,
+    CreateInstance,
     CreateKernel,
     DeleteKernel,
     DirectoryTree,
     Edit,
     EditFile,
+    Evaluate,
     FormField,
     GenerateDiff,
+    GetEnvProfile,
     GetFileInfo,
+    GetTaskIds,
     GitLogs,
     InterruptKernel,
     ListAllowedDirectories,
@@ -65,6 +69,7 @@ from sandmesh._tools import (
     MoveFile,
     ReadFile,
     ReadMultipleFiles,
+    ReleaseInstance,
     RemoveMcpServer,
     RestartKernel,
     RunCell,
@@ -72,6 +77,7 @@ from sandmesh._tools import (
     RunShellCommand,
     SearchFiles,
     StartProcess,
+    Step,
     TerminalSize,
     Tool,
     ToolSchema,
@@ -120,19 +126,25 @@ if TYPE_CHECKING:
     commit_changes: DeclaredTool
     computer_use: DeclaredTool
     create_directory: DeclaredTool
+    create_instance: DeclaredTool
     directory_tree: DeclaredTool
     edit_file: DeclaredTool
+    evaluate: DeclaredTool
     generate_diff: DeclaredTool
+    get_env_profile: DeclaredTool
     get_file_info: DeclaredTool
+    get_task_ids: DeclaredTool
     git_logs: DeclaredTool
     list_allowed_directories: DeclaredTool
     list_directory: DeclaredTool
     move_file: DeclaredTool
     read_file: DeclaredTool
     read_multiple_files: DeclaredTool
+    release_instance: DeclaredTool
     run_ipython_cell: DeclaredTool
     run_shell_command: DeclaredTool
     search_files: DeclaredTool
+    step: DeclaredTool
     write_file: DeclaredTool
 
 __all__ = [
@@ -170,15 +182,19 @@ __all__ = [
     "ComputerUse",
     "ConnectMcp",
     "CreateDirectory",
+    "CreateInstance",
     "CreateKernel",
     "DeleteKernel",
     "DirectoryTree",
     "Edit",
     "EditFile",
+    "Evaluate",
     "FormField",
     "FunctionTool",
     "GenerateDiff",
+    "GetEnvProfile",
     "GetFileInfo",
+    "GetTaskIds",
     "GitLogs",
     "InterruptKernel",
     "ListAllowedDirectories",
@@ -191,6 +207,7 @@ __all__ = [
     "MoveFile",
     "ReadFile",
     "ReadMultipleFiles",
+    "ReleaseInstance",
     "RemoveMcpServer",
     "RestartKernel",
     "RunCell",
@@ -199,6 +216,7 @@ __all__ = [
     "SandboxTool",
     "SearchFiles",
     "StartProcess",
+    "Step",
     "TerminalSize",
     "Tool",
     "ToolFunction",
@@ -237,13 +255,17 @@ __all__ = [
     "commit_changes",
     "computer_use",
     "create_directory",
+    "create_instance",
     "description",
     "directory_tree",
     "dump",
     "edit_file",
+    "evaluate",
     "function_tool",
     "generate_diff",
+    "get_env_profile",
     "get_file_info",
+    "get_task_ids",
     "git_logs",
     "input_schema",
     "list_allowed_directories",
@@ -252,9 +274,11 @@ __all__ = [
     "parse",
     "read_file",
     "read_multiple_files",
+    "release_instance",
     "run_ipython_cell",
     "run_shell_command",
     "search_files",
+    "step",
     "write_file",
 ]
 

@@ -109,8 +109,14 @@ async def test_an_image_has_the_sources_of_the_agent_and_no_others(settings: Doc
     assert set(found.stdout.split()) == {name for _, name in list_sources(packages)}
 
 
-def test_the_image_of_sandboxes_has_at_most_400_megabytes(engine: str) -> None:
-    assert query(engine, "/images/sandmesh/base:latest/json")["Size"] < 400e6
+async def test_user_code_has_libraries_that_the_image_has_once_or_in_python_alone(settings: DockerSettings) -> None:
+    code = "import fontTools.misc.bezierTools, pydantic_core; print(pydantic_core.to_json([fontTools.version != '']))"
+    async with open_driver(settings) as driver, _sandbox(driver, settings.paths.mesh_id, "base") as sandbox:
+        assert (await run(sandbox, f'python -c "{code}"')).stdout == "b'[true]'\n"
+
+
+def test_the_image_of_sandboxes_has_at_most_350_megabytes(engine: str) -> None:
+    assert query(engine, "/images/sandmesh/base:latest/json")["Size"] <= 350e6
 
 
 async def test_node_and_uv_are_in_an_image_of_their_own(

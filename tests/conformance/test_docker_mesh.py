@@ -7,12 +7,15 @@ import secrets
 from pathlib import Path
 
 import pytest
+import trustme
 from aiodocker import Docker
 
-from sandmesh import BaseSandboxAsync, SandboxAsync
+from sandmesh import BaseSandboxAsync, SandboxAsync, Secret
 from sandmesh.errors import TemplateBuildFailed, WrongState
 from sandmesh.mesh import MeshAsync
 from sandmeshd.mesh import MeshSettings
+from tests.engine import query
+from tests.isolation.secret_world import tls_host, write_authority
 from tests.mesh.commands import Commands
 from tests.mesh.conftest import run_mesh
 from tests.unit.store.waiting import until
@@ -75,3 +78,37 @@ async def test_a_call_to_a_paused_sandbox_is_refused_at_once_and_calls_under_way
         await box.resume()
         await box.run_shell_command("touch go")
         assert (await process.wait(60)).exit_code == 0
+
+
+@pytest.mark.parametrize("driver", ["docker", pytest.param("gvisor", marks=pytest.mark.needs("runsc"))])
+async def test_a_secret_reaches_its_host_and_neither_the_container_nor_the_engine(
+    driver: str, engine: str, tmp_path: Path
+) -> None:
+    authority, value = trustme.CA(), "sk-live-of-a-container"
+    trusted = {"SANDMESH_EGRESS_CA_FILE": str(write_authority(authority, tmp_path))}
+    async with (
+        tls_host(authority, "127.0.0.1") as host,
+        run_mesh(driver=driver, docker_url=engine, drivers=trusted) as mesh,
+    ):
+        at = f"127.0.0.1:{host.port}"
+        options = {"API_KEY": Secret(hosts=[at], value=value)}
+        async with BaseSandboxAsync(base_url=mesh.addresses[0], network=[at], secrets=options) as box:
+            program = f"""
+import http.client, os, ssl
+link = http.client.HTTPSConnection("127.0.0.1", 3128, context=ssl.create_default_context(), timeout=30)
+link.set_tunnel("127.0.0.1", {host.port})
+link.request("GET", "/", headers={{"Authorization": "Bearer " + os.environ["API_KEY"]}})
+print(link.getresponse().status, os.environ["API_KEY"])
+"""
+            done = await box.run_ipython_cell(program)
+            assert done.stdout.startswith("200 sandmesh_secret_")
+            assert host.headers()["authorization"] == f"Bearer {value}"
+            reported = await asyncio.to_thread(_reported, engine)
+            assert box.sandbox_id in reported
+            assert value not in reported
+
+
+def _reported(engine: str) -> str:
+    """Return all that the engine reports of its containers."""
+    containers = query(engine, "/containers/json?all=1")
+    return str([query(engine, f"/containers/{one['Id']}/json") for one in containers])

@@ -16,6 +16,7 @@ from sandmeshd.drivers.node.records import Folders
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import open_driver
 from sandmeshd.mesh.sweep import remove
+from sandmeshd.runtime.logs import configure_logging
 from tests.conformance.conftest import below
 
 WRITABLE = frozenset({"/proc", "/dev", "/dev/pts", "/dev/shm", "/tmp", "/home/sandbox", "/workspace"})
@@ -73,4 +74,5 @@ async def run() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    configure_logging("WARNING", stream=sys.stderr)
     json.dump(asyncio.run(run()), sys.stdout)

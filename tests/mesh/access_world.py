@@ -24,6 +24,7 @@ from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.api.secret.v1 import secret_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
@@ -112,10 +113,26 @@ class World:
         self.secrets[name] = made.secret
         return made
 
+    async def reader(self, name: str, user: str = "") -> None:
+        """Create a token that only reads, what is a user's or what is everybody's."""
+        request = token_pb2.CreateTokenRequest(name=name, scope=token_pb2.SCOPE_READ_ONLY, user_id=user)
+        made = await token_pb2_grpc.TokenServiceStub(self.channel).CreateToken(request, metadata=self.metadata("root"))
+        self.secrets[name] = made.secret
+
+    async def guest(self, name: str, sandbox_id: str) -> None:
+        """Create a token for one sandbox alone."""
+        request = token_pb2.CreateTokenRequest(name=name, scope=token_pb2.SCOPE_SANDBOX, sandbox_id=sandbox_id)
+        made = await token_pb2_grpc.TokenServiceStub(self.channel).CreateToken(request, metadata=self.metadata("root"))
+        self.secrets[name] = made.secret
+
     async def own(self, user: str) -> Owned:
         """Make what an administrator's request may name as a user's."""
         session_id = secrets.token_hex(4)
-        slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base"))
+        setting = secret_pb2.SetSecretRequest(name="API_KEY", value="nothing-worth-knowing", hosts=["api.example.org"])
+        storing = next(one for one in public_methods() if one.name == "SetSecret")
+        await self.send(storing, setting, user)
+        secret = sandbox_pb2.SandboxSecret(name="API_KEY", hosts=["api.example.org"])
+        slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base", secrets={"API_KEY": secret}))
         # Nobody renews it, and a busy machine takes its time for hundreds of requests.
         request = session_pb2.ConnectSessionRequest(session_id=session_id, slots=[slot], ttl=Duration(seconds=3600))
         stub = session_pb2_grpc.SessionServiceStub(self.channel)
@@ -159,6 +176,8 @@ async def open_world(**changed: object) -> AsyncGenerator[World]:
         await world.token("ada", "ada")
         await world.token("bob", "bob")
         await world.token("an administrator")
+        await world.reader("a reader of ada's", "ada")
+        await world.reader("a reader")
         await world.token("one whose token expired", "ada", Duration(nanos=1_000_000))
         gone = await world.token("one whose token was revoked", "ada")
         stub = token_pb2_grpc.TokenServiceStub(channel)
@@ -195,6 +214,7 @@ REQUESTS: dict[str, Make] = {
     ),
     "SandboxService.GetSandbox": lambda own: sandbox_pb2.GetSandboxRequest(sandbox_id=own.sandbox_id),
     "SandboxService.GetSandboxLogs": lambda own: sandbox_pb2.GetSandboxLogsRequest(sandbox_id=own.sandbox_id),
+    "SandboxService.ListTemplates": lambda _: sandbox_pb2.ListTemplatesRequest(),
     "SandboxService.GetNetwork": lambda own: sandbox_pb2.GetNetworkRequest(sandbox_id=own.sandbox_id),
     "SandboxService.ChangeNetwork": lambda own: sandbox_pb2.ChangeNetworkRequest(
         sandbox_id=own.sandbox_id, allow=["example.org:8443"]
@@ -225,6 +245,17 @@ REQUESTS: dict[str, Make] = {
     ),
     "QuotaService.ListQuotas": lambda own: quota_pb2.ListQuotasRequest(),
     "QuotaService.AssignProject": lambda own: quota_pb2.AssignProjectRequest(user_id=own.user_id, project="research"),
+    "SecretService.SetSecret": lambda own: secret_pb2.SetSecretRequest(
+        name="API_KEY", value="nothing-worth-knowing", hosts=["api.example.org"], user_id=own.user_id
+    ),
+    "SecretService.ListSecrets": lambda own: secret_pb2.ListSecretsRequest(),
+    "SecretService.DeleteSecret": lambda own: secret_pb2.DeleteSecretRequest(name="API_KEY", user_id=own.user_id),
+    "SecretService.SealSecret": lambda own: secret_pb2.SealSecretRequest(
+        value="nothing-worth-knowing", hosts=["api.example.org"]
+    ),
+    "SecretService.ChangeSandboxSecret": lambda own: secret_pb2.ChangeSandboxSecretRequest(
+        sandbox_id=own.sandbox_id, variable="API_KEY", value="nothing-worth-knowing"
+    ),
     "SandboxService.ListSandboxes": lambda own: sandbox_pb2.ListSandboxesRequest(page_size=1000),
     "SandboxService.GetCapacity": lambda own: sandbox_pb2.GetCapacityRequest(),
     "SessionService.ConnectSession": lambda own: session_pb2.ConnectSessionRequest(

@@ -8,8 +8,20 @@ import sys
 
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.request_state import RequestStateSecurity
 
-server = MCPServer("listening")
+
+class _Plain:
+    """Seals nothing: no tool here asks for anything, and what would encrypt is not in the client's library."""
+
+    def seal(self, payload: bytes) -> str:
+        return payload.decode()
+
+    def unseal(self, token: str) -> bytes:
+        return token.encode()
+
+
+server = MCPServer("listening", request_state_security=RequestStateSecurity(codec=_Plain()))
 stopped = asyncio.Event()
 PIXEL = bytes.fromhex("89504e470d0a1a0a")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from sandmesh import SandboxAsync, errors
+from sandmeshd.drivers.node.agent_config import AGENT, MCP
 from sandmeshd.facades.mcp import AdapterSettings, HttpSettings
 from sandmeshd.facades.mcp.http import open_http_adapter
 
@@ -26,7 +28,15 @@ INITIALIZE = {
         "clientInfo": {"name": "a test", "version": "1"},
     },
 }
+# Servers inside have the library of the agent's own client, without what only a server would import.
+LIBRARY = {"PYTHONPATH": f"{MCP}:{AGENT}"}
+_PLACEHOLDERS = "from sandmeshd.agent.mcp.client import placeholders\nplaceholders.install()\n"
 ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+def server_program(source: Path) -> str:
+    """Return the text of a server's program that runs inside with `LIBRARY`."""
+    return f"{_PLACEHOLDERS}exec(compile({source.read_text()!r}, 'server', 'exec'))"
 
 
 @asynccontextmanager

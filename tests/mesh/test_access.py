@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import MethodDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
@@ -34,11 +36,20 @@ OUTSIDERS = {
     "one whose token was revoked": "revoked",
 }
 
-ENDING = ("ReleaseSandbox", "ReleaseSession", "CancelCall", "SignalCall", "RevokeToken", "DeleteSnapshot")
-LISTING = ("ListSandboxes", "ListEvents", "ListSnapshots")
+ENDING = (
+    "ReleaseSandbox",
+    "ReleaseSession",
+    "CancelCall",
+    "SignalCall",
+    "RevokeToken",
+    "DeleteSnapshot",
+    "DeleteSecret",
+)
+LISTING = ("ListSandboxes", "ListEvents", "ListSnapshots", "ListSecrets", "SealSecret")
+NAMING_USERS = ("SetSecret", "DeleteSecret")
 SILENT_SECONDS = 1.0
 # What owners are told in place of an answer, once they got that far.
-REFUSED_LATER = {"ResizeCall": "no terminal", "PauseSandbox": "has no pause"}
+REFUSED_LATER = {"ResizeCall": "no terminal"}
 SHOWING = (
     "ListEvents",
     "WatchSandboxes",
@@ -110,7 +121,8 @@ async def refusal(world: World, method: MethodDescriptor, adas: Owned) -> Sandme
 @every_method
 async def test_another_user_gets_at_nothing_of_adas(world: World, adas: Owned, method: MethodDescriptor) -> None:
     error = await refusal(world, method, adas)
-    if access(method) == options_pb2.ACCESS_ADMIN or method.containing_service.name == "SessionService":
+    names_a_user = method.containing_service.name == "SessionService" or method.name in NAMING_USERS
+    if access(method) == options_pb2.ACCESS_ADMIN or names_a_user:
         assert isinstance(error, PermissionDenied)
     elif error is not None:
         assert isinstance(error, SandboxNotFound | SnapshotNotFound)
@@ -144,6 +156,69 @@ async def test_the_owner_and_administrators_are_served(world: World, adas: Owned
             continue
         if method.name in SHOWING:
             assert owned.sandbox_id in str(answer)
+
+
+@every_method
+@pytest.mark.parametrize("who", ["a reader of ada's", "a reader"])
+async def test_a_read_only_token_reads_and_changes_nothing(
+    world: World, adas: Owned, method: MethodDescriptor, who: str
+) -> None:
+    request = REQUESTS[short(method)](adas)
+    reads = method.GetOptions().idempotency_level == descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS
+    closed = who != "a reader" and access(method) == options_pb2.ACCESS_ADMIN
+    if closed or not reads:
+        with pytest.raises(PermissionDenied, match="for administrators" if closed else "read-only"):
+            await world.send(method, request, who)
+        return
+    answer = await world.send(method, request, who)
+    if method.name in SHOWING:
+        assert adas.sandbox_id in str(answer)
+
+
+def names_a_sandbox(method: MethodDescriptor) -> bool:
+    return method.containing_service.name == "CallService" or "sandbox_id" in method.input_type.fields_by_name
+
+
+@every_method
+async def test_a_token_for_a_sandbox_is_for_that_one_alone(world: World, adas: Owned, method: MethodDescriptor) -> None:
+    hers = await world.own("ada") if method.name in ENDING else adas
+    await world.guest(f"a guest of {hers.sandbox_id} {method.name}", hers.sandbox_id)
+    who = f"a guest of {hers.sandbox_id} {method.name}"
+    if access(method) == options_pb2.ACCESS_ADMIN or not names_a_sandbox(method):
+        with pytest.raises(PermissionDenied, match=r"for administrators|the token is for the sandbox"):
+            await world.send(method, REQUESTS[short(method)](hers), who)
+        return
+    try:
+        answer: Any = await world.send(method, REQUESTS[short(method)](hers), who)
+    except (InvalidArgument, CapabilityMissing) as error:
+        assert REFUSED_LATER[method.name] in error.message  # noqa: PT017 - whether it is refused is the method's
+    else:
+        assert method.name not in SHOWING or hers.sandbox_id in str(answer)
+
+
+@every_method
+async def test_a_token_for_a_sandbox_gets_at_no_other_of_the_same_user(
+    world: World, adas: Owned, method: MethodDescriptor
+) -> None:
+    if "a guest of another" not in world.secrets:
+        await world.guest("a guest of another", (await world.own("ada")).sandbox_id)
+    seconds = SILENT_SECONDS if method.name == "WatchSandboxes" else SECONDS
+    try:
+        answer: Any = await world.send(method, REQUESTS[short(method)](adas), "a guest of another", seconds)
+    except (NotFound, PermissionDenied) as error:
+        assert isinstance(error, SandboxNotFound if names_a_sandbox(method) else PermissionDenied) or (  # noqa: PT017
+            access(method) == options_pb2.ACCESS_ADMIN
+        )
+    except TimeoutError:
+        assert method.name == "WatchSandboxes", "only a watch that has nothing to tell may stay silent"
+    else:
+        assert method.name in LISTING
+        assert adas.sandbox_id not in str(answer)
+
+
+async def test_a_token_for_a_sandbox_that_does_not_exist_is_not_made(world: World) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="there is no sandbox sb_none"):
+        await world.guest("a guest of nobody", "sb_none")
 
 
 async def test_nobody_begins_with_another_users_snapshot(world: World) -> None:

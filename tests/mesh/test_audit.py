@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+import socket
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -140,6 +144,76 @@ async def test_a_mesh_that_refuses_changes_does_not_start_without_its_audit_file
         async with run_mesh(audit_file=tmp_path / "none" / "audit.log", audit_on_failure="refuse"):
             pytest.fail("the mesh started")
     assert "SANDMESH_AUDIT_ON_FAILURE" in caught.value.facts["fix"]
+
+
+def received(server: socket.socket) -> tuple[str, dict[str, Any]]:
+    """Return the header and the entry of the next message of a syslog server."""
+    header, brace, text = server.recv(1 << 16).decode("ascii").partition("{")
+    return header, json.loads(brace + text)
+
+
+@contextmanager
+def syslog_server(path: Path) -> Generator[socket.socket]:
+    """Yield a socket that receives as the machine's syslog server does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.settimeout(20)
+        server.bind(str(path))
+        yield server
+    path.unlink()
+
+
+async def test_each_entry_is_a_message_of_json_at_the_syslog_server() -> None:
+    with tempfile.TemporaryDirectory() as folder, syslog_server(Path(folder, "log")) as server:
+        settings = {"audit_syslog": f"unix://{folder}/log"}
+        async with run_mesh(**settings) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+            made = await admin.tokens.create("\u00e4da")
+            with pytest.raises(SandboxNotFound):
+                await admin.ports.revoke("sb_none", "none")
+        header, created = received(server)
+        assert re.fullmatch(r"<86>sandmesh-audit\[\d+\]: ", header)
+        assert (created["method"], created["details"]["name"]) == ("TokenService.CreateToken", "\u00e4da")
+        assert made.secret not in str(created)
+        header, refused = received(server)
+        assert header.startswith("<85>")
+        assert (refused["method"], refused["outcome"]) == ("PortService.RevokePort", "SANDBOX_NOT_FOUND")
+
+
+async def test_a_syslog_server_on_the_network_gets_messages_of_rfc_5424() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.settimeout(20)
+        server.bind(("127.0.0.1", 0))
+        address = f"udp://127.0.0.1:{server.getsockname()[1]}"
+        async with run_mesh(audit_syslog=address) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+            await admin.tokens.create("ada")
+        header, created = received(server)
+        shape = r"<86>1 [\d-]{10}T[\d:.]+Z \S+ sandmesh-audit \d+ audit - "
+        assert re.fullmatch(shape, header)
+        assert created["details"]["name"] == "ada"
+
+
+async def test_a_syslog_server_that_is_gone_is_caught_up_with_or_refuses_changes() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "log")
+        settings = {"audit_syslog": f"unix://{path}"}
+        async with run_mesh(**settings) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+            await admin.tokens.create("without a server")
+            with syslog_server(path) as server:
+                await admin.tokens.create("with one")
+                assert [received(server)[1]["details"]["name"] for _ in range(2)] == ["without a server", "with one"]
+            with syslog_server(path) as server:
+                await admin.tokens.create("with the next")
+                await admin.tokens.create("once more")
+                assert [received(server)[1]["details"]["name"] for _ in range(2)] == ["with the next", "once more"]
+        with pytest.raises(InvalidArgument, match=r"syslog server .* cannot be written"):
+            async with run_mesh(**settings, audit_on_failure="refuse"):
+                pytest.fail("the mesh started")
+
+
+@pytest.mark.parametrize("address", ["/dev/log", "tcp://127.0.0.1:514", "udp://"])
+async def test_what_is_not_the_address_of_a_syslog_server_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r"audit_syslog|SANDMESH_AUDIT_SYSLOG"):
+        async with run_mesh(audit_syslog=address):
+            pytest.fail("the mesh started")
 
 
 def test_the_command_prints_lines_or_json() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from sandmesh import BrowserSandboxAsync
+from sandmesh.errors import InvalidArgument
 
 from .test_browser import SITE, bad, box, good, opened, pytestmark, ref
 
@@ -140,3 +141,14 @@ async def test_a_page_whose_script_never_ends_is_named_and_the_browser_goes_on(b
     assert "The page does not answer" in bad(await box.browser_snapshot())
     good(await box.browser_close())
     assert "- Page Title: Shop" in await opened(box, "/")
+
+
+async def test_a_tab_that_is_gone_and_a_size_of_nothing_are_refused(box: BrowserSandboxAsync) -> None:
+    await opened(box, "/")
+    good(await box.browser_tab_new(f"{SITE}/second"))
+    good(await box.browser_tab_close(2))
+    for gone in (await box.browser_tab_select(2), await box.browser_tab_close(2)):
+        assert "There is no tab 2" in bad(gone)
+        assert f"- 1: (current) {SITE}/" in bad(gone)
+    with pytest.raises(InvalidArgument, match="width"):
+        await box.browser_resize(0, 600)

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from sandmesh import BaseSandbox
+from sandmesh import BaseSandbox, BrowserSandbox, GuiSandbox
 from tests.mesh.commands import Commands, running_mesh
 
 
@@ -43,6 +43,33 @@ def test_a_port_is_exposed_listed_and_closed(sandmesh: Commands, box: BaseSandbo
     assert closed.json == {"exposure_ids": [listed["exposure_id"]]}
     assert sandmesh.run("ports", "ls", "-o", "id", box.sandbox_id).out == ""
     server.kill()
+
+
+@pytest.mark.needs("desktop")
+@pytest.mark.parametrize(("options", "kind"), [((), "desktop"), (("--readonly",), "desktop-readonly")])
+def test_a_desktop_is_shown_at_a_url(sandmesh: Commands, options: tuple[str, ...], kind: str) -> None:
+    with GuiSandbox(base_url=f"unix://{sandmesh.settings.paths.gateway}") as gui:
+        made = sandmesh.run("desktop", *options, "--ttl", "10m", gui.sandbox_id)
+        with urllib.request.urlopen(made.out.strip(), timeout=30) as answer:  # noqa: S310 - our own address
+            assert b"Take over" in answer.read()
+        assert "It expires in 10m" in made.err
+        [row] = sandmesh.run("ports", "ls", gui.sandbox_id).out.splitlines()[1:]
+        assert row.split()[1] == kind
+
+
+@pytest.mark.needs("chromium")
+@pytest.mark.parametrize(("options", "kind"), [((), "browser"), (("--readonly",), "browser-readonly")])
+def test_a_browser_is_shown_at_a_url(sandmesh: Commands, options: tuple[str, ...], kind: str) -> None:
+    with BrowserSandbox(base_url=f"unix://{sandmesh.settings.paths.gateway}") as browser:
+        made = sandmesh.run("browser", *options, "--ttl", "10m", browser.sandbox_id)
+        with urllib.request.urlopen(made.out.strip(), timeout=30) as answer:  # noqa: S310 - our own address
+            assert b"Take over" in answer.read()
+        [row] = sandmesh.run("ports", "ls", browser.sandbox_id).out.splitlines()[1:]
+        assert row.split()[1] == kind
+
+
+def test_a_sandbox_without_a_desktop_says_so(sandmesh: Commands, box: BaseSandbox) -> None:
+    assert "desktop" in sandmesh.run("desktop", box.sandbox_id, ok=False).err
 
 
 @pytest.mark.parametrize(

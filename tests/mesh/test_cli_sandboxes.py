@@ -41,6 +41,16 @@ def test_listings_have_four_forms(sandmesh: Commands, box: Sandbox) -> None:
     assert wide.splitlines()[0].split()[-1] == "REASON"
 
 
+def test_templates_are_listed_with_the_nodes_where_they_are_ready(sandmesh: Commands) -> None:
+    heading, *rows = sandmesh.run("templates").out.splitlines()
+    assert heading.split() == ["TEMPLATE", "READY", "TOOLS", "DESCRIPTION"]
+    assert next(row for row in rows if row.startswith("base ")).split()[1:4] == ["1", "of", "1"]
+    assert "base" in sandmesh.run("templates", "-o", "id").out.splitlines()
+    [browser] = [one for one in sandmesh.run("templates", "-o", "json").json if one["name"] == "browser"]
+    assert browser["nodes"][0]["driver"] == "bubblewrap"
+    assert "chromium" in sandmesh.run("templates", "-o", "wide").out
+
+
 def test_labels_choose_what_is_listed_and_killed(sandmesh: Commands, box: Sandbox) -> None:
     assert sandmesh.run("ls", "-l", "team=blue", "-o", "id").out == ""
     assert sandmesh.run("ls", "-l", "team=red", "-o", "id").out.strip() == box.sandbox_id

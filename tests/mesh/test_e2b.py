@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync
 from sandmesh.errors import InvalidArgument
+from tests.unit.store.waiting import until
 
 from .conftest import run_mesh
 from .e2b_world import World, envelope, envelopes, inside, open_world
@@ -114,7 +115,7 @@ async def test_lists_have_pages_and_filters(world: World) -> None:
     ("values", "names"),
     [
         ({"templateID": "nonsense"}, "nonsense"),
-        ({"autoPause": True}, "autoPause"),
+        ({"autoPause": True, "autoPauseMemory": False}, "autoPauseMemory"),
         ({"autoResume": {"enabled": True}}, "autoResume"),
         ({"mcp": {"x": {}}}, "mcp"),
         ({"volumeMounts": [{"name": "v", "path": "/v"}]}, "volumeMounts"),
@@ -134,10 +135,25 @@ async def test_what_the_mesh_cannot_do_is_refused_by_its_name(
 
 
 async def test_routes_that_are_missing_say_so_with_501(world: World, ada: str) -> None:
-    for path in ("/v3/templates", "/volumes", "/secrets", "/sandboxes/abc/fork", "/sandboxes/abc/metrics"):
+    for path in ("/v3/templates", "/volumes", "/secrets", "/sandboxes/abc/fork", "/sandboxes/metrics"):
         status, found = await world.send("POST", path, {"X-API-KEY": ada}, json={})
         assert status == 501, path
         assert path in found["message"]
+
+
+async def test_metrics_are_what_the_sandbox_uses_now(world: World, ada: str) -> None:
+    made = await world.create(ada)
+    path, key = f"/sandboxes/{made['sandboxID']}/metrics", {"X-API-KEY": ada}
+    status, samples = await world.send("GET", path, key)
+    assert status == 200, samples
+    (sample,) = samples
+    assert sample["cpuCount"] >= 1
+    assert sample["cpuUsedPct"] >= 0
+    assert 0 < sample["memUsed"] < sample["memTotal"]
+    assert 0 < sample["diskUsed"] < sample["diskTotal"]
+    assert await world.send("GET", f"{path}?end={sample['timestampUnix'] - 3600}", key) == (200, [])
+    assert (await world.send("GET", f"{path}?start=soon", key))[0] == 400
+    assert (await world.send("GET", path, {"X-API-KEY": await world.key("eve of metrics")}))[0] == 404
 
 
 async def test_a_repeated_request_with_its_idempotency_key_makes_one_sandbox(world: World, ada: str) -> None:
@@ -228,6 +244,40 @@ async def test_a_killed_sandbox_breaks_its_streams_and_is_not_found_from_then_on
     assert (status, found["message"]) == (502, "The sandbox was not found")
 
 
+@pytest.mark.parametrize("values", [{}, {"autoPause": True}, {"autoPause": True, "autoResume": {"enabled": True}}])
+async def test_only_a_sandbox_that_is_to_resume_by_itself_answers_while_it_is_paused(
+    world: World, ada: str, values: dict[str, Any]
+) -> None:
+    created, key = await world.create(ada, **values), {"X-API-KEY": ada}
+    place, made = f"/sandboxes/{created['sandboxID']}", inside(created)
+    assert (await world.send("POST", f"{place}/pause", key, json={}))[0] == 204
+    assert (await world.send("POST", f"{place}/pause", key, json={}))[0] == 409
+    assert (await world.send("GET", "/health", made))[0] == 502
+    for headers, path in ((made, "/files?path=/etc/hostname"), (inside(created, 8000), "/")):
+        status, found = await world.send("GET", path, headers)
+        if "autoResume" not in values:
+            assert (status, found["message"]) == (502, "The sandbox was not found")
+        elif path != "/":
+            assert status == 200
+    status, _ = await world.send("POST", f"/v2{place}/connect", key, json={})
+    assert status == (200 if "autoResume" in values else 201)
+    assert (await world.send("GET", "/health", made))[0] == 204
+    assert (await world.send("DELETE", place, key))[0] == 204
+
+
+async def test_a_sandbox_that_pauses_by_itself_is_paused_at_once_by_a_time_of_nothing(world: World, ada: str) -> None:
+    created, key = await world.create(ada, autoPause=True), {"X-API-KEY": ada}
+    place = f"/sandboxes/{created['sandboxID']}"
+    assert (await world.send("GET", place, key))[1]["lifecycle"] == {"autoResume": False, "onTimeout": "pause"}
+    assert (await world.send("POST", f"{place}/timeout", key, json={"timeout": 0}))[0] == 204
+
+    async def is_paused() -> bool:
+        return bool((await world.send("GET", place, key))[1]["state"] == "paused")
+
+    await until(is_paused)
+    assert (await world.send("DELETE", place, key))[0] == 204
+
+
 async def test_ports_answer_by_name_and_by_header_and_may_be_closed_to_the_public(world: World, ada: str) -> None:
     made = await world.create(ada, network={"allowPublicTraffic": False})
     message = envelope({"process": {"cmd": "python3", "args": ["-m", "http.server", "8000"]}})
@@ -251,12 +301,35 @@ async def test_ports_answer_by_name_and_by_header_and_may_be_closed_to_the_publi
 async def test_languages_without_a_kernel_are_refused(world: World, ada: str) -> None:
     made = inside(await world.create(ada), 49_999)
     status, found = await world.send("POST", "/execute", made, json={"code": "1", "language": "r"})
-    assert (status, "python" in found["message"]) == (400, True)
+    assert (status, "IRkernel" in found["message"], "javascript" in found["message"]) == (400, True, True)
     assert (await world.send("POST", "/execute", made, json={"code": "1", "context_id": "nobody"}))[0] == 404
     status, lines = await world.send("POST", "/execute", made, json={"code": "6 * 7"})
     shown = [json.loads(line) for line in lines.splitlines()]
     assert [one["type"] for one in shown] == ["number_of_executions", "result", "end_of_execution"]
     assert (shown[1]["text"], shown[1]["is_main_result"]) == ("42", True)
+
+
+async def test_variables_of_one_execution_are_undone_in_each_language(world: World, ada: str) -> None:
+    made = inside(await world.create(ada), 49_999)
+    readings = {
+        "python": "import os; print(os.environ.get('MODE'), os.environ['HOME'])",
+        "js": "console.log(process.env.MODE, process.env.HOME)",
+        "ts": "console.log(process.env.MODE, process.env.HOME)",
+        "bash": "echo $MODE $HOME",
+    }
+    for language, code in readings.items():
+        values = {"code": code, "language": language}
+        texts: list[str] = []
+        for variables in ({}, {"MODE": "it's", "HOME": "/else"}, {}):
+            _, lines = await world.send("POST", "/execute", made, json={**values, "env_vars": variables})
+            shown = [json.loads(line) for line in lines.splitlines()]
+            texts.append("".join(one["text"] for one in shown if one["type"] == "stdout"))
+        assert texts[1] == "it's /else\n", language
+        assert (texts[0], "it's" in texts[0]) == (texts[2], False)
+    status, contexts = await world.send("GET", "/contexts", made)
+    assert [one["language"] for one in contexts] == ["python", "javascript", "typescript", "bash"]
+    refused = {"code": "1", "language": "bash", "env_vars": {"no-name": "x"}}
+    assert (status, (await world.send("POST", "/execute", made, json=refused))[0]) == (200, 400)
 
 
 async def test_a_domain_has_a_certificate_and_the_variables_that_clients_need() -> None:

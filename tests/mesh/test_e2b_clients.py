@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+
+from tests.npm import install
 
 from .e2b_world import World, open_world
 
@@ -37,11 +40,32 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", ["sandbox.py", "interpreter.py"])
+@pytest.mark.parametrize("name", ["sandbox.py", "interpreter.py", "pauses.py"])
 async def test_an_unmodified_client_needs_environment_variables_alone(world: World, library: Path, name: str) -> None:
     environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key(name), "PYTHONPATH": str(library)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(EXAMPLES / name), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert (process.returncode, out.decode()) == (0, "every call answered\n"), err.decode()
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install Node's clients, as their lock file says, beside a copy of the programs."""
+    folder = tmp_path_factory.mktemp("e2b") / "node"
+    shutil.copytree(EXAMPLES / "node", folder, ignore=shutil.ignore_patterns("node_modules"))
+    install(folder, "npm")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["sandbox.mjs", "interpreter.mjs"])
+async def test_an_unmodified_client_of_node_needs_environment_variables_alone(
+    world: World, packages: Path, name: str
+) -> None:
+    environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key(name.replace(".", "-"))}
+    process = await asyncio.create_subprocess_exec(
+        "node", str(packages / name), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert (process.returncode, out.decode()) == (0, "every call answered\n"), err.decode()

@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-async def run_example(name: str) -> str:
+async def run_example(name: str, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "examples" / name), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable, str(ROOT / "examples" / name), *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     out, err = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 0, err.decode()
@@ -28,6 +28,7 @@ async def run_example(name: str) -> str:
         ("quickstart_async.py", ["['0', '1', '4', '9', '16']"]),
         ("live_output.py", ["step 1\nstep 2\nstep 3\n", "+for i in 1 2; do"]),
         ("sessions.py", ["2"]),
+        ("environment.py", ["3 3 1.0\n7 7 1.0\n"]),
         ("mesh_client.py", [" base READY {'team': 'red'}", "'created'", "troubles: []"]),
     ],
 )
@@ -35,6 +36,14 @@ async def test_an_example_prints_what_it_promises(name: str, expected: list[str]
     printed = await run_example(name)
     for text in expected:
         assert text in printed
+
+
+@pytest.mark.needs("chromium")
+async def test_the_demo_of_a_browser_fills_a_form_and_saves_a_screenshot(tmp_path: Path) -> None:
+    printed = await run_example("demo.py", "--browser", str(tmp_path))
+    assert "http://127.0.0.1:" in printed
+    assert "Ordered: ?name=Ada&leaves=black" in printed
+    assert (tmp_path / "browser.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.needs("desktop")

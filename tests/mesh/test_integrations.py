@@ -67,6 +67,46 @@ print("explained:", log.samples[0].scores["written"].explanation.strip())
 """
 
 
+MINI_SWE_AGENT = ("mini-swe-agent==2.4.6",)
+
+AGENT = """
+import json, sys
+from minisweagent.agents.default import DefaultAgent
+from minisweagent.environments import get_environment
+from minisweagent.models.test_models import DeterministicModel, make_output
+
+name = "sandmesh.integrations.mini_swe_agent.SandmeshEnvironment"
+environment = get_environment({"environment_class": name, "timeout": 3, "env": {"COLOUR": "blue"}})
+commands = [
+    "for n in 1 2 3; do printf 'out\\n'; printf 'err\\n' >&2; done; echo $COLOUR; exit 3",
+    "cd /tmp && echo kept > /workspace/note.txt",
+    "cat note.txt; pwd",
+    "echo before; sleep 60",
+    "no-such-program",
+    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat note.txt",
+]
+outputs = [make_output("Next.", [{"command": command}]) for command in commands]
+model = DeterministicModel(outputs=outputs, cost_per_call=0)
+agent = DefaultAgent(
+    model, environment, system_template="You are on {{system}}, {{cwd}}.", instance_template="{{task}}", cost_limit=0
+)
+ended = agent.run("Write a note.")
+assert ended["exit_status"] == "Submitted" and ended["submission"] == "kept\\n", ended
+seen = [message["content"] for message in agent.messages if message["role"] == "user"][1:]
+assert "You are on Linux, /workspace." == agent.messages[0]["content"], agent.messages[0]
+assert "<returncode>3</returncode>\\n<output>\\n" + "out\\nerr\\n" * 3 + "blue\\n" in seen[0], seen[0]
+assert "kept\\n/workspace\\n" in seen[2], seen[2]
+assert "<returncode>-1</returncode>" in seen[3] and "before" in seen[3] and "An error occurred" in seen[3], seen[3]
+assert "<returncode>127</returncode>" in seen[4], seen[4]
+saved = agent.save(None)
+assert saved["info"]["config"]["environment_type"] == name, saved["info"]
+assert "bearer_token" not in json.dumps(saved)
+environment.cleanup()
+environment.cleanup()
+print("submitted:", ended["submission"])
+"""
+
+
 async def run_there(python: Path, folder: Path, mesh: Mesh, *arguments: str) -> tuple[int, str]:
     """Run the environment's Python with this clone's SDK, on the mesh; return the exit code and the output."""
     variables = with_sdk(folder, SANDMESH_ADDRESS=mesh.addresses[0], HOME=str(folder))
@@ -98,5 +138,16 @@ async def test_an_evaluation_of_inspect_scores_in_sandboxes(mesh: Mesh, tmp_path
     code, output = await run_there(python, tmp_path, mesh, "task.py")
     assert code == 0, output
     assert "explained: desserts" in output
+    async with MeshAsync(mesh.addresses[0]) as client:
+        assert [one for one in await client.sandboxes.list() if one.in_use] == []
+
+
+@pytest.mark.timeout(900)
+async def test_an_agent_of_mini_swe_agent_works_in_a_sandbox(mesh: Mesh, tmp_path: Path) -> None:
+    python = await asyncio.to_thread(environment_of, *MINI_SWE_AGENT)
+    (tmp_path / "agent.py").write_text(AGENT)
+    code, output = await run_there(python, tmp_path, mesh, "agent.py")
+    assert code == 0, output
+    assert "submitted: kept" in output
     async with MeshAsync(mesh.addresses[0]) as client:
         assert [one for one in await client.sandboxes.list() if one.in_use] == []

@@ -10,6 +10,7 @@ from sandmeshd.mesh import Mesh
 # Jupyter's own Python kernel comes with it.
 INSTALL = (
     "pip install -q bash_kernel && python -m bash_kernel.install --sys-prefix"
+    " && cd $VIRTUAL_ENV/share/jupyter/kernels && mv bash jupyter-bash"
     " && python -m ipykernel install --sys-prefix --name ipy"
 )
 ATTEMPTS, SECONDS = 3, 240
@@ -19,12 +20,12 @@ ATTEMPTS, SECONDS = 3, 240
 async def test_kernels_of_jupyter_are_kernels_as_the_sandboxs_own(mesh: Mesh) -> None:
     async with BaseSandboxAsync(base_url=mesh.addresses[0], network=["packages"]) as box:
         with pytest.raises(errors.WrongState, match="jupyter_client"):
-            await box.kernels.create("bash")
+            await box.kernels.create("jupyter-bash")
         await install(box)
-        await check_bash(await box.kernels.create("bash", "b"))
+        await check_bash(await box.kernels.create("jupyter-bash", "b"))
         await check_python(await box.kernels.create("ipy"))
-        assert [info.language for info in await box.kernels.list()] == ["python", "bash", "ipy"]
-        with pytest.raises(errors.WrongState, match="there are bash, ipy, python"):
+        assert [info.language for info in await box.kernels.list()] == ["python", "jupyter-bash", "ipy"]
+        with pytest.raises(errors.WrongState, match="there are bash, ipy, javascript, jupyter-bash, python"):
             await box.kernels.create("cobol")
 
 

@@ -202,6 +202,20 @@ async def test_data_frames_are_text_and_records(box: BaseSandboxAsync) -> None:
     assert "same" in odd.text
 
 
+async def test_figures_are_images_and_charts(box: BaseSandboxAsync) -> None:
+    code = (
+        "import matplotlib.pyplot as plt\nplt.bar(['a', 'b'], [1, 2])\nplt.title('sizes')\n"
+        "plt.xlabel('time (s)')\nplt.show()"
+    )
+    shown = await box.run_code(code)
+    assert shown.images[0].startswith(b"\x89PNG")
+    (chart,) = shown.charts
+    assert (chart["type"], chart["title"], chart["x_unit"]) == ("bar", "sizes", "s")
+    assert [(bar["label"], bar["value"]) for bar in chart["elements"]] == [("a", 1), ("b", 2)]
+    odd = await box.run_code("plt.plot([float('nan'), 1]); plt.show()")
+    assert (len(odd.images), odd.is_error) == (1, False)
+
+
 async def test_fifty_kernels_at_once_never_mix_their_output(box: BaseSandboxAsync) -> None:
     kernels = await asyncio.gather(*(box.kernels.create() for _ in range(50)))
     code = "import sys\nfor n in range(40):\n    print({0}, n, flush=True)\n    print(-{0}, n, file=sys.stderr)"

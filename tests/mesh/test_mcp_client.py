@@ -14,15 +14,14 @@ from mcp.client.context import ClientRequestContext
 
 from sandmesh import BaseSandbox, BaseSandboxAsync
 from sandmesh.errors import CallFinished, InvalidArgument, WrongState
-from sandmeshd.drivers.node.agent_config import AGENT, MCP
 from sandmeshd.mesh import Mesh
 
 from .conftest import run_mesh
-from .mcp_world import connected, serving, text_of
+from .mcp_world import LIBRARY, connected, server_program, serving, text_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SERVER = Path(__file__).with_name("mcp_everything.py")
-EVERYTHING = {"command": "python", "args": ["-c", SERVER.read_text()], "env": {"PYTHONPATH": f"{MCP}:{AGENT}"}}
+EVERYTHING = {"command": "python", "args": ["-c", server_program(SERVER)], "env": LIBRARY}
 SAMPLING: dict[str, Any] = {"sampling": {}}
 SAID = {"role": "assistant", "content": {"type": "text", "text": "said"}, "model": "a model"}
 WATCHED = "test://watched-resource"

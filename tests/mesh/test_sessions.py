@@ -29,14 +29,18 @@ async def test_sessions_are_listed_to_their_user_and_looked_at_by_name(mesh: Mes
         assert await service.list_sessions_async("ann") == await service.list_sessions_async("bob") == []
 
 
-async def test_a_box_says_how_its_sandbox_is_and_refuses_to_pause_where_the_driver_cannot(mesh: Mesh) -> None:
+async def test_a_box_says_how_its_sandbox_is_while_it_is_paused_and_after_it_was_released(mesh: Mesh) -> None:
     async with asyncio.timeout(60), SandboxService(mesh.addresses[0], timeout=30) as service:
         (box,) = await service.connect_async("s", "u")
         assert (await box.get_status(), await box.check_health()) == ("ready", True)
-        with pytest.raises(errors.CapabilityMissing):
-            await box.pause()
+        await box.pause()
+        assert (await box.get_status(), await box.check_health()) == ("paused", False)
+        for call in (box.run_ipython_cell("1+1"), box.run_shell_command("true"), box.fs.list(".")):
+            with pytest.raises(errors.WrongState, match="is paused: resume it"):
+                await call
         await box.resume()
         assert await box.check_health()
+        await box.pause()
         async with BaseSandboxAsync(box.sandbox_id, base_url=mesh.addresses[0]) as other:
             await service.release_async("s", "u")
             assert await other.get_status() in ("stopping", "gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,12 @@ import pytest
 from pydantic import ValidationError
 
 from sandmesh import BaseSandboxAsync
+from sandmesh._client import tcp_calls
+from sandmesh._client.addresses import parse, trusting
+from sandmesh._client.channel import make_metadata
+from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, MeshUnavailable, Unauthenticated
+from sandmesh.shared.wire_errors import translated
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.gateway.addresses import check_addresses, token_required
@@ -49,6 +55,23 @@ async def test_a_box_comes_in_over_tls_with_a_token(files: Path) -> None:
                 assert (await box.run_ipython_cell("1+1")).text.strip() == "2"
         with pytest.raises(Unauthenticated, match="wants a token"):
             await BaseSandboxAsync(base_url=url, ca_cert=files / "ca.pem").start()
+
+
+async def test_calls_over_tls_have_a_connection_of_the_sdks_own_that_lets_nobody_in_without_a_token(
+    files: Path,
+) -> None:
+    async with asyncio.timeout(60), run_mesh(**tls_settings(files)) as mesh:
+        target = trusting(parse(f"grpcs://localhost:{port_of(mesh.addresses)}"), files / "ca.pem")
+        for token, refusal in ((TOKEN, None), ("another", Unauthenticated), (None, Unauthenticated)):
+            stream = await tcp_calls.connect(target, make_metadata(token), lambda: False, lambda: None)
+            assert stream is not None
+            await stream.write(pb.MultiplexRequest())
+            if refusal is None:
+                assert await stream.read() == pb.MultiplexResponse()
+                stream.cancel()
+            else:
+                with pytest.raises(refusal), translated():
+                    await stream.read()
 
 
 def test_what_up_prints_is_an_address_that_clients_take(files: Path) -> None:

@@ -17,6 +17,7 @@ NOUNS = {
     "framing": "what cuts a stream of bytes into messages is called framing",
     "routing": "routes of an address family are set up by what is called routing",
     "logging": "the standard library's name for what it is",
+    "training": "the field's word for what episodes are for",
 }
 # Docstrings begin with a verb that says what is done: Return, Raise, Write; not with one that fits everything.
 VAGUE_VERBS = {"Give", "Say", "Tell", "Let", "Have", "Be", "Do"}

@@ -1,4 +1,7 @@
-"""The sockets beside a gateway's unix socket, which spare a client HTTP/2: SocketHello in call.proto specifies them."""
+"""The stream of all calls on a connection of its own, and the sockets beside a gateway's unix socket.
+
+These spare a client HTTP/2; SocketHello in call.proto specifies them.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,95 @@ Metadata = tuple[tuple[str, str], ...]
 S = TypeVar("S", bound="LocalSocket")
 
 
+class DirectStream(asyncio.Protocol, ABC):
+    """A stream of all calls that the event loop itself reads and writes, without the threads and queues of gRPC.
+
+    It has what one of Multiplex has: `write`, `read`, `done_writing` and `cancel`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Exception | None = None
+        """Why it ended, where that is known."""
+        self.ended = False
+        self.writable = asyncio.Event()
+        """Set while a request would leave at once."""
+        self.writable.set()
+        self._responses: deque[pb.MultiplexResponse] = deque()
+        self._handler: Callable[[pb.MultiplexResponse], None] | None = None
+        self._arrived = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wake waiting readers and writers."""
+        self.ended = True
+        self.writable.set()
+        self._arrived.set()
+
+    def pause_writing(self) -> None:
+        """Block `write`."""
+        self.writable.clear()
+
+    def resume_writing(self) -> None:
+        """Release `write`."""
+        self.writable.set()
+
+    def handle(self, message: bytes) -> None:
+        """Deliver a response, or keep it until it is read; each call's window bounds how many there are.
+
+        Raises:
+            DecodeError: It is none.
+        """
+        response = pb.MultiplexResponse.FromString(message)
+        batch = response.batch
+        if not batch.call_id and batch.HasField("error"):
+            self.error = from_detail(batch.error)
+        elif self._handler is not None:
+            self._handler(response)
+        else:
+            self._responses.append(response)
+            self._arrived.set()
+
+    def subscribe(self, handler: Callable[[pb.MultiplexResponse], None]) -> None:
+        """Handle responses the moment they arrive; from now on `read` waits for the end alone."""
+        self._handler = handler
+        while self._responses:
+            handler(self._responses.popleft())
+
+    async def read(self) -> pb.MultiplexResponse | None:
+        """Return the next response, None at the end.
+
+        Raises:
+            SandmeshError, AioRpcError: The gateway refused the client.
+            Exception: What handled the responses failed with it.
+        """
+        while not self._responses:
+            if self.ended:
+                if self.error is not None:
+                    raise self.error
+                return None
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._responses.popleft()
+
+    async def write(self, request: pb.MultiplexRequest | bytes) -> None:
+        """Send a request, which may be serialized, once there is room; on an ended connection it goes nowhere."""
+        if not self.writable.is_set():
+            await self.writable.wait()
+        self.write_now(request)
+
+    @abstractmethod
+    def write_now(self, request: pb.MultiplexRequest | bytes) -> None:
+        """Send a request as `write` does, however much waits already."""
+
+    @abstractmethod
+    async def done_writing(self) -> None:
+        """Announce that no request follows."""
+
+    @abstractmethod
+    def cancel(self) -> bool:
+        """End the connection at once."""
+
+
 class LocalSocket(asyncio.Protocol, ABC):
     """One connection: a hello, then messages both ways, each with its length before it."""
 
@@ -26,6 +118,7 @@ class LocalSocket(asyncio.Protocol, ABC):
     """What follows the gateway's path in the name of this kind of socket."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.error: Exception | None = None
@@ -70,83 +163,19 @@ class LocalSocket(asyncio.Protocol, ABC):
             self.transport.abort()
 
 
-class CallSocket(LocalSocket):
-    """The stream of all calls, with what one of Multiplex has: `write`, `read`, `done_writing` and `cancel`."""
+class CallSocket(DirectStream, LocalSocket):
+    """The stream of all calls by a local socket."""
 
     SUFFIX: ClassVar[str] = ".calls"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._responses: deque[pb.MultiplexResponse] = deque()
-        self._ended = False
-        self._handler: Callable[[pb.MultiplexResponse], None] | None = None
-        self._arrived = asyncio.Event()
-        self.writable = asyncio.Event()
-        """Set while a request would leave at once."""
-        self.writable.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wake waiting readers and writers."""
-        self._ended = True
-        self.writable.set()
-        self._arrived.set()
-
-    def pause_writing(self) -> None:
-        """Block `write`."""
-        self.writable.clear()
-
-    def resume_writing(self) -> None:
-        """Release `write`."""
-        self.writable.set()
-
-    def handle(self, message: bytes) -> None:
-        """Deliver a response, or keep it until it is read; each call's window bounds how many there are."""
-        response = pb.MultiplexResponse.FromString(message)
-        batch = response.batch
-        if not batch.call_id and batch.HasField("error"):
-            self.error = from_detail(batch.error)
-        elif self._handler is not None:
-            self._handler(response)
-        else:
-            self._responses.append(response)
-            self._arrived.set()
-
-    def subscribe(self, handler: Callable[[pb.MultiplexResponse], None]) -> None:
-        """Handle responses the moment they arrive; from now on `read` waits for the end alone."""
-        self._handler = handler
-        while self._responses:
-            handler(self._responses.popleft())
-
-    async def read(self) -> pb.MultiplexResponse | None:
-        """Return the next response, None at the end.
-
-        Raises:
-            SandmeshError: The gateway refused the client.
-            Exception: What handled the responses failed with it.
-        """
-        while not self._responses:
-            if self._ended:
-                if self.error is not None:
-                    raise self.error
-                return None
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._responses.popleft()
-
-    async def write(self, request: pb.MultiplexRequest | bytes) -> None:
-        """Send a request, which may be serialized, once there is room; on an ended connection it goes nowhere."""
-        if not self.writable.is_set():
-            await self.writable.wait()
-        self.write_now(request)
-
     def write_now(self, request: pb.MultiplexRequest | bytes) -> None:
         """Send a request as `write` does, however much waits already."""
-        if self.transport is not None and not self._ended:
+        if self.transport is not None and not self.ended:
             self.transport.write(frames.pack(request if isinstance(request, bytes) else request.SerializeToString()))
 
     async def done_writing(self) -> None:
         """Announce that no request follows."""
-        if self.transport is not None and not self._ended:
+        if self.transport is not None and not self.ended:
             self.transport.write_eof()
 
     def cancel(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Protocol
 import grpc
 
 from sandmesh._calls.call import CHUNK, WINDOW, Call, Nobody, Order, Receiver
-from sandmesh._calls.local_socket import CallSocket
+from sandmesh._calls.local_socket import DirectStream
 from sandmesh._calls.outage import PATIENCE_SECONDS, Outage
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, MeshUnavailable, SandmeshError, WrongState, from_detail
@@ -45,7 +45,7 @@ log = logging.getLogger("sandmesh")
 
 
 class Stream(Protocol):
-    """What carries all calls: a gRPC stream of Multiplex, or a call socket."""
+    """What carries all calls: a gRPC stream of Multiplex, or one that is read and written directly."""
 
     async def read(self) -> object:
         """Return the next MultiplexResponse, anything else at the end."""
@@ -165,7 +165,7 @@ class CallMux:
         self._timer: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._open: OpenStream | None = None
-        self._direct: CallSocket | None = None
+        self._direct: DirectStream | None = None
         """What may be written to at once: there is one, and its writer has nothing to do."""
         self._turn = False
         """Whether something was written in this turn of the loop: what follows leaves together at its end."""
@@ -330,7 +330,7 @@ class CallMux:
         self._outbox.refill(self._calls.values())
         writing = asyncio.create_task(self._write(stream))
         try:
-            if isinstance(stream, CallSocket):
+            if isinstance(stream, DirectStream):
                 stream.subscribe(self._deliver)
             while isinstance(response := await stream.read(), pb.MultiplexResponse):
                 self._deliver(response)
@@ -348,7 +348,7 @@ class CallMux:
                     await stream.write(request)
                 else:
                     self._work.clear()
-                    self._direct = stream if isinstance(stream, CallSocket) else None
+                    self._direct = stream if isinstance(stream, DirectStream) else None
                     await self._work.wait()
                     self._direct = None
             await stream.done_writing()

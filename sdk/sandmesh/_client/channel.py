@@ -18,6 +18,7 @@ from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.secret.v1 import secret_pb2, secret_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2, template_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
@@ -57,7 +58,17 @@ def _method(found: MethodDescriptor) -> Method:
 
 METHODS: Mapping[str, Method] = {
     method.input_type.full_name: _method(method)
-    for file in (audit_pb2, call_pb2, port_pb2, quota_pb2, sandbox_pb2, session_pb2, template_pb2, token_pb2)
+    for file in (
+        audit_pb2,
+        call_pb2,
+        port_pb2,
+        quota_pb2,
+        sandbox_pb2,
+        secret_pb2,
+        session_pb2,
+        template_pb2,
+        token_pb2,
+    )
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -77,6 +88,7 @@ class Stubs:
     ports: port_pb2_grpc.PortServiceAsyncStub
     templates: template_pb2_grpc.TemplateServiceAsyncStub
     quotas: quota_pb2_grpc.QuotaServiceAsyncStub
+    secrets: secret_pb2_grpc.SecretServiceAsyncStub
     audit: audit_pb2_grpc.AuditServiceAsyncStub
 
 
@@ -98,6 +110,7 @@ def make_stubs(channel: grpc.aio.Channel) -> Stubs:
         ports=port_pb2_grpc.PortServiceStub(channel),
         templates=template_pb2_grpc.TemplateServiceStub(channel),
         quotas=quota_pb2_grpc.QuotaServiceStub(channel),
+        secrets=secret_pb2_grpc.SecretServiceStub(channel),
         audit=audit_pb2_grpc.AuditServiceStub(channel),
     )
 

@@ -95,7 +95,7 @@ class Connection:
         if self._closed:
             raise _closed()
         await self._usable.wait()
-        return await self._transport.open_stream(busy, self._renew)
+        return await self._transport.open_bulk_stream(busy, self._renew)
 
     def follow(self, choose: ChooseStream[Q, A], request: Q) -> AsyncIterable[A]:
         """Send an RPC that is answered by a stream, and return its responses.

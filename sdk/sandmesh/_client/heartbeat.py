@@ -34,19 +34,55 @@ class Carrier(Protocol):
         ...
 
 
+class Heartbeat:
+    """Asks whether the other side lives while something is awaited of it, and tells when it was silent for too long."""
+
+    def __init__(self, busy: Callable[[], bool], ask: Callable[[], None], on_dead: Callable[[], None]) -> None:
+        """Begin: `ask` sends something that is answered while `busy` returns True."""
+        self._busy = busy
+        self._ask = ask
+        self._on_dead = on_dead
+        self._loop = asyncio.get_running_loop()
+        self._heard = self._loop.time()
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._look)
+
+    def hear(self) -> None:
+        """Note that the other side said something."""
+        self._heard = self._loop.time()
+
+    def stop(self) -> None:
+        """End."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        # What held up this process itself is no silence of the other side's.
+        self._heard += max(0.0, now - self._timer.when())
+        if not self._busy():
+            self._heard = now
+        elif now - self._heard > DEAD_SECONDS:
+            self._on_dead()
+            return
+        elif now - self._heard >= BEAT_SECONDS:
+            self._ask()
+        self._timer = self._loop.call_later(BEAT_SECONDS, self._look)
+
+
+def silent() -> MeshUnavailable:
+    """Return the error of a stream that was given up."""
+    return MeshUnavailable(f"the mesh was silent for {DEAD_SECONDS:g} s")
+
+
 class WatchedStream:
     """A stream of Multiplex that ends when its other side is silent, as long as there are calls to hear of."""
 
     def __init__(self, stream: Carrier, busy: Callable[[], bool], on_dead: Callable[[], None]) -> None:
         self._stream = stream
-        self._busy = busy
         self._on_dead = on_dead
-        self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
         self._dead = False
         self._writing = asyncio.Lock()
         self._beat: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._look)
+        self._heart = Heartbeat(busy, self._ask, self._die)
 
     async def read(self) -> object:
         """Return the next response, anything else at the end.
@@ -58,9 +94,9 @@ class WatchedStream:
             response = await self._stream.read()
         except asyncio.CancelledError:
             if self._dead:
-                raise MeshUnavailable(f"the mesh was silent for {DEAD_SECONDS:g} s") from None
+                raise silent() from None
             raise
-        self._heard = self._loop.time()
+        self._heart.hear()
         return response
 
     async def write(self, request: pb.MultiplexRequest | bytes) -> None:
@@ -77,24 +113,18 @@ class WatchedStream:
 
     def cancel(self) -> bool:
         """End it at once."""
-        self._timer.cancel()
+        self._heart.stop()
         if self._beat is not None:
             self._beat.cancel()
         return self._stream.cancel()
 
-    def _look(self) -> None:
-        now = self._loop.time()
-        # What held up this process itself is no silence of the other side's.
-        self._heard += max(0.0, now - self._timer.when())
-        if not self._busy():
-            self._heard = now
-        elif now - self._heard > DEAD_SECONDS:
-            self._dead = True
-            self._on_dead()
-            self.cancel()
-            return
-        elif now - self._heard >= BEAT_SECONDS and (self._beat is None or self._beat.done()):
-            self._beat = self._loop.create_task(self.write(pb.MultiplexRequest()))
+    def _ask(self) -> None:
+        if self._beat is None or self._beat.done():
+            self._beat = asyncio.get_running_loop().create_task(self.write(pb.MultiplexRequest()))
             # How it failed is what reading tells.
             self._beat.add_done_callback(lambda task: task.cancelled() or task.exception())
-        self._timer = self._loop.call_later(BEAT_SECONDS, self._look)
+
+    def _die(self) -> None:
+        self._dead = True
+        self._on_dead()
+        self.cancel()

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from google.protobuf.duration_pb2 import Duration
 
+from sandmesh._client.secrets import write_secrets
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import InvalidArgument
@@ -30,6 +31,15 @@ _MODES = {
     "public": sandbox_pb2.NETWORK_MODE_PUBLIC,
     "hosts": sandbox_pb2.NETWORK_MODE_HOSTS,
 }
+EXPOSURE_KINDS: Mapping[int, str] = {
+    0: "port",
+    1: "devtools",
+    2: "desktop",
+    3: "desktop-readonly",
+    4: "browser",
+    5: "browser-readonly",
+}
+"""The words of port.proto's ExposureKind, which is imported only where ports are used."""
 _KNOWN = frozenset(Options.__annotations__)
 
 
@@ -93,6 +103,7 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         network=write_network(options.get("network")),
         workspace_dir=_write_path("workspace_dir", options.get("workspace_dir")),
         snapshot_id=_write_snapshot(options.get("snapshot")),
+        secrets=write_secrets(options.get("secrets"), options.get("env")),
     )
 
 

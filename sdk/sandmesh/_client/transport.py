@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from sandmesh._calls.local_socket import CallSocket, Metadata, connect
 from sandmesh._calls.multiplexer import Stream
+from sandmesh._client import tcp_calls
 from sandmesh._client.addresses import Target
 from sandmesh._client.channel import METHODS, Stubs, make_channel, make_stubs
 from sandmesh._client.heartbeat import WatchedStream
@@ -29,6 +30,7 @@ class Transport:
     def __init__(self, target: Target, metadata: Metadata) -> None:
         self.carried_calls = False
         """Whether the stream of all calls was opened over it once: another one is due to a failure."""
+        self._target = target
         self._path = target.path
         self._metadata = metadata
         self._channel = make_channel(target)
@@ -60,12 +62,19 @@ class Transport:
         return choose(self._stubs)(request, metadata=self._metadata)
 
     async def open_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> Stream:
-        """Open a stream of calls: by the local socket a call takes half the time.
+        """Open the stream of all calls, on a connection of its own where that works: a call takes half the time then.
 
-        `on_silent` is called where a gRPC stream hears nothing while `busy`.
+        `on_silent` is called where nothing is heard over TCP while `busy`.
         """
+        if self._path is None:
+            direct = await tcp_calls.connect(self._target, self._metadata, busy, on_silent)
+            return direct or self._watched(busy, on_silent)
+        return await self.open_bulk_stream(busy, on_silent)
+
+    async def open_bulk_stream(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> Stream:
+        """Open a stream for one call of much data: over TCP it shares gRPC's connection."""
         found = None if self._path is None else await connect(CallSocket, self._path, self._metadata)
-        return found or WatchedStream(self._stubs.calls.Multiplex(metadata=self._metadata), busy, on_silent)
+        return found or self._watched(busy, on_silent)
 
     def retire(self) -> None:
         """Send no further RPC by the local socket, which closes with its last response."""
@@ -82,6 +91,9 @@ class Transport:
     async def close_channel(self, grace: float | None = None) -> None:
         """Close the gRPC channel; what is under way may take so many seconds."""
         await self._channel.close(grace)
+
+    def _watched(self, busy: Callable[[], bool], on_silent: Callable[[], None]) -> WatchedStream:
+        return WatchedStream(self._stubs.calls.Multiplex(metadata=self._metadata), busy, on_silent)
 
     async def _connect(self, path: str) -> UnarySocket | None:
         async with self._connecting:

@@ -45,6 +45,8 @@ from sandmesh._tools.desktop import (
     ListWindows,
     ResizeScreen,
     SetClipboard,
+    StartRecording,
+    StopRecording,
     TakeScreenshot,
 )
 from sandmesh._tools.filesystem import (
@@ -64,9 +66,18 @@ from sandmesh._tools.filesystem import (
 from sandmesh._tools.forms import ToolSchema
 from sandmesh._tools.generic import RunIpythonCell, RunShellCommand
 from sandmesh._tools.git import CommitChanges, GenerateDiff, GitLogs
-from sandmesh._tools.kernels import CreateKernel, DeleteKernel, InterruptKernel, ListKernels, RestartKernel, RunCell
+from sandmesh._tools.kernels import (
+    CreateKernel,
+    DeleteKernel,
+    InterruptKernel,
+    ListKernels,
+    RestartKernel,
+    RunCell,
+    RunCode,
+)
 from sandmesh._tools.mcp import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
 from sandmesh._tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
+from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step
 
 if TYPE_CHECKING:
     from sandmesh._tools.validation import input_schema, parse
@@ -106,17 +117,21 @@ __all__ = [
     "ComputerUse",
     "ConnectMcp",
     "CreateDirectory",
+    "CreateInstance",
     "CreateKernel",
     "DeleteKernel",
     "DirectoryTree",
     "Edit",
     "EditFile",
+    "Evaluate",
     "FocusWindow",
     "FormField",
     "GenerateDiff",
     "GetClipboard",
+    "GetEnvProfile",
     "GetFileInfo",
     "GetScreen",
+    "GetTaskIds",
     "GitLogs",
     "InterruptKernel",
     "LaunchProgram",
@@ -130,15 +145,20 @@ __all__ = [
     "Param",
     "ReadFile",
     "ReadMultipleFiles",
+    "ReleaseInstance",
     "RemoveMcpServer",
     "ResizeScreen",
     "RestartKernel",
     "RunCell",
+    "RunCode",
     "RunIpythonCell",
     "RunShellCommand",
     "SearchFiles",
     "SetClipboard",
     "StartProcess",
+    "StartRecording",
+    "Step",
+    "StopRecording",
     "TakeScreenshot",
     "TerminalSize",
     "Tool",

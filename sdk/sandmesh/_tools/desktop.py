@@ -113,3 +113,19 @@ class ResizeScreen(Tool):
 
     width: Side
     height: Side
+
+
+@tool("desktop")
+class StartRecording(Tool):
+    """Record to a new folder of the workspace: a video of the screen, and a trace of the calls with pictures."""
+
+    folder: Annotated[str, Param("Below the workspace; by default one in recordings.", max_length=1000)] = ""
+    video: Literal["mp4", "webm", "none"] = "mp4"
+    fps: Annotated[int, Param("Frames a second.", ge=1, le=30)] = 10
+    max_seconds: Annotated[float, Param("After which the video ends.", gt=0, le=86_400)] = 3600.0
+    max_bytes: Annotated[int, Param("Of video and trace.", ge=4 << 20, le=16 << 30)] = 256 << 20
+
+
+@tool("desktop")
+class StopRecording(Tool):
+    """End the recording, and return what it has."""

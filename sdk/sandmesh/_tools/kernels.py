@@ -14,7 +14,7 @@ class CreateKernel(Tool):
     """Create a kernel with its own variables."""
 
     language: Annotated[
-        str, Param("python, or a Jupyter kernel that is installed.", pattern=r"^[A-Za-z0-9_.+-]{1,64}$")
+        str, Param("python, js, ts, bash, or a Jupyter kernel that is installed.", pattern=r"^[A-Za-z0-9_.+-]{1,64}$")
     ] = "python"
     kernel_id: Annotated[KernelId | None, Param("Its id; none: one is chosen.")] = None
     cwd: Annotated[str | None, Param("Where it starts; relative to the workspace.")] = None
@@ -31,6 +31,21 @@ class RunCell(Tool):
 
     kernel_id: KernelId
     code: Annotated[str, Param("Code in the kernel's language.", min_length=1)]
+    timeout: Annotated[float | None, Param("Seconds until it is stopped; none: no limit.", gt=0)] = None
+
+
+@tool("kernel")
+class RunCode(Tool):
+    """Run code in the kernel of its language and return what it printed, displayed and raised.
+
+    Python's is the one of `run_ipython_cell`; those of "javascript", "typescript" and "bash" start with their first
+    code. Any other language is the name of a Jupyter kernel that the sandbox has.
+    """
+
+    code: Annotated[str, Param("Code; its last expression's value is shown where the language has such.", min_length=1)]
+    language: Annotated[
+        str, Param("python, js, ts, bash, or a Jupyter kernel that is installed.", pattern=r"^[A-Za-z0-9_.+-]{1,64}$")
+    ] = "python"
     timeout: Annotated[float | None, Param("Seconds until it is stopped; none: no limit.", gt=0)] = None
 
 

@@ -24,10 +24,13 @@ from sandmesh.mesh.records import (
     SnapshotList,
     SweepFinding,
     SweepReport,
+    TemplateInfo,
+    TemplateOnNode,
     TemplateRegistration,
     TokenInfo,
     Trouble,
 )
+from sandmesh.mesh.secret_records import SecretChange, SecretInfo
 from sandmesh.mesh.sync import Mesh
 
 __all__ = [
@@ -46,10 +49,14 @@ __all__ = [
     "Record",
     "SandboxEvent",
     "SandboxInfo",
+    "SecretChange",
+    "SecretInfo",
     "SnapshotInfo",
     "SnapshotList",
     "SweepFinding",
     "SweepReport",
+    "TemplateInfo",
+    "TemplateOnNode",
     "TemplateRegistration",
     "TokenInfo",
     "Trouble",

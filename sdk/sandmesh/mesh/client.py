@@ -14,12 +14,11 @@ from sandmesh._client.process_state import process
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import MeshUnavailable, WrongState
 from sandmesh.inputs import Options
-from sandmesh.mesh.audit import AuditAsync
+from sandmesh.mesh.administration import Administration
 from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.messages import read_capacity, read_health, read_sweep
-from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.records import Capacity, MeshHealth, SweepReport
-from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
+from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync
 from sandmesh.mesh.rpc import Rpc, Subscription
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.mesh.sessions import SessionsAsync
@@ -46,7 +45,7 @@ def find_mesh(base_url: str | None = None) -> str | None:
     return configured(base_url)
 
 
-class MeshAsync:
+class MeshAsync(Administration):
     """A client of a mesh that runs: `async with MeshAsync() as mesh: ...`.
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
@@ -72,7 +71,7 @@ class MeshAsync:
         self._bearer_token = bearer_token
         self._ca_cert = ca_cert
         self._connection: Connection | None = None
-        self._rpc = Rpc(self._connected, read_seconds("timeout", timeout))
+        super().__init__(Rpc(self._connected, read_seconds("timeout", timeout)))
 
     @property
     def sandboxes(self) -> SandboxesAsync:
@@ -90,23 +89,8 @@ class MeshAsync:
         return SessionsAsync(self._rpc)
 
     @property
-    def tokens(self) -> TokensAsync:
-        """The tokens of clients: create, list, revoke."""
-        return TokensAsync(self._rpc)
-
-    @property
-    def audit(self) -> AuditAsync:
-        """Who changed what, and who was refused: list."""
-        return AuditAsync(self._rpc)
-
-    @property
-    def quotas(self) -> QuotasAsync:
-        """The quotas of projects and users: list, set, assign."""
-        return QuotasAsync(self._rpc)
-
-    @property
     def templates(self) -> TemplatesAsync:
-        """The templates: register."""
+        """The templates: list, register."""
         return TemplatesAsync(self._rpc)
 
     @property

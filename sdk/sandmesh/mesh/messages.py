@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from sandmesh._client.messages import read_network, read_state
+from sandmesh._client.messages import EXPOSURE_KINDS, read_network, read_state
 from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2
@@ -26,13 +26,22 @@ from sandmesh.mesh.records import (
     QuotaInfo,
     SandboxEvent,
     SandboxInfo,
+    Scope,
     SnapshotInfo,
     SweepFinding,
     SweepReport,
+    TemplateInfo,
+    TemplateOnNode,
     TokenInfo,
     Trouble,
 )
 
+_SCOPES: dict[int, Scope] = {
+    token_pb2.SCOPE_USER: "user",
+    token_pb2.SCOPE_ADMIN: "admin",
+    token_pb2.SCOPE_READ_ONLY: "read-only",
+    token_pb2.SCOPE_SANDBOX: "sandbox",
+}
 _QUOTA_NAMES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
 
 
@@ -108,13 +117,14 @@ def read_token(message: token_pb2.Token) -> TokenInfo:
         _message=message,
         token_id=message.token_id,
         name=message.name,
-        scope="admin" if message.scope == token_pb2.SCOPE_ADMIN else "user",
+        scope=_SCOPES.get(message.scope, "user"),
         user_id=message.user_id,
         created=_time(message.create_time),
         expires=_optional_time(message, "expire_time"),
         last_used=_optional_time(message, "last_use_time"),
         revoked=_optional_time(message, "revoke_time"),
         private_network=message.private_network,
+        sandbox_id=message.sandbox_id,
     )
 
 
@@ -175,10 +185,37 @@ def read_port(message: port_pb2.ExposedPort) -> PortInfo:
     return PortInfo(
         _message=message,
         exposure_id=message.exposure_id,
+        kind=EXPOSURE_KINDS.get(message.kind, "unknown"),
         port=message.port,
         url=message.url,
         expires=_time(message.expire_time),
         connections=message.connections,
+    )
+
+
+def read_template(message: pb.Template) -> TemplateInfo:
+    """Read a template."""
+    return TemplateInfo(
+        _message=message,
+        name=message.name,
+        description=message.description,
+        tool_groups=tuple(message.tool_groups),
+        limits=_read_limits(message.limits),
+        network=read_network(message.network) if message.network.mode else None,
+        network_fixed=message.network_fixed,
+        image=message.image,
+        system=tuple(message.system),
+        nodes=tuple(_read_template_on_node(node) for node in message.nodes),
+    )
+
+
+def _read_template_on_node(message: pb.TemplateOnNode) -> TemplateOnNode:
+    return TemplateOnNode(
+        _message=message,
+        node_id=message.node_id,
+        driver=message.driver,
+        prepared=message.prepared,
+        generation=message.generation,
     )
 
 

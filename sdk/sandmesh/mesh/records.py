@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from google.protobuf.message import Message
 
 from sandmesh.errors import Fault, fault_of_end
 from sandmesh.inputs import Limits, NetworkGrant, Snapshot
 from sandmesh.shared.fork_lock import fork_lock
+
+Scope: TypeAlias = Literal["user", "admin", "read-only", "sandbox"]
 
 # States of sandboxes that cannot be used any more.
 _ENDED = frozenset({"STOPPING", "GONE", "FAILED"})
@@ -138,9 +140,9 @@ class TokenInfo(Record):
 
     token_id: str
     name: str
-    scope: Literal["user", "admin"]
+    scope: Scope
     user_id: str
-    """The user it authenticates; empty for the scope admin."""
+    """The user it authenticates; empty for the scopes admin and sandbox, and for read-only of everything."""
 
     created: datetime
     expires: datetime | None
@@ -150,6 +152,9 @@ class TokenInfo(Record):
     """To about a minute; None: never."""
 
     revoked: datetime | None
+    sandbox_id: str = ""
+    """The one sandbox that it is for, with the scope sandbox."""
+
     private_network: bool = False
     """Whether grants of the scope user may name hosts of private networks, and addresses that are not public."""
 
@@ -230,9 +235,12 @@ class SnapshotList:
 
 @dataclass(frozen=True, kw_only=True)
 class PortInfo(Record):
-    """A URL that leads to a port of a sandbox."""
+    """A URL that leads to a port of a sandbox, or to its browser."""
 
     exposure_id: str
+    kind: str
+    """`port`, or `devtools`: the DevTools protocol of the sandbox's browser, where `port` is 0."""
+
     port: int
     url: str
     """Ends in a slash; WebSockets are served at the same place."""
@@ -240,6 +248,45 @@ class PortInfo(Record):
     expires: datetime
     connections: int
     """How many are open through it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateOnNode(Record):
+    """A template as one node has it."""
+
+    node_id: str
+    driver: str
+    prepared: bool
+    """Whether a create can start at once; else the first one waits for the template to be built or pulled."""
+
+    generation: str
+    """Changes with anything in the template. Where nodes differ, one was started with other templates."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateInfo(Record):
+    """A template that sandboxes can be created from."""
+
+    name: str
+    description: str
+    tool_groups: tuple[str, ...]
+    limits: Limits
+    """The most that a sandbox may have, and its default where a create names no limit."""
+
+    network: NetworkGrant | None
+    """What a sandbox may reach where a create names no network."""
+
+    network_fixed: bool
+    """Whether a sandbox may reach nothing beyond `network`, whatever a create names."""
+
+    image: str
+    """Its image; empty where it is built from the template's packages."""
+
+    system: tuple[str, ...]
+    """The Debian packages that its sandboxes have besides those of every sandbox."""
+
+    nodes: tuple[TemplateOnNode, ...]
+    """The nodes that have it, by id; the other fields are as the first of them has them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,14 @@ from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import Snapshot
-from sandmesh.mesh.messages import read_port, read_snapshot, read_token
+from sandmesh.mesh.messages import read_port, read_snapshot, read_template, read_token
 from sandmesh.mesh.records import (
     CreatedToken,
     PortInfo,
+    Scope,
     SnapshotInfo,
     SnapshotList,
+    TemplateInfo,
     TemplateRegistration,
     TokenInfo,
 )
@@ -28,6 +30,12 @@ from sandmesh.mesh.rpc import Rpc
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.templates.definitions import DefinitionFields, write_definition
+
+_SCOPES = {
+    "user": token_pb2.SCOPE_USER,
+    "admin": token_pb2.SCOPE_ADMIN,
+    "read-only": token_pb2.SCOPE_READ_ONLY,
+}
 
 # A snapshot takes as long as its bytes do.
 SNAPSHOT_SECONDS = 3000.0
@@ -43,7 +51,7 @@ class TokensAsync:
         self,
         name: str,
         *,
-        scope: Literal["user", "admin"] = "user",
+        scope: Scope = "user",
         user_id: str | None = None,
         ttl: float | None = None,
         private_network: bool = False,
@@ -52,7 +60,8 @@ class TokensAsync:
         """Create a token and return its secret, which cannot be read again.
 
         `name` is unique among the tokens in force. The scope user allows what belongs to `user_id`, by default a user
-        called as the token; admin allows everything. None as `ttl` (seconds): until it is revoked.
+        called as the token; admin allows everything. read-only shows what is `user_id`'s, without one everything, and
+        creates, calls, changes and ends nothing. None as `ttl` (seconds): until it is revoked.
         With `private_network` a user's grants may name hosts of private networks, and addresses that are not public.
         With the form e2b the secret is written as E2B's clients want their key.
 
@@ -60,19 +69,42 @@ class TokensAsync:
             AlreadyExists: A token in force has the name.
             InvalidArgument: A value does not fit, or a token of the scope admin has a user.
         """
-        if scope not in ("user", "admin"):
-            raise InvalidArgument(f"scope must be 'user' or 'admin', not {scope!r}", {"argument": "scope"})
+        if scope not in _SCOPES:
+            other = ": call create_for_sandbox" if scope == "sandbox" else ""
+            message = f"scope must be one of {', '.join(_SCOPES)}, not {scope!r}{other}"
+            raise InvalidArgument(message, {"argument": "scope"})
         if form not in ("mesh", "e2b"):
             raise InvalidArgument(f"form must be 'mesh' or 'e2b', not {form!r}", {"argument": "form"})
-        is_admin = scope == "admin"
         request = token_pb2.CreateTokenRequest(
             name=read_name("name", name),
-            scope=token_pb2.SCOPE_ADMIN if is_admin else token_pb2.SCOPE_USER,
-            user_id=user_id or ("" if is_admin else name),
+            scope=_SCOPES[scope],
+            user_id=user_id or (name if scope == "user" else ""),
             ttl=write_ttl(ttl),
             private_network=private_network,
             form=token_pb2.FORM_E2B if form == "e2b" else token_pb2.FORM_MESH,
         )
+        return await self._create(request)
+
+    async def create_for_sandbox(self, name: str, sandbox_id: str, *, ttl: float | None = None) -> CreatedToken:
+        """Create a token of the scope sandbox and return its secret, which cannot be read again.
+
+        It allows to use this one sandbox as its user may, and to make and list nothing else. None as `ttl` (seconds):
+        until it is revoked.
+
+        Raises:
+            AlreadyExists: A token in force has the name.
+            InvalidArgument: A value does not fit.
+            SandboxNotFound: There is no such sandbox.
+        """
+        request = token_pb2.CreateTokenRequest(
+            name=read_name("name", name),
+            scope=token_pb2.SCOPE_SANDBOX,
+            sandbox_id=read_name("sandbox_id", sandbox_id),
+            ttl=write_ttl(ttl),
+        )
+        return await self._create(request)
+
+    async def _create(self, request: token_pb2.CreateTokenRequest) -> CreatedToken:
         response = await self._rpc.send(lambda stubs: stubs.tokens.CreateToken, request)
         return CreatedToken(_message=response, token=read_token(response.token), secret=response.secret)
 
@@ -98,6 +130,11 @@ class TemplatesAsync:
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
+
+    async def list(self) -> builtins.list[TemplateInfo]:
+        """Return the templates that the mesh's nodes have, by name."""
+        response = await self._rpc.send(lambda stubs: stubs.sandboxes.ListTemplates, sandbox_pb2.ListTemplatesRequest())
+        return [read_template(template) for template in response.templates]
 
     async def register(self, template: Mapping[str, Any] | type) -> TemplateRegistration:
         """Add a template to the mesh until it ends, or replace one that was added so; existing sandboxes stay.
@@ -196,6 +233,34 @@ class MeshPortsAsync:
             InvalidArgument: The port or `ttl` is out of range.
         """
         request = port_pb2.ExposePortRequest(sandbox_id=sandbox_id, port=port, ttl=write_ttl(ttl))
+        return read_port((await self._rpc.send(lambda stubs: stubs.ports.ExposePort, request)).port)
+
+    async def show_desktop(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:
+        """Create the URL of a page that shows a sandbox's desktop, for `ttl` seconds (1 s to 30 days).
+
+        Whoever has it sees the desktop and, unless it is `readonly`, can take it over from the agent.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            CapabilityMissing: The mesh serves no HTTP, or the sandbox has no desktop.
+        """
+        kind = port_pb2.EXPOSURE_KIND_DESKTOP_READONLY if readonly else port_pb2.EXPOSURE_KIND_DESKTOP
+        return await self._show(sandbox_id, kind, ttl)
+
+    async def show_browser(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:
+        """Create the URL of a page that shows the page of a sandbox's browser, for `ttl` seconds (1 s to 30 days).
+
+        Whoever has it sees the page and, unless it is `readonly`, can take it over from the agent.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            CapabilityMissing: The mesh serves no HTTP, or the sandbox has no browser.
+        """
+        kind = port_pb2.EXPOSURE_KIND_BROWSER_READONLY if readonly else port_pb2.EXPOSURE_KIND_BROWSER
+        return await self._show(sandbox_id, kind, ttl)
+
+    async def _show(self, sandbox_id: str, kind: port_pb2.ExposureKind.ValueType, ttl: float) -> PortInfo:
+        request = port_pb2.ExposePortRequest(sandbox_id=sandbox_id, kind=kind, ttl=write_ttl(ttl))
         return read_port((await self._rpc.send(lambda stubs: stubs.ports.ExposePort, request)).port)
 
     async def list(self, sandbox_id: str) -> builtins.list[PortInfo]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from sandmesh._client.messages import check_options, read_name, write_spec, write_ttl
+from sandmesh._client.secrets import sealed_slots
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.inputs import Options
 from sandmesh.mesh.rpc import Rpc
@@ -43,8 +44,9 @@ class SessionsAsync:
             idle_timeout=write_ttl(options.get("idle_timeout"), "idle_timeout"),
         )
         await register_templates(self._rpc.connection(), [slot.spec.template], self._rpc.timeout)
+        slots = await sealed_slots(self._rpc.connection(), [slot], self._rpc.timeout)
         request = pb.ConnectSessionRequest(
-            user_id=user_id or "", session_id=read_name("session_id", session_id), slots=[slot]
+            user_id=user_id or "", session_id=read_name("session_id", session_id), slots=slots
         )
         response = await self._rpc.send(lambda stubs: stubs.sessions.ConnectSession, request, CREATE_SECONDS)
         return read_session(response.session)

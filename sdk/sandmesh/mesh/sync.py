@@ -13,13 +13,14 @@ from sandmesh.mesh.events import EventsAsync
 from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, TemplatesAsync, TokensAsync
 from sandmesh.mesh.sandboxes import SandboxesAsync
+from sandmesh.mesh.secrets import MeshSecretsAsync
 from sandmesh.mesh.sessions import SessionsAsync
-from sandmesh.sandbox.sync_handles import Network
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     from sandmesh.mesh.batch import BatchItem, OnError
     from sandmesh.sandbox.sync import BaseSandbox
+    from sandmesh.sandbox.sync_handles import Network
 
 
 class Sandboxes(Facade):
@@ -34,6 +35,9 @@ class Sandboxes(Facade):
 
     def network(self, sandbox_id: str) -> Network:
         """Return the network of a sandbox: show, allow, deny, set."""
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import Network  # noqa: PLC0415 - few programs need it
+
         return Network(self.twin.network(sandbox_id))
 
     release_all = blocking(SandboxesAsync.release_all)
@@ -70,6 +74,7 @@ class Tokens(Facade):
         self.twin: TokensAsync = twin
 
     create = blocking(TokensAsync.create)
+    create_for_sandbox = blocking(TokensAsync.create_for_sandbox)
     list = blocking(TokensAsync.list)
     revoke = blocking(TokensAsync.revoke)
 
@@ -94,12 +99,24 @@ class Quotas(Facade):
     assign = blocking(QuotasAsync.assign)
 
 
+class MeshSecrets(Facade):
+    """The secrets that a mesh stores: `mesh.secrets`. Values go in and never come out."""
+
+    def __init__(self, twin: MeshSecretsAsync) -> None:
+        self.twin: MeshSecretsAsync = twin
+
+    list = blocking(MeshSecretsAsync.list)
+    set = blocking(MeshSecretsAsync.set)
+    remove = blocking(MeshSecretsAsync.remove)
+
+
 class Templates(Facade):
     """The templates of a mesh: `mesh.templates`."""
 
     def __init__(self, twin: TemplatesAsync) -> None:
         self.twin: TemplatesAsync = twin
 
+    list = blocking(TemplatesAsync.list)
     register = blocking(TemplatesAsync.register)
 
 
@@ -121,6 +138,8 @@ class MeshPorts(Facade):
         self.twin: MeshPortsAsync = twin
 
     expose = blocking(MeshPortsAsync.expose)
+    show_desktop = blocking(MeshPortsAsync.show_desktop)
+    show_browser = blocking(MeshPortsAsync.show_browser)
     list = blocking(MeshPortsAsync.list)
     revoke = blocking(MeshPortsAsync.revoke)
 
@@ -180,8 +199,13 @@ class Mesh(Facade):
         return Quotas(self.twin.quotas)
 
     @property
+    def secrets(self) -> MeshSecrets:
+        """The secrets that the mesh stores: list, set, remove."""
+        return MeshSecrets(self.twin.secrets)
+
+    @property
     def templates(self) -> Templates:
-        """The templates: register."""
+        """The templates: list, register."""
         return Templates(self.twin.templates)
 
     @property

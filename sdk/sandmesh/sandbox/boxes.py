@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
 from sandmesh._client.messages import check_options, read_name, read_seconds, write_spec, write_ttl
+from sandmesh.api.port.v1 import port_pb2
 from sandmesh.inputs import Options
 from sandmesh.sandbox.class_registry import class_registry
 from sandmesh.sandbox.handle import BoxConfig
 from sandmesh.sandbox.lifecycle import LifecycleAsync
 from sandmesh.sandbox.mcp import McpServersAsync
-from sandmesh.sandbox.ports import PortsAsync
+from sandmesh.sandbox.ports import PortsAsync, view_url
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
@@ -21,8 +23,9 @@ from sandmesh.shared.fork_lock import fork_lock
 if TYPE_CHECKING:
     from sandmesh._files.api import FilesAsync
     from sandmesh.sandbox.kernels import KernelsAsync
-    from sandmesh.sandbox.network import NetworkAsync
+    from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
     from sandmesh.sandbox.processes import ProcessesAsync
+    from sandmesh.sandbox.screen.browser import BrowserAsync
     from sandmesh.sandbox.screen.desktop import DesktopAsync
 
 # Kernels, processes and files are imported at their first use: most programs use few of them.
@@ -93,6 +96,14 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
         return NetworkAsync(self.sandbox_id, lambda: self._attached().usable(), self._config.timeout)
 
     @property
+    def secrets(self) -> SandboxSecretsAsync:
+        """The secrets of the sandbox's requests: list, set, remove."""
+        with fork_lock:
+            from sandmesh.sandbox.network import SandboxSecretsAsync  # noqa: PLC0415 - see above
+
+        return SandboxSecretsAsync(self.sandbox_id, lambda: self._attached().usable(), self._config.timeout)
+
+    @property
     def fs(self) -> FilesAsync:
         """The sandbox's files."""
         with fork_lock:
@@ -116,11 +127,40 @@ class FilesystemSandboxAsync(BaseSandboxAsync, FilesystemTools):
 
     default_type: ClassVar[str] = "filesystem"
 
+    @property
+    def desktop_url(self) -> Coroutine[Any, Any, str]:
+        """The URL of a page that shows the desktop, valid for half an hour at least; CapabilityMissing without one.
+
+        `box.desktop.url()` makes one for another time, or to watch. Async classes have it awaited.
+        """
+        return view_url(self._port_target(), port_pb2.EXPOSURE_KIND_DESKTOP)
+
 
 class BrowserSandboxAsync(BaseSandboxAsync, BrowserTools):
     """A sandbox with a browser, beside a Python kernel and a shell."""
 
     default_type: ClassVar[str] = "browser"
+
+    @property
+    def browser(self) -> BrowserAsync:
+        """The sandbox's browser, for programs that speak its DevTools protocol."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.browser import BrowserAsync  # noqa: PLC0415 - see above
+
+        return BrowserAsync(self._port_target, self.call)
+
+    @property
+    def browser_url(self) -> Coroutine[Any, Any, str]:
+        """The URL of a page that shows what the browser shows, valid for half an hour at least.
+
+        `box.browser.url()` makes one for another time, or to watch. Async classes have it awaited.
+        """
+        return view_url(self._port_target(), port_pb2.EXPOSURE_KIND_BROWSER)
+
+    @property
+    def desktop_url(self) -> Coroutine[Any, Any, str]:
+        """The same as `browser_url`: the browser is all that there is to see."""
+        return self.browser_url
 
 
 class GuiSandboxAsync(FilesystemSandboxAsync, DesktopTools):
@@ -134,4 +174,4 @@ class GuiSandboxAsync(FilesystemSandboxAsync, DesktopTools):
         with fork_lock:
             from sandmesh.sandbox.screen.desktop import DesktopAsync  # noqa: PLC0415 - see above
 
-        return DesktopAsync(self.call)
+        return DesktopAsync(self.call, self._port_target)

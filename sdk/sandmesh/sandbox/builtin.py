@@ -9,16 +9,17 @@ from sandmesh.sandbox import boxes, sync, tool_groups
 from sandmesh.sandbox.boxes import BaseSandboxAsync
 from sandmesh.sandbox.dummy import DummySandbox
 from sandmesh.sandbox.sync import BaseSandbox
+from sandmesh.sandbox.training import boxes as training
 from sandmesh.shared.sandbox_types import SANDBOX_TYPES, class_name
 
 
 @cache
 def sync_class(sandbox_type: str) -> type[BaseSandbox]:
-    """Return the sync class of a type; for one that is not built in, BaseSandbox."""
+    """Return the sync class of a type, BaseSandbox to type-checkers; for one that is not built in, BaseSandbox."""
     if not SANDBOX_TYPES.get(sandbox_type):
         return BaseSandbox
     name = class_name(sandbox_type, is_async=False)
-    made = getattr(sync, name, None) or type(
+    made = _written(name) or type(
         name,
         (BaseSandbox, *_mixins(sandbox_type)),
         {"__doc__": f"A sandbox of the type {sandbox_type}.", "twin_class": async_class(sandbox_type)},
@@ -32,7 +33,7 @@ def async_class(sandbox_type: str) -> type[BaseSandboxAsync]:
     if not SANDBOX_TYPES.get(sandbox_type):
         return BaseSandboxAsync
     name = class_name(sandbox_type, is_async=True)
-    made = getattr(boxes, name, None) or type(
+    made = _written(name) or type(
         name,
         (BaseSandboxAsync, *_mixins(sandbox_type)),
         {"__doc__": f"A sandbox of the type {sandbox_type}.", "default_type": sandbox_type},
@@ -51,6 +52,12 @@ def class_named(name: str) -> type | None:
     made: dict[str, type] = {class_name(one, is_async=False): sync_class(one) for one in types}
     made |= {class_name(one, is_async=True): async_class(one) for one in types}
     return made.get(name)
+
+
+def _written(name: str) -> type | None:
+    """Return the class of that name that is written out, None if there is none."""
+    found: type | None = next((getattr(one, name) for one in (sync, boxes, training) if hasattr(one, name)), None)
+    return found
 
 
 def _mixins(sandbox_type: str) -> list[type]:

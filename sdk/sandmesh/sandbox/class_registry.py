@@ -30,6 +30,12 @@ class SandboxConfig:
     system: tuple[str, ...] = ()
     """Debian packages of its sandboxes."""
 
+    requirements: tuple[str, ...] = ()
+    """Python packages of its sandboxes."""
+
+    environments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Training environments by name."""
+
 
 class ClassRegistry:
     """Sandbox classes with their configurations: for each type at most one sync class and its async twin."""

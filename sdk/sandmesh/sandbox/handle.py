@@ -6,7 +6,7 @@ import asyncio
 import os
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Self
@@ -35,7 +35,8 @@ class BoxConfig:
     timeout: float
     base_url: str | None
     bearer_token: str | None
-    spec: sandbox_pb2.SandboxSpec
+    # Values of secrets are in it until they are sealed.
+    spec: sandbox_pb2.SandboxSpec = field(repr=False)
     lifetimes: Lifetimes
     ca_cert: str | Path | None
 

@@ -106,7 +106,7 @@ class KernelsAsync:
     async def create(
         self, language: str = "python", kernel_id: str | None = None, cwd: str | None = None
     ) -> KernelAsync:
-        """Create a kernel of Python, or of a Jupyter kernel that the sandbox has installed, like "bash".
+        """Create a kernel of "python", "javascript", "typescript", "bash", or a Jupyter kernel that is installed.
 
         Raises:
             WrongState: The language is not installed, the id is in use, or there are too many; the message says which.

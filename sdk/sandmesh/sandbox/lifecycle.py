@@ -77,7 +77,7 @@ class LifecycleAsync(SandboxHandle):
         """Freeze every process of the sandbox, keeping memory and files; its lease goes on.
 
         Raises:
-            CapabilityMissing: Its driver cannot pause: docker's can, bubblewrap's cannot.
+            CapabilityMissing: Its driver cannot pause: bubblewrap's, docker's and gvisor's can, kubernetes' cannot.
         """
         attachment = self._attached()
         record = attachment.record

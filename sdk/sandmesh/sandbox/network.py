@@ -1,14 +1,17 @@
-"""What a running sandbox may reach, and what it has reached."""
+"""What a running sandbox may reach, what it has reached, and the secrets that its requests get."""
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandmesh._client.messages import read_network, write_network
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
+from sandmesh.api.secret.v1 import secret_pb2
 from sandmesh.inputs import NetworkGrant, NetworkInput
+from sandmesh.shared.secret_rules import check_secret_value
 
 if TYPE_CHECKING:
     from sandmesh._client.connection import Connection
@@ -68,6 +71,56 @@ class NetworkAsync:
         request.sandbox_id = self._sandbox_id
         changed = await self._connect().ask(lambda stubs: stubs.sandboxes.ChangeNetwork, request, self._timeout)
         return read_network(changed.grant)
+
+
+@dataclass(frozen=True)
+class SecretState:
+    """A secret of a running sandbox; nobody is told its value."""
+
+    variable: str
+    hosts: tuple[str, ...]
+    name: str
+    """The stored secret; empty for one whose value came with the sandbox."""
+
+
+class SandboxSecretsAsync:
+    """The secrets of a running sandbox: `box.secrets`. Variables and hosts stay as the sandbox was made with them."""
+
+    def __init__(self, sandbox_id: str, connect: Callable[[], Connection], timeout: float) -> None:
+        self._sandbox_id = sandbox_id
+        self._connect = connect
+        self._timeout = timeout
+
+    async def list(self) -> builtins.list[SecretState]:
+        """Return the secrets by variable."""
+        request = pb.GetSandboxRequest(sandbox_id=self._sandbox_id)
+        found = await self._connect().ask(lambda stubs: stubs.sandboxes.GetSandbox, request, self._timeout)
+        secrets = sorted(found.sandbox.spec.secrets.items())
+        return [SecretState(variable, tuple(one.hosts), one.name) for variable, one in secrets]
+
+    async def set(self, variable: str, value: str) -> None:
+        """Change the value that the next requests get; placeholder and hosts stay.
+
+        A stored secret that is set again replaces it.
+
+        Raises:
+            SecretNotFound: The sandbox has no secret of that variable.
+            InvalidArgument: The value cannot be part of a header.
+        """
+        check_secret_value(value, "value")
+        await self._change(variable, value)
+
+    async def remove(self, variable: str) -> None:
+        """Take the value away: requests with the placeholder are refused from now on.
+
+        Raises:
+            SecretNotFound: The sandbox has no secret of that variable.
+        """
+        await self._change(variable, "")
+
+    async def _change(self, variable: str, value: str) -> None:
+        request = secret_pb2.ChangeSandboxSecretRequest(sandbox_id=self._sandbox_id, variable=variable, value=value)
+        await self._connect().ask(lambda stubs: stubs.secrets.ChangeSandboxSecret, request, self._timeout)
 
 
 def _read_traffic(message: pb.HostTraffic) -> HostTraffic:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from sandmesh._client.messages import EXPOSURE_KINDS
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.sandbox.handle import SandboxHandle
 
 if TYPE_CHECKING:
     from sandmesh._client.connection import Connection
+
+
+_VIEW_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -25,14 +29,16 @@ class PortTarget:
 
 
 class ExposedPortAsync:
-    """A port that a URL leads to until `expires`; whoever has the URL may use it.
+    """A port, or the browser, that a URL leads to until `expires`; whoever has the URL may use it.
 
-    `connections` is how many were open when this was made.
+    `kind` is "port", "devtools", "desktop", "desktop-readonly", "browser" or "browser-readonly"; `port` is 0 unless it
+    is a port. `connections` is how many were open when this was made.
     """
 
     def __init__(self, target: PortTarget, port: pb.ExposedPort) -> None:
         self._target = target
         self.exposure_id = port.exposure_id
+        self.kind = EXPOSURE_KINDS.get(port.kind, "unknown")
         self.port = port.port
         self.url = port.url
         self.expires: datetime = port.expire_time.ToDatetime(UTC)
@@ -57,20 +63,37 @@ class PortsAsync(SandboxHandle):
         Raises:
             CapabilityMissing: The mesh serves no HTTP.
         """
-        target = self._port_target()
-        request = pb.ExposePortRequest(sandbox_id=target.sandbox_id, port=port, fencing_token=target.fencing_token)
-        request.ttl.FromNanoseconds(int(ttl * 1e9))
-        response = await target.connect().ask(lambda stubs: stubs.ports.ExposePort, request, target.timeout)
-        return ExposedPortAsync(target, response.port)
+        return await expose(self._port_target(), ttl, pb.ExposePortRequest(port=port))
 
     async def list_exposed(self) -> list[ExposedPortAsync]:
         """List the exposed ports of the sandbox."""
-        target = self._port_target()
-        request = pb.ListExposedPortsRequest(sandbox_id=target.sandbox_id, fencing_token=target.fencing_token)
-        response = await target.connect().ask(lambda stubs: stubs.ports.ListExposedPorts, request, target.timeout)
-        return [ExposedPortAsync(target, port) for port in response.ports]
+        return await list_exposed(self._port_target())
 
     def _port_target(self) -> PortTarget:
         record = self._attached().record
         token, timeout = record.lease.fencing_token, self._config.timeout
         return PortTarget(record.sandbox_id, token, timeout, lambda: self._attached().usable())
+
+
+async def expose(target: PortTarget, ttl: float, request: pb.ExposePortRequest) -> ExposedPortAsync:
+    """Expose what a request names."""
+    request.sandbox_id, request.fencing_token = target.sandbox_id, target.fencing_token
+    request.ttl.FromNanoseconds(int(ttl * 1e9))
+    response = await target.connect().ask(lambda stubs: stubs.ports.ExposePort, request, target.timeout)
+    return ExposedPortAsync(target, response.port)
+
+
+async def list_exposed(target: PortTarget) -> list[ExposedPortAsync]:
+    """List the exposed ports of a sandbox."""
+    request = pb.ListExposedPortsRequest(sandbox_id=target.sandbox_id, fencing_token=target.fencing_token)
+    response = await target.connect().ask(lambda stubs: stubs.ports.ListExposedPorts, request, target.timeout)
+    return [ExposedPortAsync(target, port) for port in response.ports]
+
+
+async def view_url(target: PortTarget, kind: pb.ExposureKind.ValueType) -> str:
+    """Return a URL of a kind that is valid for half an hour at least: one that there is, else a new one."""
+    until = datetime.now(UTC) + timedelta(seconds=_VIEW_SECONDS / 2)
+    for each in await list_exposed(target):
+        if each.kind == EXPOSURE_KINDS[kind] and each.expires > until:
+            return each.url
+    return (await expose(target, _VIEW_SECONDS, pb.ExposePortRequest(kind=kind))).url

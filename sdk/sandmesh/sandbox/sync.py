@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
 from sandmesh._client.sync import Facade, blocking, blocking_iterator, run
 from sandmesh.inputs import Options
@@ -22,8 +22,9 @@ from sandmesh.shared.fork_lock import fork_lock
 if TYPE_CHECKING:
     from sandmesh._files.sync_api import Files
     from sandmesh.sandbox.mcp_connection import NotificationHandler, RequestHandler
+    from sandmesh.sandbox.screen.browser import Browser
     from sandmesh.sandbox.screen.desktop import Desktop
-    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Network, Processes
+    from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Network, Processes, SandboxSecrets
 
 # Kernels, processes, ports and files are imported at their first use: most programs use few of them.
 
@@ -112,6 +113,14 @@ class Sandbox(Lifecycle):
             from sandmesh.sandbox.sync_handles import Network  # noqa: PLC0415 - see above
 
         return Network(self.twin.network)
+
+    @property
+    def secrets(self) -> SandboxSecrets:
+        """The secrets of the sandbox's requests: list, set, remove."""
+        with fork_lock:
+            from sandmesh.sandbox.sync_handles import SandboxSecrets  # noqa: PLC0415 - see above
+
+        return SandboxSecrets(self.twin.secrets)
 
     @property
     def fs(self) -> Files:
@@ -207,11 +216,40 @@ class FilesystemSandbox(BaseSandbox, FilesystemTools):
 
     twin_class: ClassVar[type[SandboxAsync]] = FilesystemSandboxAsync
 
+    @property
+    def desktop_url(self) -> str:
+        """The URL of a page that shows the desktop, valid for half an hour at least; CapabilityMissing without one.
+
+        `box.desktop.url()` makes one for another time, or to watch. Async classes have it awaited.
+        """
+        return run(type(self.twin).__name__, cast("FilesystemSandboxAsync", self.twin).desktop_url)
+
 
 class BrowserSandbox(BaseSandbox, BrowserTools):
     """A sandbox with a browser, beside a Python kernel and a shell."""
 
     twin_class: ClassVar[type[SandboxAsync]] = BrowserSandboxAsync
+
+    @property
+    def browser(self) -> Browser:
+        """The sandbox's browser, for programs that speak its DevTools protocol."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.browser import Browser  # noqa: PLC0415 - see above
+
+        return Browser(cast("BrowserSandboxAsync", self.twin).browser)
+
+    @property
+    def browser_url(self) -> str:
+        """The URL of a page that shows what the browser shows, valid for half an hour at least.
+
+        `box.browser.url()` makes one for another time, or to watch. Async classes have it awaited.
+        """
+        return run(type(self.twin).__name__, cast("BrowserSandboxAsync", self.twin).browser_url)
+
+    @property
+    def desktop_url(self) -> str:
+        """The same as `browser_url`: the browser is all that there is to see."""
+        return self.browser_url
 
 
 class GuiSandbox(FilesystemSandbox, DesktopTools):
@@ -223,6 +261,6 @@ class GuiSandbox(FilesystemSandbox, DesktopTools):
     def desktop(self) -> Desktop:
         """The sandbox's desktop: its screen, windows and clipboard."""
         with fork_lock:
-            from sandmesh.sandbox.screen.desktop import Desktop, DesktopAsync  # noqa: PLC0415 - see above
+            from sandmesh.sandbox.screen.desktop import Desktop  # noqa: PLC0415 - see above
 
-        return Desktop(DesktopAsync(self.twin.call))
+        return Desktop(cast("GuiSandboxAsync", self.twin).desktop)

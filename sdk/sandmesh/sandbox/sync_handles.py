@@ -9,7 +9,7 @@ from sandmesh._client.sync import BlockingIterator, Facade, blocking, blocking_i
 from sandmesh.events import Result
 from sandmesh.sandbox.kernels import KernelAsync, KernelsAsync
 from sandmesh.sandbox.mcp_connection import McpConnectionAsync
-from sandmesh.sandbox.network import NetworkAsync
+from sandmesh.sandbox.network import NetworkAsync, SandboxSecretsAsync
 from sandmesh.sandbox.ports import ExposedPortAsync
 from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync
 
@@ -57,6 +57,17 @@ class Network(Facade):
     allow = blocking(NetworkAsync.allow)
     deny = blocking(NetworkAsync.deny)
     set = blocking(NetworkAsync.set)
+
+
+class SandboxSecrets(Facade):
+    """The secrets of a running sandbox: `box.secrets`. Variables and hosts stay as the sandbox was made with them."""
+
+    def __init__(self, twin: SandboxSecretsAsync) -> None:
+        self.twin: SandboxSecretsAsync = twin
+
+    list = blocking(SandboxSecretsAsync.list)
+    set = blocking(SandboxSecretsAsync.set)
+    remove = blocking(SandboxSecretsAsync.remove)
 
 
 class McpConnection(Facade):
@@ -147,11 +158,12 @@ class Processes(Facade):
 
 
 class ExposedPort(Facade):
-    """A port that a URL leads to until `expires`; whoever has the URL may use it."""
+    """A port, or the browser, that a URL leads to until `expires`; whoever has the URL may use it."""
 
     def __init__(self, twin: ExposedPortAsync) -> None:
         self.twin: ExposedPortAsync = twin
         self.exposure_id = twin.exposure_id
+        self.kind = twin.kind
         self.port = twin.port
         self.url = twin.url
         self.expires = twin.expires

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from sandmesh._calls.call import Order, write_arguments
 from sandmesh._calls.event_stream import EventStream
 from sandmesh._calls.runner import HeardCollector, run_call
 from sandmesh._client.messages import read_name, read_tools
-from sandmesh._tools import TOOLS, Tool, dump
+from sandmesh._tools import TOOLS, Tool, build, description, dump
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.events import CallEvent
 from sandmesh.results import ToolResult
@@ -17,6 +18,34 @@ from sandmesh.sandbox.handle import OUTPUT_LIMIT, Attachment, SandboxHandle
 from sandmesh.sandbox.toolkit import ToolkitAsync
 
 _NAME = "the tool's name"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class ToolCaller(Protocol[R_co]):
+    """A box: `R_co` is a ToolResult, or what is awaited for one."""
+
+    def call(self, declaration: Tool) -> R_co:
+        """Run a tool by its declaration."""
+        ...
+
+
+def tool_method(declaration: Callable[P, Tool]) -> Callable[Concatenate[ToolCaller[R], P], R]:
+    """Make the method that runs a tool, with the parameters and description of its declaration."""
+
+    def method(self: ToolCaller[R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.call(build(declaration, *args, **kwargs))
+
+    declared = cast("type[Tool]", declaration)
+    method.__name__ = method.__qualname__ = declared.name
+    method.__doc__ = description(declared)
+    own = signature(declared)
+    self_parameter = next(iter(signature(method).parameters.values()))
+    parameters = [self_parameter, *own.parameters.values()]
+    method.__signature__ = own.replace(parameters=parameters, return_annotation="ToolResult")  # type: ignore[attr-defined]
+    return method
 
 
 class ToolCallsAsync(SandboxHandle):

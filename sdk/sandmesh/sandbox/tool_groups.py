@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from inspect import signature
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from sandmesh._tools import (
     BrowserClick,
@@ -48,47 +46,19 @@ from sandmesh._tools import (
     MoveFile,
     ReadFile,
     ReadMultipleFiles,
+    RunCode,
     RunIpythonCell,
     RunShellCommand,
     SearchFiles,
-    Tool,
     WriteFile,
-    build,
-    description,
 )
-
-P = ParamSpec("P")
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class ToolCaller(Protocol[R_co]):
-    """A box: `R_co` is a ToolResult, or what is awaited for one."""
-
-    def call(self, declaration: Tool) -> R_co:
-        """Run a tool by its declaration."""
-        ...
-
-
-def tool_method(declaration: Callable[P, Tool]) -> Callable[Concatenate[ToolCaller[R], P], R]:
-    """Make the method that runs a tool, with the parameters and description of its declaration."""
-
-    def method(self: ToolCaller[R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.call(build(declaration, *args, **kwargs))
-
-    declared = cast("type[Tool]", declaration)
-    method.__name__ = method.__qualname__ = declared.name
-    method.__doc__ = description(declared)
-    own = signature(declared)
-    self_parameter = next(iter(signature(method).parameters.values()))
-    parameters = [self_parameter, *own.parameters.values()]
-    method.__signature__ = own.replace(parameters=parameters, return_annotation="ToolResult")  # type: ignore[attr-defined]
-    return method
+from sandmesh.sandbox.tool_calls import tool_method
 
 
 class GenericTools:
     """Code and commands."""
 
+    run_code = tool_method(RunCode)
     run_ipython_cell = tool_method(RunIpythonCell)
     run_shell_command = tool_method(RunShellCommand)
 

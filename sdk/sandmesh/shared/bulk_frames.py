@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from google.protobuf.descriptor import Descriptor
 
 from sandmesh.api.call.v1 import call_pb2 as pb
+from sandmesh.shared.frames import varint
 
 LEAST = 16 * 1024
 """The fewest bytes of data for which direct encoding pays."""
@@ -18,16 +19,6 @@ LEAST = 16 * 1024
 def tag(message: Descriptor, field: str) -> bytes:
     """Return the tag of a length-delimited field."""
     return varint(message.fields_by_name[field].number << 3 | 2)
-
-
-def varint(number: int) -> bytes:
-    """Encode a length."""
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def field(tag: bytes, parts: Sequence[bytes]) -> list[bytes]:

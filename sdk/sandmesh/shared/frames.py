@@ -93,6 +93,16 @@ def pack(message: bytes) -> bytes:
     return prefix(len(message)) + message
 
 
+def varint(number: int) -> bytes:
+    """Return a length as protobuf writes it: seven bits a byte, the lowest first."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
 async def read(reader: StreamReader, limit: int) -> bytes:
     """Read the next message.
 

@@ -12,6 +12,8 @@ SANDBOX_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "filesystem": ("generic", "git", "filesystem"),
         "browser": ("generic", "git", "browser"),
         "gui": ("generic", "git", "filesystem", "computer-use"),
+        "training": ("training",),
+        "bfcl": ("training",),
         "dummy": (),
     }
 )
@@ -20,10 +22,14 @@ template nor tools. Its classes, its tools as functions and what MCP clients are
 
 DEFAULT_TYPE: Final = "base"
 
+_SPELLINGS: Final = {"bfcl": "BFCL", "appworld": "APPWorld"}
+"""Names in classes that are not their types' with a capital letter."""
+
 
 def class_name(sandbox_type: str, *, is_async: bool) -> str:
     """Return the name of a type's class: "filesystem" has FilesystemSandbox and FilesystemSandboxAsync."""
-    return f"{sandbox_type.title().replace('_', '').replace('-', '')}Sandbox{'Async' if is_async else ''}"
+    name = _SPELLINGS.get(sandbox_type) or sandbox_type.title().replace("_", "").replace("-", "")
+    return f"{name}Sandbox{'Async' if is_async else ''}"
 
 
 def first_type(group: str) -> str:

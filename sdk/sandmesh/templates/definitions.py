@@ -11,6 +11,7 @@ from sandmesh._client.messages import read_name, write_spec, write_ttl
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmesh.inputs import NetworkInput
+from sandmesh.templates.environments import write_environments
 
 LEVELS = ("low", "medium", "high")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -35,6 +36,8 @@ class DefinitionFields(TypedDict, total=False):
     runtime_config: Mapping[str, Any] | None
     mcp_config: Mapping[str, Any] | None
     system: Sequence[str] | None
+    requirements: Sequence[str] | None
+    environments: Mapping[str, Any] | None
 
 
 def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
@@ -61,15 +64,17 @@ def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition
         runtime_config=rest,
         tools=tools,
         mcp_config_json=_servers(fields.get("mcp_config")),
-        system=_packages(fields.get("system")),
+        system=_packages("system", "Debian packages", fields.get("system")),
+        requirements=_packages("requirements", "Python packages", fields.get("requirements")),
+        environments=write_environments(fields.get("environments")),
     )
 
 
-def _packages(packages: object) -> Sequence[str]:
+def _packages(what: str, kind: str, packages: object) -> Sequence[str]:
     found = cast("Sequence[object]", [] if packages is None else packages)
     if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
-        message = f"system must be a list of names of Debian packages, not {packages!r}"
-        raise InvalidArgument(message, {"argument": "system"})
+        message = f"{what} must be a list of names of {kind}, not {packages!r}"
+        raise InvalidArgument(message, {"argument": what})
     return cast("Sequence[str]", found)
 
 

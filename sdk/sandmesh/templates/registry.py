@@ -13,6 +13,7 @@ from sandmesh.sandbox.boxes import SandboxAsync
 from sandmesh.sandbox.builtin import builtin_classes
 from sandmesh.sandbox.class_registry import SandboxConfig, class_registry
 from sandmesh.sandbox.sync import Sandbox
+from sandmesh.shared.environment import Environment
 from sandmesh.shared.sandbox_types import DEFAULT_TYPE, SANDBOX_TYPES
 from sandmesh.templates.definitions import check_type, write_definition
 from sandmesh.templates.sandbox_tools import InsideTool
@@ -75,6 +76,12 @@ class Registration(TypedDict, total=False):
     system: Sequence[str] | None
     """Debian packages of its sandboxes, as ["ffmpeg"]; the bubblewrap driver has them once `sandmesh build` ran."""
 
+    requirements: Sequence[str] | None
+    """Python packages of its sandboxes besides those of its base, pinned, as ["textarena==0.7.4"]."""
+
+    environments: Mapping[str, type[Environment] | str] | None
+    """Training environments by name: classes of this program, or "module:Class" of an installed package."""
+
 
 class SandboxRegistry:
     """The sandbox classes of this program, by type.
@@ -111,6 +118,8 @@ class SandboxRegistry:
             runtime_config=dict(options.get("runtime_config") or {}),
             mcp_config=options.get("mcp_config"),
             system=tuple(options.get("system") or ()),
+            requirements=tuple(options.get("requirements") or ()),
+            environments=dict(options.get("environments") or {}),
         )
         return lambda made: _register(made, config)
 
@@ -171,6 +180,8 @@ def _register(made: C, config: SandboxConfig) -> C:
             "runtime_config": config.runtime_config,
             "mcp_config": config.mcp_config,
             "system": config.system,
+            "requirements": config.requirements,
+            "environments": config.environments,
         },
         [tool.definition() for tool in tools],
     )

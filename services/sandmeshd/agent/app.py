@@ -26,7 +26,7 @@ from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.processes.spawner import Limits, Processes
 from sandmeshd.agent.python.cells import Cells
 from sandmeshd.agent.python.kernel_table import KernelTable
-from sandmeshd.agent.python.kernels import open_jupyter, open_kernel
+from sandmeshd.agent.python.languages import open_language
 from sandmeshd.agent.startup.deferred import Deferred
 from sandmeshd.agent.startup.first_call import FirstCall
 from sandmeshd.agent.startup.first_tools import FirstTools
@@ -35,6 +35,8 @@ from sandmeshd.agent.userland import syscalls
 
 VERSION: Final = "0.1.0.dev0"
 _MAX_PROCESSES: Final = 512
+_MOST_DESCRIPTORS: Final = 8192
+_MOST_SIGNALS: Final = 4096
 _IMPORT_DELAY_SECONDS: Final = 2.0
 """After which the import of all tools begins, where the first calls did not need them."""
 _IMPORT_STEPS: Final = (
@@ -92,6 +94,8 @@ async def open_agent(
         first_call = FirstCall(dispatcher, kernels.default)
         stack.push_async_callback(first_call.close)
         imported.add_done_callback(lambda _: first_call.schedule())
+        if config.certificates_file:
+            import_module("sandmeshd.agent.network.certificates").write_bundle(config)
         egress = await _open_egress(stack, config.egress_port)
         # Its socket is in a directory that is closed to user code.
         _touch_files_as(config.user_id and own)
@@ -121,7 +125,15 @@ def _open_to_node() -> Generator[None]:
 def _limits(config: agent_pb2.AgentConfig) -> Limits:
     # In a container the runtime limits them, unless the driver configures otherwise.
     processes = config.max_processes or (0 if config.user_id else _MAX_PROCESSES)
-    return Limits(processes, config.max_file_bytes, config.user_id)
+    descriptors = _part_of(resource.RLIMIT_NOFILE, _MOST_DESCRIPTORS)
+    signals = _part_of(resource.RLIMIT_SIGPENDING, _MOST_SIGNALS)
+    return Limits(processes, config.max_file_bytes, config.user_id, descriptors, signals)
+
+
+def _part_of(rlimit: int, most: int) -> int:
+    """Return user code's limit of what the kernel counts by uid: whoever uses it up leaves the rest for agents."""
+    soft, _ = resource.getrlimit(rlimit)
+    return most if soft == resource.RLIM_INFINITY else min(most, soft // 2)
 
 
 def _dispatcher(config: agent_pb2.AgentConfig, tools: Callable[[], Tools]) -> Dispatcher:
@@ -137,10 +149,8 @@ def _kernels(stack: AsyncExitStack, config: agent_pb2.AgentConfig, processes: Pr
     """Start the default kernel; others start on request."""
 
     def make(language: str, cwd: str) -> Cells:
-        if language == "python":
-            return Cells(processes, partial(open_kernel, processes, cwd), memory)
-        environment = dict(config.environment)
-        return Cells(processes, partial(open_jupyter, processes, config.python, environment, language, cwd), memory)
+        start = partial(open_language, processes, config.python, dict(config.environment), language, cwd)
+        return Cells(processes, start, memory)
 
     default = make("python", config.workspace)
     stack.push_async_callback(default.close)
@@ -181,13 +191,12 @@ def _tools(
         )
         services = {**files.services(), **ports.services(), **own.services()}
         opened.extend([import_module("sandmeshd.agent.mcp.manager.servers").make_servers(processes, config), own])
-        opened.append(_browser(processes, config))
-        runners = handlers.Runners(kernels, shell, opened[0], opened[-1])
+        opened.extend([_browser(processes, config, ports), _training(processes, config, shell.programs.memory)])
+        runners = handlers.Runners(kernels, shell, opened[0], ports, *opened[-2:])
+        if not config.fencing_token:
+            _warm_browser(runners.browser, imported.get_loop())
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services, whole=whole)
-        # Imported modules stay: collections need not scan them again.
-        gc.freeze()
-        # Thousands of finished calls are kept: scanning them after each few hundred new objects would be slow.
-        gc.set_threshold(20_000, 50, 100)
+        _relieve_collector()
         if not imported.done():
             _complete(imported)
         return toolbox
@@ -206,10 +215,31 @@ def _tools(
     return lambda: first
 
 
-def _browser(processes: Processes, config: agent_pb2.AgentConfig) -> Any:
+def _warm_browser(browser: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Start the browser of a sandbox that nobody holds yet, so that who claims it from its pool finds it running."""
+    if browser is not None:
+        loop.call_soon_threadsafe(browser.warm)
+
+
+def _relieve_collector() -> None:
+    # Imported modules stay: collections need not scan them again.
+    gc.freeze()
+    # Thousands of finished calls are kept: scanning them after each few hundred new objects would be slow.
+    gc.set_threshold(20_000, 50, 100)
+
+
+def _browser(processes: Processes, config: agent_pb2.AgentConfig, ports: Any) -> Any:
     if "browser" not in config.tool_groups:
         return None
-    return import_module("sandmeshd.agent.tools.browser.tools").make_browser(processes, config)
+    browser = import_module("sandmeshd.agent.tools.browser.tools").make_browser(processes, config)
+    ports.add_port("devtools", browser.debugging_port)
+    return browser
+
+
+def _training(processes: Processes, config: agent_pb2.AgentConfig, memory: Memory) -> Any:
+    if "training" not in config.tool_groups:
+        return None
+    return import_module("sandmeshd.agent.tools.training.tools").make_training(processes, config, memory)
 
 
 def _complete(future: asyncio.Future[None]) -> None:

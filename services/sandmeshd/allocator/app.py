@@ -29,8 +29,14 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.pause import PauseControl
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.event_log import EventLog
+from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.allocator.secrets.rotation import Rotation
+from sandmeshd.allocator.secrets.secret_records import SecretRecords
+from sandmeshd.allocator.secrets.servicer import SecretServicer
+from sandmeshd.allocator.secrets.specs import SecretSpecs
 from sandmeshd.allocator.servicer import Components, SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
+from sandmeshd.auth.sealer import Sealer
 from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed
 from sandmeshd.store import Store
 
@@ -92,12 +98,17 @@ async def open_allocator(
         pool_subscribers=pools.subscribers,
     )
     try:
-        yield SandboxServicer(settings, records, components)
+        yield SandboxServicer(settings, records, components, _secret_servicer(settings, store, records, nodes))
     finally:
         await filling.finish(0.0)
         await tasks.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
         with suppress(StoreUnavailable):
             await maintenance.announce_exit()
+
+
+def _secret_servicer(settings: AllocatorSettings, store: Store, records: RecordStore, nodes: Nodes) -> SecretServicer:
+    sealer, secrets = Sealer(settings.mesh_secret.get_secret_value()), SecretRecords(store)
+    return SecretServicer(records, secrets, Rotation(records, nodes, sealer), SecretSpecs(secrets, sealer))
 
 
 async def _sweep(

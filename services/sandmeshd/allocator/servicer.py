@@ -22,11 +22,13 @@ from sandmeshd.allocator.network.servicer import NetworkServicer
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.pause import PauseControl
+from sandmeshd.allocator.nodes.servicer import TemplateServicer
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.event_log import EventLog
 from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record, timestamp
+from sandmeshd.allocator.secrets.servicer import SecretServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import current_principal
 
@@ -58,21 +60,29 @@ def _ready_seconds(remaining: float | None) -> float | None:
     return None if remaining is None else max(0.0, remaining - min(_RESPONSE_SECONDS, remaining / 4))
 
 
-class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
+class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.SandboxServiceServicer):
     """Serve the records of a mesh; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(self, settings: AllocatorSettings, records: RecordStore, components: Components) -> None:
-        super().__init__(records, NetworkControl(components.nodes))
+    def __init__(
+        self, settings: AllocatorSettings, records: RecordStore, components: Components, secrets: SecretServicer
+    ) -> None:
+        NetworkServicer.__init__(self, records, NetworkControl(components.nodes))
+        TemplateServicer.__init__(self, components.nodes)
         self._settings = settings
         self._components = components
         self.evacuation = components.evacuation
         """Ends every sandbox of the mesh; no RPC does."""
+        self.secrets = secrets
+        """Serves the secrets of the mesh, which claims use."""
         self.refresh_nodes = components.nodes.refresh_all
         """Reads the templates of every node anew after they changed; no RPC does."""
 
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
         """Claim a sandbox for a session: the one it has, one from a pool, or a new one."""
         ttl_us = _ttl_us(request, self._settings)
+        if request.spec.secrets:
+            resolved = await self.secrets.specs.resolved(request.spec, request.user_id)
+            request.spec.CopyFrom(resolved)
         ready_seconds = _ready_seconds(context.time_remaining())
         queue_seconds = self._settings.queue_timeout_seconds if ready_seconds is None else ready_seconds
         return await self._components.claims.claim(request, ttl_us, queue_seconds, ready_seconds)
@@ -102,14 +112,14 @@ class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
         if record is None:
             # This raises Recovering while records are being rebuilt.
             await self._records.was_deleted(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
             raise not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
 
     async def GetSandboxLogs(self, request: pb.GetSandboxLogsRequest, context: Context) -> pb.GetSandboxLogsResponse:
         """Return the end of the log of a sandbox's agent and runtime."""
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
             raise not_found(request.sandbox_id)
         return await self._components.logs.read(record, request)
 
@@ -123,7 +133,7 @@ class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
         after = request.page_token
         while len(found) <= size:
             records = await self._records.page(request.session_key, request.labels, after, _DEFAULT_PAGE)
-            own = [record for record in records if caller.owns(record.text("session"))]
+            own = [record for record in records if caller.owns(record.text("session"), record.sandbox_id)]
             found += [s for s in (record.sandbox() for record in own) if _has_labels(s, request)]
             if len(records) < _DEFAULT_PAGE:
                 break
@@ -189,7 +199,7 @@ class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
     async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
         """Take a snapshot of a sandbox."""
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
             raise not_found(request.sandbox_id)
         _check_reachable(record)
         return pb.CreateSnapshotResponse(snapshot=await self._components.snapshots.take(record, request))
@@ -209,7 +219,9 @@ class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
         events = await self._components.event_log.read(request.sandbox_id, request.after_event_id, size)
-        return pb.ListEventsResponse(events=[one for one in events if current_principal().owns(one.session_key)])
+        return pb.ListEventsResponse(
+            events=[one for one in events if current_principal().owns(one.session_key, one.sandbox_id)]
+        )
 
     async def WatchSandboxes(
         self, request: pb.WatchSandboxesRequest, context: Context
@@ -217,7 +229,7 @@ class SandboxServicer(NetworkServicer, sandbox_pb2_grpc.SandboxServiceServicer):
         """Stream events as they happen."""
         caller = current_principal()
         async for event in self._components.event_log.follow(request.sandbox_id, request.after_event_id):
-            if caller.owns(event.session_key):
+            if caller.owns(event.session_key, event.sandbox_id):
                 yield pb.WatchSandboxesResponse(event=event)
 
     async def GetMeshHealth(self, request: pb.GetMeshHealthRequest, context: Context) -> pb.GetMeshHealthResponse:

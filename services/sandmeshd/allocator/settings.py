@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import Field, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, PositiveInt, SecretStr, ValidationInfo, field_validator
 
 from sandmeshd.runtime.settings import Settings
 
@@ -28,6 +28,9 @@ class AllocatorSettings(Settings):
 
     caller_capacity: int = Field(default=0, ge=0, validation_alias="SANDMESH_MAX_SANDBOXES_PER_USER")
     """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
+
+    mesh_secret: SecretStr = SecretStr("")
+    """The secret that the mesh's services share; values of secrets are encrypted under a key that follows from it."""
 
     caller_capacities: Mapping[str, PositiveInt] = Field(default_factory=dict)
     """The same for single users, by user id."""

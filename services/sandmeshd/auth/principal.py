@@ -31,9 +31,15 @@ class Principal:
     token_id: str = ""
     private_network: bool = False
     """Whether a user's grants may name hosts that are not public."""
+    read_only: bool = False
+    """Whether it may send only requests without side effects; the gateway refuses the others."""
+    sandbox_id: str = ""
+    """The one sandbox that it may use, a user's principal without a user; empty: not limited to one."""
 
-    def owns(self, session_key: str) -> bool:
-        """Return whether a session, and so its sandboxes and calls, is the principal's; a pool's is no user's."""
+    def owns(self, session_key: str, sandbox_id: str = "") -> bool:
+        """Return whether a sandbox of a session is the principal's, or all of the session; a pool's is no user's."""
+        if self.sandbox_id:
+            return sandbox_id == self.sandbox_id
         return session_key.startswith(self.session_prefix)
 
     @property
@@ -80,6 +86,8 @@ def acting_user(user_id: str) -> str:
     principal = current_principal()
     if principal.scope != "user":
         return user_id
+    if principal.sandbox_id:
+        raise PermissionDenied(f"the token is for the sandbox {principal.sandbox_id} alone", {"field": "user_id"})
     if user_id not in ("", principal.user_id) and not user_id.startswith(ANONYMOUS):
         message = f"the token is for user {principal.user_id!r} only: name that user, or none"
         raise PermissionDenied(message, {"field": "user_id"})

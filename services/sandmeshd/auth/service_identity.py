@@ -52,6 +52,7 @@ class Identities:
             "user": principal.user_id,
             "token": principal.token_id,
             "private": principal.private_network,
+            "sandbox": principal.sandbox_id,
         }
         return jwt.encode(claims, self._secret, "HS256")
 
@@ -68,10 +69,11 @@ class Identities:
         except jwt.InvalidTokenError as error:
             raise _refused(f"the request's identity is not valid ({error})") from None
         self._take(str(claims["jti"]))
-        return Principal(claims["scope"], claims["user"], claims["token"], claims["private"])
+        scope, user_id, token_id, private = (claims[name] for name in ("scope", "user", "token", "private"))
+        return Principal(scope, user_id, token_id, private, sandbox_id=claims["sandbox"])
 
     def _decode(self, method: str, signed: str) -> dict[str, Any]:
-        required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private"]}
+        required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private", "sandbox"]}
         return jwt.decode(
             signed, self._secret, ["HS256"], options=cast("Any", required), audience=method, leeway=SKEW_SECONDS
         )

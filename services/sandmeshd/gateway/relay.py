@@ -18,6 +18,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, TooLarge, WrongState, to_detail
 from sandmesh.shared import bulk_frames
+from sandmesh.shared.frames import varint
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.gateway.metrics import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
@@ -157,7 +158,7 @@ class Relay:
             self._last = frame.last_sequence
         batch = frame.batch
         self._routes.metrics.sent.inc(len(batch))
-        self._subscriber.deliver(self, _BATCH + bulk_frames.varint(len(batch)) + batch, frame.last_sequence)
+        self._subscriber.deliver(self, _BATCH + varint(len(batch)) + batch, frame.last_sequence)
         if frame.final:
             self._link = None  # which has released the channel
             reason = self._meter.ended(frame.end_reason)

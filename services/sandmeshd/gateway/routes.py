@@ -96,7 +96,7 @@ class Routes:
         link = self.links.get(sandbox_id)
         if link is None:
             link = await asyncio.shield(self._begin(sandbox_id))
-        elif sandbox_id in self.paused:
+        elif sandbox_id in self.paused.ids:
             await self.paused.check(sandbox_id)
         if sandbox_id in self.ahead:
             await self.learn_session(sandbox_id)
@@ -212,14 +212,19 @@ class OwnedRoutes:
     def __init__(self, routes: Routes, principal: Principal) -> None:
         self.metrics = routes.metrics
         self._routes = routes
-        self._session_prefix = principal.session_prefix
+        self._principal = principal
+        # As `Principal.owns` has it, for each call.
+        self._session_prefix = "" if principal.sandbox_id else principal.session_prefix
+        self._only = principal.sandbox_id
 
     def known(self, sandbox_id: str) -> AgentLink | None:
         """Return the open link to a sandbox, where there is one and the sandbox is known to be the caller's."""
         session_key = self._routes.session_keys.get(sandbox_id)
-        if session_key is None or sandbox_id in self._routes.ahead or not session_key.startswith(self._session_prefix):
+        if session_key is None or sandbox_id in self._routes.ahead or self._only not in ("", sandbox_id):
             return None
-        return None if sandbox_id in self._routes.paused else self._routes.links[sandbox_id]
+        if not session_key.startswith(self._session_prefix):
+            return None
+        return None if sandbox_id in self._routes.paused.ids else self._routes.links[sandbox_id]
 
     async def link(self, sandbox_id: str) -> AgentLink:
         """Return the link to a sandbox.
@@ -256,8 +261,8 @@ class OwnedRoutes:
 
     async def _owned(self, link: AgentLink) -> AgentLink:
         sandbox_id, keys = link.sandbox_id, self._routes.session_keys
-        if self._session_prefix and not keys.get(sandbox_id):
+        if self._principal.scope == "user" and not keys.get(sandbox_id):
             await self._routes.learn_session(sandbox_id)
-        if not keys.get(sandbox_id, "").startswith(self._session_prefix):
+        if not self._principal.owns(keys.get(sandbox_id, ""), sandbox_id):
             raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
         return link

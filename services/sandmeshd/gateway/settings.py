@@ -58,10 +58,15 @@ class GatewaySettings(Settings):
     audit_file: Path | None = Field(default=None, validation_alias="SANDMESH_AUDIT_FILE")
     """A file to which the audit is appended as JSON lines; none: it is in the store alone, which keeps the newest."""
 
+    audit_syslog: str = Field(
+        default="", pattern=r"^(unix:///\S+|udp://\S+)?$", validation_alias="SANDMESH_AUDIT_SYSLOG"
+    )
+    """A syslog server that gets the audit too, a message of JSON an entry: unix:///dev/log or udp://HOST:PORT."""
+
     audit_on_failure: Literal["continue", "refuse"] = Field(
         default="continue", validation_alias="SANDMESH_AUDIT_ON_FAILURE"
     )
-    """While the audit file cannot be written: continue with a warning, or refuse to start and to change anything."""
+    """While the audit's file or syslog cannot be written: continue with a warning, or refuse to start and changes."""
 
     activity_seconds: float = Field(default=2.0, gt=0)
     """How often it tells which sandboxes are in use; idle times are several times as long."""

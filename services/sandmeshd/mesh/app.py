@@ -14,16 +14,16 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed
 from sandmeshd.allocator import AllocatorSettings, open_allocator
-from sandmeshd.auth.service_identity import Identities, identity_required, kept_secret
+from sandmeshd.auth.service_identity import Identities, identity_required
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.servicer import DriverServicer
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
-from sandmeshd.mesh.doors import open_e2b
+from sandmeshd.mesh.doors import agentscope_url, open_agentscope, open_e2b
 from sandmeshd.mesh.driver import open_driver, with_storage
-from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import Ending
 from sandmeshd.mesh.sweep import remove, sweep_private
 from sandmeshd.runtime.listeners import Listeners
@@ -35,6 +35,7 @@ from sandmeshd.runtime.rpc.registrations import (
     driver_service,
     quota_service,
     sandbox_service,
+    secret_service,
     session_service,
     template_service,
     token_service,
@@ -62,6 +63,8 @@ class Mesh:
     ending: Ending
     e2b: Mapping[str, str]
     """The variables that E2B's clients need, empty where the mesh has no door for them."""
+    agentscope: str | None
+    """The `base_url` of AgentScope Runtime's SDK, None where the mesh has no door for it."""
 
 
 @asynccontextmanager
@@ -90,7 +93,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         book = open_catalog(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings, book))
         driver = await stack.enter_async_context(with_storage(bare, storage))
-        broken = await _prepare(driver, progress)
+        broken = await _prepare(driver, book, progress)
         measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)
         internal = f"unix://{paths.services}/i"
@@ -99,10 +102,11 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         listeners = Listeners(paths.listeners)
         listening.http.note(listeners.noted)
         stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
-        variables = await stack.enter_async_context(
-            open_e2b(settings, mesh_secret(settings), listening.addresses[0], listening.http)
-        )
-        yield Mesh(listening.addresses, listening.http, ending, variables)
+        address, http = listening.addresses[0], listening.http
+        # Its routes are there before E2B's door opens the listener.
+        await stack.enter_async_context(open_agentscope(settings, address, http))
+        variables = await stack.enter_async_context(open_e2b(settings, mesh_secret(settings), address, http))
+        yield Mesh(listening.addresses, http, ending, variables, await agentscope_url(settings, http))
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,7 @@ async def _open_internal(
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
         quota_service(QuotaServicer(QuotaRecords(store))),
+        secret_service(allocator.secrets),
         audit_service(AuditServicer(AuditRecords(store, settings.audit_entries))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),
     ]
@@ -140,12 +145,12 @@ async def _open_internal(
     return local_channel(services)
 
 
-async def _prepare(driver: Driver, progress: Progress) -> Mapping[str, SandmeshError]:
-    """Make every template ready; return why others cannot be, by name: those are tried again later."""
+async def _prepare(driver: Driver, book: TemplateCatalog, progress: Progress) -> Mapping[str, SandmeshError]:
+    """Make templates ready; return why others cannot be, by name: those are tried again later."""
     broken: dict[str, SandmeshError] = {}
     info = await driver.get_info(driver_pb2.GetInfoRequest())
     for template in info.templates:
-        if not template.prepared:
+        if not template.prepared and not book[template.name].on_demand:
             request = driver_pb2.PrepareTemplateRequest(template=template.name)
             try:
                 async for step in driver.prepare_template(request):
@@ -168,12 +173,6 @@ def identities(settings: MeshSettings) -> Identities:
     return Identities(mesh_secret(settings))
 
 
-def mesh_secret(settings: MeshSettings) -> str:
-    """Return the secret that the mesh's services share: the configured one, else the one kept with its state."""
-    explicit = settings.mesh_secret
-    return explicit.get_secret_value() if explicit else kept_secret(settings.paths.secret)
-
-
 def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> GatewaySettings:
     """Return the gateway's settings, with its addresses and the mesh's secret."""
     own = {
@@ -186,5 +185,9 @@ def gateway_settings(settings: MeshSettings, listen: tuple[str, ...]) -> Gateway
 
 def allocator_settings(settings: MeshSettings) -> AllocatorSettings:
     """Return the allocator's settings; a deleted sandbox is remembered for a minute at least."""
-    own = {"tomb_seconds": max(60, settings.allocator.event_seconds), "ephemeral": settings.ephemeral}
+    own = {
+        "tomb_seconds": max(60, settings.allocator.event_seconds),
+        "ephemeral": settings.ephemeral,
+        "mesh_secret": SecretStr(mesh_secret(settings)),
+    }
     return settings.allocator.model_copy(update=own)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument
@@ -14,7 +14,7 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.decorators import WorkspaceKeeper
-from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.runtime.settings import Variable, nested, variables_of
 from sandmeshd.storage import StorageSettings, open_storage
 from sandmeshd.templates import Template
@@ -31,8 +31,16 @@ def open_driver(
         InvalidArgument: A setting does not fit, or has no effect on that driver.
         RuntimeUnavailable: There is none of that name, or a package that it needs is not installed.
     """
-    own = driver_settings(settings).model_copy(update={"stands_by": stands_by})
+    own = driver_settings(settings)
+    egress = own.egress.model_copy(update={"mesh_secret": _known_secret(settings)})
+    own = own.model_copy(update={"stands_by": stands_by, "egress": egress})
     return open_plugin(settings.driver, own, templates)
+
+
+def _known_secret(settings: MeshSettings) -> SecretStr | None:
+    # A mesh that never ran has no directory for it, and is only looked at.
+    known = settings.mesh_secret is not None or settings.paths.state.is_dir()
+    return SecretStr(mesh_secret(settings)) if known else None
 
 
 async def describe_driver(settings: MeshSettings) -> driver_pb2.GetInfoResponse:

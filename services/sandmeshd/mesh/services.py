@@ -34,6 +34,7 @@ from sandmeshd.runtime.rpc.registrations import (
     driver_service,
     quota_service,
     sandbox_service,
+    secret_service,
     session_service,
     token_service,
 )
@@ -90,6 +91,7 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         audit = AuditServicer(AuditRecords(store, settings.audit_entries))
         quotas = QuotaServicer(QuotaRecords(store))
         services = [sandbox_service(servicer), quota_service(quotas), audit_service(audit)]
+        services.append(secret_service(servicer.secrets))
         await stack.enter_async_context(_serving(options, listen, services, observed_service))
         await asyncio.Event().wait()
 

@@ -11,8 +11,9 @@ from pydantic_settings import SettingsConfigDict
 
 from sandmesh.errors import InvalidArgument
 from sandmeshd.allocator import AllocatorSettings
-from sandmeshd.auth.service_identity import SHORTEST
+from sandmeshd.auth.service_identity import SHORTEST, kept_secret
 from sandmeshd.drivers.api.registry import driver_variables
+from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.e2b.settings import E2bSettings
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
@@ -82,6 +83,7 @@ class MeshSettings(Settings):
     allocator: AllocatorSettings = AllocatorSettings()
     workspaces: StorageSettings = StorageSettings()
     e2b_door: E2bSettings = E2bSettings()
+    agentscope_door: AgentscopeSettings = AgentscopeSettings()
 
     drivers: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Values of the drivers' settings by variable; a driver's own class checks them."""
@@ -158,3 +160,9 @@ def _check_unused(storage: StorageSettings) -> None:
     if unused is not None:
         name = f"SANDMESH_STORAGE_{unused.upper()}"
         raise InvalidArgument(f"{name} says where workspaces are saved, but not in what: give SANDMESH_FILE_SYSTEM")
+
+
+def mesh_secret(settings: MeshSettings) -> str:
+    """Return the secret that the mesh's services share: the configured one, else the one kept with its state."""
+    explicit = settings.mesh_secret
+    return explicit.get_secret_value() if explicit else kept_secret(settings.paths.secret)

@@ -130,11 +130,12 @@ async def _build_named(settings: MeshSettings, name: str, platform: str) -> Asyn
 
 
 def _buildable(settings: MeshSettings, book: Mapping[str, Template], known: list[str]) -> list[str]:
-    """Return the templates that `all` means: systems are downloaded for a template that is named alone."""
+    """Return the templates that `all` means: those made on demand, and systems, are for who names them alone."""
     own = driver_settings(settings)
+    usual = [name for name in known if not book[name].on_demand]
     if not isinstance(own, BubblewrapSettings):
-        return [name for name in known if not book[name].system]
-    return [name for name in known if has_system(own, book[name])]
+        return [name for name in usual if not book[name].system]
+    return [name for name in usual if has_system(own, book[name])]
 
 
 async def _make(settings: MeshSettings, driver: Driver, template: Template) -> AsyncIterator[Step]:

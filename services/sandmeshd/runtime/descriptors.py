@@ -20,6 +20,8 @@ FIX: Final = (
 _OF_MESH: Final = 64
 _PER_SANDBOX: Final = 4
 """Measured: a mesh with a limit of 1,024 ran out at 242 sandboxes."""
+_CONNECTIONS_PART: Final = 8
+_FEWEST_CONNECTIONS: Final = 64
 
 
 def attainable_limit() -> int:
@@ -40,6 +42,12 @@ def raise_descriptor_limit() -> None:
 def sandboxes_within(limit: int) -> int:
     """Return about how many sandboxes a mesh can have open with a limit of descriptors."""
     return max(0, limit - _OF_MESH) // _PER_SANDBOX
+
+
+def connections_allowed() -> int:
+    """Return how many connections an address accepts at once: however many there are, most descriptors are left."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_FEWEST_CONNECTIONS, (MAX_LIMIT if soft == resource.RLIM_INFINITY else soft) // _CONNECTIONS_PART)
 
 
 def lack_of_descriptors(error: BaseException | None) -> RuntimeUnavailable | None:

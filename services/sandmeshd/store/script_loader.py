@@ -9,12 +9,25 @@ from importlib import resources
 # In this order: each may use what is before it.
 LIBRARY = ("base", "events", "quotas", "capacity", "queue", "states")
 # What may run while records are being rebuilt: it rebuilds them, or reports nothing that depends on them.
-# Tokens and quotas are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
+# Tokens, quotas and secrets are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
 _QUOTAS = {"quota_set", "project_set"}
 _AUDIT = {"audit_append", "audit_list"}
+_SECRETS = {"secret_delete", "secret_list", "secret_read", "secret_set"}
 UNGUARDED = frozenset(
-    {"adopt", "capacity", "announce_exit", "generation", "open", "probe", "session_open", *_TOKENS, *_QUOTAS, *_AUDIT}
+    {
+        "adopt",
+        "capacity",
+        "announce_exit",
+        "generation",
+        "open",
+        "probe",
+        "session_open",
+        *_TOKENS,
+        *_QUOTAS,
+        *_AUDIT,
+        *_SECRETS,
+    }
 )
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 

@@ -7,7 +7,14 @@ classes), in a YAML or TOML file, or by RegisterTemplate while the mesh runs.
 
 from sandmeshd.templates.catalog import TemplateCatalog, open_catalog
 from sandmeshd.templates.loader import load_templates
-from sandmeshd.templates.model import WITH_PROGRAMS, OwnTool, PythonEnvironment, Template, TemplateLimits
+from sandmeshd.templates.model import (
+    WITH_PROGRAMS,
+    OwnTool,
+    PythonEnvironment,
+    Template,
+    TemplateLimits,
+    TrainingEnvironment,
+)
 
 __all__ = [
     "WITH_PROGRAMS",
@@ -16,6 +23,7 @@ __all__ = [
     "Template",
     "TemplateCatalog",
     "TemplateLimits",
+    "TrainingEnvironment",
     "load_templates",
     "open_catalog",
 ]

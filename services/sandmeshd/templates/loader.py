@@ -41,6 +41,8 @@ def _template(root: Traversable, entry: Traversable) -> Template:
     servers = values.get("mcp_config")
     if isinstance(servers, str):
         values["mcp_config"] = _servers(root.joinpath("servers", servers), values.get("tool_groups", ()))
+    targets = values.get("environments", {})
+    values["environments"] = {name: {"target": target} for name, target in targets.items()}
     values["python"] = _environment(root, f"{environment}.toml")
     try:
         return Template.model_validate(values)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,127}$")]
+EnvironmentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 WITH_PROGRAMS = "-node"
 """How the name of an image ends that has the programs of its template's environment: `base-node`."""
 PROGRAMS = frozenset({"node", "npm", "npx", "uv", "uvx"})
@@ -24,6 +25,9 @@ class PythonEnvironment(BaseModel):
 
     programs: tuple[str, ...] = ()
     """Packages of programs beside Python, such as Node.js, likewise; of images only `base-node` has them."""
+
+    complete: bool = False
+    """Whether `requirements` has all that is installed: packages' own dependencies are not looked up."""
 
     warm_up: str = ""
     """A statement that fills caches when the environment is built, run as code of a sandbox is."""
@@ -76,6 +80,18 @@ class OwnTool(BaseModel):
     """Its source, whole."""
 
 
+class TrainingEnvironment(BaseModel):
+    """A training environment: a class that is served inside the sandboxes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    target: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$")
+    """The class, as "module:Class"."""
+
+    source: str = Field(default="", max_length=262_144)
+    """The source of the module; empty: the module is installed in the template's Python."""
+
+
 class Template(BaseModel):
     """A template of sandboxes."""
 
@@ -125,6 +141,12 @@ class Template(BaseModel):
 
     tools: tuple[OwnTool, ...] = ()
     """Tools of its own."""
+
+    on_demand: bool = False
+    """Whether it is made ready by its first sandbox, or by `sandmesh build`, and not by every start of a mesh."""
+
+    environments: dict[EnvironmentName, TrainingEnvironment] = Field(default_factory=dict)
+    """Training environments by name."""
 
     @property
     def needs_programs(self) -> bool:

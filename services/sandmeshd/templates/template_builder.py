@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 from pydantic import ValidationError
@@ -11,9 +12,19 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.agent.mcp.manager.config import check_template_config
-from sandmeshd.templates.model import WITH_PROGRAMS, OwnTool, Template, TemplateLimits, image_stem
+from sandmeshd.templates.model import (
+    WITH_PROGRAMS,
+    OwnTool,
+    PythonEnvironment,
+    Template,
+    TemplateLimits,
+    TrainingEnvironment,
+    image_stem,
+)
 
 LEVELS = ("low", "medium", "high")
+# Pinned, so that a sandbox of next year is the same as one of today.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?==[A-Za-z0-9.+!_-]+")
 
 
 def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Template]) -> Template:
@@ -33,7 +44,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "name": name,
         "description": definition.description or parent.description,
         "tool_groups": groups,
-        "python": imaged.python,
+        "python": _python(definition, imaged),
         "system": tuple(dict.fromkeys((*imaged.system, *parent.system, *definition.system))),
         "variables": {**imaged.variables, **parent.variables, **definition.environment},
         "network": _network(definition, parent, level),
@@ -45,6 +56,8 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "call_seconds": _seconds(definition),
         "runtime_config": dict(definition.runtime_config),
         "tools": tuple(_tool(name, tool) for tool in definition.tools),
+        "on_demand": imaged.on_demand or bool(definition.requirements),
+        "environments": {**imaged.environments, **parent.environments, **_environments(definition)},
     }
     try:
         return Template.model_validate(values)
@@ -79,6 +92,27 @@ def _network(definition: pb.TemplateDefinition, parent: Template, level: str) ->
         return "none"
     public = ("public",) if grant.mode == sandbox_pb2.NETWORK_MODE_PUBLIC else ()
     return (*public, *grant.hosts)
+
+
+def _python(definition: pb.TemplateDefinition, imaged: Template) -> PythonEnvironment:
+    for line in definition.requirements:
+        if not _REQUIREMENT.fullmatch(line):
+            rule = "a name with a version, as 'gymnasium==1.4.0'"
+            raise _invalid(definition.name, f"each of requirements must be {rule}, not {line!r}", "requirements")
+    requirements = dict.fromkeys((*imaged.python.requirements, *definition.requirements))
+    return imaged.python.model_copy(update={"requirements": tuple(requirements)})
+
+
+def _environments(definition: pb.TemplateDefinition) -> dict[str, TrainingEnvironment]:
+    try:
+        for name, one in definition.environments.items():
+            compile(one.source, f"<environment {name}>", "exec")
+        return {
+            name: TrainingEnvironment(target=one.target, source=one.source)
+            for name, one in definition.environments.items()
+        }
+    except (ValidationError, SyntaxError) as error:
+        raise _invalid(definition.name, f"environments: {error}", "environments") from None
 
 
 def _limits(limits: sandbox_pb2.Limits) -> TemplateLimits:

@@ -115,14 +115,17 @@ def core_dumps(_: dict[str, Any]) -> list[str]:
 
 @probe
 def raised_limits(_: dict[str, Any]) -> list[str]:
-    """More processes than there may be."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    if hard == resource.RLIM_INFINITY or hard > 5000:
-        return [f"{hard} processes"]
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard + 1))
-        return ["one more"]
-    return []
+    """More processes, descriptors and pending signals than there may be."""
+    done: list[str] = []
+    for name, most in (("NPROC", 5000), ("NOFILE", 8192), ("SIGPENDING", 4096)):
+        number = getattr(resource, f"RLIMIT_{name}")
+        soft, hard = resource.getrlimit(number)
+        if hard == resource.RLIM_INFINITY or hard > most:
+            done.append(f"{name}: {hard}")
+        with suppress(OSError, ValueError):
+            resource.setrlimit(number, (soft, hard + 1))
+            done.append(f"{name}: one more")
+    return done
 
 
 @probe

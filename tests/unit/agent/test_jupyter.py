@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from sandmeshd.agent.userland.jupyter import name_sockets
+from sandmeshd.agent.userland.languages.jupyter import name_sockets
 
 
 def test_the_sockets_of_a_kernel_that_names_them_as_for_tcp_are_found_by_jupyters_names(tmp_path: Path) -> None:

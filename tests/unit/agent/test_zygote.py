@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,14 @@ from .sandbox import Ground
 
 pytestmark = pytest.mark.needs("user namespaces")
 
-LIMITS = {"processes": 0, "file_bytes": 0, "user": 0}
+TWO = """
+import sys
+site, fd = sys.argv[1:]
+sys.path.append(site)
+from sandmeshd.agent.userland import container_zygote
+container_zygote.run_two([int(fd)], site)
+"""
+LIMITS = {"processes": 0, "file_bytes": 0, "user": 0, "descriptors": 0, "signals": 0}
 
 
 class Asking:
@@ -49,6 +56,23 @@ class Asking:
         ours.close()
         self._ask({"op": "fork", "id": number}, [theirs.detach(), *(os.open(os.devnull, os.O_RDWR) for _ in range(2))])
 
+    def signal(self, number: int, signal_number: int) -> None:
+        """Ask for a signal to what has a number, and for an echo after it."""
+        self._ask({"op": "signal", "id": number, "number": signal_number}, [])
+        self._ask({"op": "echo", "id": number}, [])
+
+    def children(self) -> list[int]:
+        """Return the pids of its children."""
+        pid = self.process.pid
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def two_children(self) -> tuple[int, int]:
+        """Return the process that kernels are forked from and the one that waits for a program, once it is there."""
+        while len(found := self.children()) < 2:
+            os.sched_yield()
+        kernels, spare = found
+        return kernels, spare
+
     def _ask(self, request: dict[str, Any], fds: list[int]) -> None:
         complete = {**request, "cwd": self._home, "limits": LIMITS}
         socket.send_fds(self._control, [json.dumps(complete).encode()], fds)
@@ -57,12 +81,13 @@ class Asking:
 
 
 @contextmanager
-def zygote_at(ground: Ground, home: Path, *limited: str) -> Generator[Asking]:
-    """Return a zygote with a home, `limited` by what comes before its command."""
+def zygote_at(ground: Ground, home: Path, *limited: str, program: str = "") -> Generator[Asking]:
+    """Return a zygote with a home, `limited` by what comes before its command; `program` runs another one."""
     ours, theirs = control_sockets()
     ours.settimeout(60)
-    program = ground.agent / "sandmeshd" / "agent" / "userland" / "__main__.py"
-    python = [str(ground.environment / "bin" / "python"), "-I", str(program), "zygote", str(theirs.fileno())]
+    main = ground.agent / "sandmeshd" / "agent" / "userland" / "__main__.py"
+    arguments = ["-c", program, str(ground.agent)] if program else [str(main), "zygote"]
+    python = [str(ground.environment / "bin" / "python"), "-I", *arguments, str(theirs.fileno())]
     process = subprocess.Popen([*limited, *python], pass_fds=[theirs.fileno()], env={"HOME": str(home)}, cwd=home)
     theirs.close()
     try:
@@ -70,6 +95,11 @@ def zygote_at(ground: Ground, home: Path, *limited: str) -> Generator[Asking]:
     finally:
         ours.close()
         process.wait(timeout=60)
+
+
+def two_at(ground: Ground, home: Path) -> AbstractContextManager[Asking]:
+    """Return the zygote of a container in gVisor, where programs and kernels are forked from two processes."""
+    return zygote_at(ground, home, program=TWO)
 
 
 def test_what_kernels_cannot_write_holds_them_up_and_nothing_else(ground: Ground, tmp_path: Path) -> None:
@@ -104,3 +134,84 @@ def test_signals_that_were_ignored_when_the_mesh_was_started_end_programs(ground
             zygote.spawn(number, "sh", "-c", f"kill -{name} $$")
             assert zygote.next()["started"] == number
             assert os.WTERMSIG(zygote.next()["status"]) == number
+
+
+def test_in_gvisor_programs_are_forked_from_a_process_that_has_imported_nothing_for_kernels(
+    ground: Ground, tmp_path: Path
+) -> None:
+    with two_at(ground, tmp_path) as zygote:
+        assert zygote.next() == {"up": True}
+        zygote.fork(1)
+        assert zygote.next()["started"] == 1
+        assert zygote.next()["ended"] == 1
+        assert "IPython" not in Path(f"/proc/{zygote.process.pid}/maps").read_text()
+        kernels, spare = zygote.two_children()
+        zygote.spawn(2, "sh", "-c", "echo $PPID > parent")
+        assert zygote.next() == {"started": 2, "pid": spare}
+        assert zygote.next() == {"ended": 2, "status": 0, "failure": None}
+        assert int((tmp_path / "parent").read_text()) == zygote.process.pid
+        assert kernels in zygote.children()
+
+
+def test_in_gvisor_a_program_of_a_process_that_waited_has_a_session_and_signals_as_any_other(
+    ground: Ground, tmp_path: Path
+) -> None:
+    told = "cut -d ' ' -f 1,6 /proc/$$/stat; grep -E 'Sig(Ign|Blk)' /proc/$$/status; ls /proc/$$/fd"
+    with two_at(ground, tmp_path) as zygote:
+        assert zygote.next() == {"up": True}
+        zygote.fork(1)
+        assert zygote.next()["started"] == 1
+        assert zygote.next()["ended"] == 1
+        _, spare = zygote.two_children()
+        zygote.spawn(2, "sh", "-c", f"({told}) > told")
+        assert zygote.next() == {"started": 2, "pid": spare}
+        assert zygote.next() == {"ended": 2, "status": 0, "failure": None}
+        pid, session, *rest = (tmp_path / "told").read_text().split()
+        assert pid == session
+        assert rest == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16, "0", "1", "2"]
+        zygote.spawn(3, "sh", "-c", "kill -TERM $$")
+        assert zygote.next()["started"] == 3
+        assert os.WTERMSIG(zygote.next()["status"]) == signal.SIGTERM
+
+
+def test_in_gvisor_a_program_starts_although_none_waits_for_it(ground: Ground, tmp_path: Path) -> None:
+    with two_at(ground, tmp_path) as zygote:
+        assert zygote.next() == {"up": True}
+        for number in (1, 2, 3):
+            zygote.spawn(number, "sleep", "60")
+            assert zygote.next()["started"] == number
+        zygote.spawn(4, "sh", "-c", ": " + "x" * 100_000)
+        assert zygote.next()["started"] == 4
+        assert zygote.next() == {"ended": 4, "status": 0, "failure": None}
+        zygote.spawn(5, "/nowhere/at-all")
+        assert zygote.next()["started"] == 5
+        failure = {"errno": errno.ENOENT, "step": "program"}
+        assert zygote.next() == {"ended": 5, "status": 127 << 8, "failure": failure}
+        for number in (1, 2, 3):
+            zygote.signal(number, signal.SIGKILL)
+        reports = sorted((zygote.next() for _ in range(6)), key=str)
+        assert [report.get("echo") or report["ended"] for report in reports] == [1, 2, 3, 1, 2, 3]
+
+
+def test_in_gvisor_a_waiting_process_that_was_killed_is_not_handed_a_program(ground: Ground, tmp_path: Path) -> None:
+    with two_at(ground, tmp_path) as zygote:
+        assert zygote.next() == {"up": True}
+        zygote.fork(1)
+        assert zygote.next()["started"] == 1
+        assert zygote.next()["ended"] == 1
+        _, spare = zygote.two_children()
+        os.kill(spare, signal.SIGKILL)
+        while spare in zygote.children():
+            os.sched_yield()
+        zygote.spawn(2, "true")
+        assert zygote.next()["started"] == 2
+        assert zygote.next() == {"ended": 2, "status": 0, "failure": None}
+
+
+def test_in_gvisor_the_end_of_the_process_that_kernels_are_forked_from_is_the_zygotes(
+    ground: Ground, tmp_path: Path
+) -> None:
+    with two_at(ground, tmp_path) as zygote:
+        assert zygote.next() == {"up": True}
+        os.kill(zygote.children()[0], signal.SIGKILL)
+        assert zygote.process.wait(60) == 0

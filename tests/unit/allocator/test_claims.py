@@ -148,7 +148,10 @@ async def test_a_stale_token_renews_and_releases_nothing(mesh: Mesh) -> None:
         with pytest.raises(LeaseLost):
             await allocator.release(sandbox, stale)
         assert (await allocator.get(sandbox.sandbox_id)).state == pb.SANDBOX_STATE_READY
-        assert (await allocator.renew(sandbox)).expire_time.ToNanoseconds() > 0
+        renewed = await allocator.renew(sandbox)
+        assert renewed.expire_time.ToNanoseconds() > 0
+        assert renewed.ttl == sandbox.lease.ttl
+        assert renewed.ttl.ToNanoseconds() > 0
 
 
 async def test_tokens_rise_with_every_lease_and_after_the_store_lost_its_data(mesh: Mesh) -> None:

@@ -38,6 +38,16 @@ def own_paths(folder: Path) -> MeshPaths:
 @pytest.fixture
 def paths() -> Iterator[MeshPaths]:
     """Give the directories of a mesh of a new id, beside the environments that this user's meshes share."""
+    yield from _new_mesh()
+
+
+@pytest.fixture
+def more() -> Iterator[MeshPaths]:
+    """Give those of another mesh."""
+    yield from _new_mesh()
+
+
+def _new_mesh() -> Iterator[MeshPaths]:
     made = MeshPaths(f"unit-{secrets.token_hex(5)}", default_state_directory(), default_runtime_directory())
     made.make()
     yield made

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("prepared")
 PROGRAM = Path(__file__).with_name("driver_program.py")
 
 
-def _start(paths: MeshPaths, ends: str) -> subprocess.Popen[bytes]:
+def start_driver(paths: MeshPaths, ends: str) -> subprocess.Popen[bytes]:
     arguments = [paths.mesh_id, str(paths.state_root), str(paths.runtime_root), ends]
     started = subprocess.Popen(
         [sys.executable, str(PROGRAM), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -42,7 +42,7 @@ def _one(paths: MeshPaths) -> Folder:
 
 
 async def _kill_with(paths: MeshPaths, ends: str) -> None:
-    with _start(paths, ends) as program:
+    with start_driver(paths, ends) as program:
         processes = find(_one(paths))
         assert processes is not None
         program.send_signal(signal.SIGKILL)
@@ -209,8 +209,8 @@ async def test_a_create_with_an_empty_cache_names_the_preparation(own_paths: Mes
 async def test_specs_and_tokens_are_for_the_mesh_alone(paths: MeshPaths) -> None:
     settings = BubblewrapSettings(paths=paths)
     async with open_driver(settings) as driver:
-        await driver.create_sandbox(request_of(settings, "one"))
+        sandbox = (await driver.create_sandbox(request_of(settings, "one"))).sandbox
     folder = _one(paths)
     assert folder.spec.stat().st_mode & 0o077 == 0
-    assert folder.workspace.stat().st_uid == settings.host_uid != 0
+    assert folder.workspace.stat().st_uid == int(sandbox.enforced["host_uid"]) != 0
     assert folder.spec.stat().st_uid == os.geteuid()

@@ -18,7 +18,9 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, open_driver, sweep_state
+from sandmeshd.drivers.bubblewrap.spawns import spares
 from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.node import process_driver
 from sandmeshd.drivers.node.records import Folders
 from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
@@ -28,6 +30,24 @@ from .conftest import request_of
 
 pytestmark = pytest.mark.usefixtures("prepared")
 SECONDS = 30
+HOARD = """
+import errno, os, socket, time
+kept = []
+while True:
+    ours, theirs = socket.socketpair()
+    kept += ours, theirs
+    ours.setblocking(False)
+    try:
+        while True:
+            socket.send_fds(ours, [b"x"], [0] * 250)
+    except BlockingIOError:
+        continue
+    except OSError as error:
+        assert error.errno == errno.ETOOMANYREFS, error
+        break
+print("refused", flush=True)
+time.sleep(1000)
+"""
 
 
 class Prepared:
@@ -53,6 +73,10 @@ class Prepared:
     def _prepared(self) -> list[Path]:
         return [Path(line["folder"]) for line in self._logged if line["event"] == "a sandbox waits for its create"]
 
+    def warnings(self) -> list[str]:
+        """Return what was warned of."""
+        return [line["event"] for line in self._logged if line["log_level"] == "warning"]
+
     def init(self, name: str) -> int:
         """Return the pid of a sandbox's PID 1."""
         pid = Folders(self.paths).folder(name).status_value("child-pid")
@@ -75,9 +99,9 @@ def init_of(paths: MeshPaths, spare: Path) -> int:
 
 
 @asynccontextmanager
-async def prepared_driver(paths: MeshPaths, spares: int = 1, **values: Any) -> AsyncGenerator[Prepared]:
+async def prepared_driver(paths: MeshPaths, count: int = 1, **values: Any) -> AsyncGenerator[Prepared]:
     """Open a driver that prepares so many sandboxes of each kind."""
-    settings = BubblewrapSettings(paths=paths, way="fork", stands_by=True, spares=spares, **values)
+    settings = BubblewrapSettings(paths=paths, way="fork", stands_by=True, spares=count, **values)
     with capture_logs() as logged:
         async with open_driver(settings) as driver:
             yield Prepared(driver, settings, logged)
@@ -182,8 +206,46 @@ async def test_a_spare_is_in_the_control_groups_of_its_kind(paths: MeshPaths) ->
         assert not any(path.exists() for path in groups)
 
 
+async def test_no_sandbox_is_prepared_between_creates_that_follow_each_other(
+    paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spares, "QUIET_SECONDS", 3600.0)
+    async with prepared_driver(paths) as mesh:
+        for name in ("one", "two", "three"):
+            await mesh.make(name)
+            await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=name))
+        assert await mesh.spares(0) == []
+
+
+async def test_more_sandboxes_than_end_at_a_time_end_with_their_driver(
+    paths: MeshPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_driver, "ENDING_AT_ONCE", 2)
+    async with prepared_driver(paths, 0, ends_with_driver=True) as mesh:
+        names = ("one", "two", "three", "four", "five")
+        await asyncio.gather(*map(mesh.make, names))
+        pids = [mesh.init(name) for name in names]
+    assert [command_of(pid) for pid in pids] == [""] * len(names)
+    assert list(paths.sandboxes.iterdir()) == []
+
+
+async def test_user_code_that_leaves_descriptors_unreceived_stops_no_other_sandbox(paths: MeshPaths) -> None:
+    async with prepared_driver(paths, 0) as mesh:
+        hoarder = await mesh.make("hoarder")
+        said = await run(
+            hoarder,
+            f"python3 -c '{HOARD}' > said & until grep -q refused said; do sleep 0.1; done 2>/dev/null; cat said",
+        )
+        assert said.stdout == "refused\n"
+        other = await mesh.make("other")
+        assert (await run(other, "echo here")).stdout == "here\n"
+        assert not mesh.warnings()
+        for name in ("hoarder", "other"):
+            await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=name))
+
+
 async def test_no_sandbox_is_prepared_where_none_is_wanted(paths: MeshPaths) -> None:
-    async with prepared_driver(paths, spares=0) as mesh:
+    async with prepared_driver(paths, 0) as mesh:
         await mesh.make("one")
         assert [path.name for path in paths.sandboxes.iterdir()] == ["one"]
         await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))

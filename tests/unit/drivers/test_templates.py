@@ -26,7 +26,7 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 
 def test_the_shipped_templates_share_one_environment() -> None:
     templates = load_templates()
-    assert list(templates) == ["base", "browser", "filesystem", "gui"]
+    assert list(templates) == ["base", "bfcl", "browser", "filesystem", "gui", "training"]
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python
@@ -114,3 +114,25 @@ def test_templates_need_nothing_of_the_services() -> None:
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert "sandmeshd" in loaded
     assert not loaded & {"grpc", "structlog", "redis"}
+
+
+def test_requirements_are_added_to_those_of_the_type_and_made_on_demand() -> None:
+    shipped = load_templates()
+    made = make_template(pb.TemplateDefinition(name="one", extends="training", requirements=["a==1.0"]), shipped)
+    assert made.python.requirements == (*shipped["training"].python.requirements, "a==1.0")
+    assert made.on_demand
+    assert set(made.environments) == {"gym"}
+    assert not make_template(pb.TemplateDefinition(name="one"), shipped).on_demand
+
+
+@pytest.mark.parametrize("line", ["a", "a>=1", "-r /etc/passwd", "a==1 --index-url=x", "https://example.org/a.whl", ""])
+def test_a_requirement_that_is_not_pinned_is_refused(line: str) -> None:
+    with pytest.raises(InvalidArgument, match="must be a name with a version"):
+        make_template(pb.TemplateDefinition(name="one", requirements=[line]), load_templates())
+
+
+@pytest.mark.parametrize(("name", "target"), [("Shop", "a:B"), ("shop", "a.B"), ("shop", "")])
+def test_an_environment_with_a_wrong_name_or_class_is_refused(name: str, target: str) -> None:
+    definition = pb.TemplateDefinition(name="one", environments={name: pb.EnvironmentDefinition(target=target)})
+    with pytest.raises(InvalidArgument, match="environments"):
+        make_template(definition, load_templates())

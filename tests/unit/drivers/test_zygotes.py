@@ -260,7 +260,7 @@ async def test_a_zygote_whose_closing_is_cut_short_holds_nothing_open() -> None:
 async def test_what_is_killed_as_it_is_made_is_told_as_that(paths: MeshPaths, unread: str) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs, open_pipe() as config:
-        spawn = Spawn(Folders(paths).folder("sb_one"), None, ours, config)
+        spawn = Spawn(Folders(paths).folder("sb_one"), None, ours, config, 1000)
         if unread == "config":
             ours.send(b"go")
         else:

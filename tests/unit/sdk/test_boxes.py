@@ -13,6 +13,7 @@ from sandmesh._client.connection import acquire, release
 from sandmesh._client.process_state import process
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.session.v1 import session_pb2
+from sandmesh.sandbox.session.lease import renewal_pause
 
 from .conftest import World
 from .stand_in import StandIn
@@ -204,6 +205,22 @@ async def test_an_open_box_renews_its_session(world: World) -> None:
     kept = world.mesh.requests_of(session_pb2.KeepSessionRequest)[0]
     (connected,) = world.mesh.requests_of(Connect)
     assert (kept.user_id, kept.session_id, kept.ttl) == (connected.user_id, connected.session_id, connected.ttl)
+
+
+@pytest.mark.parametrize(
+    ("lease", "ttl", "pause"),
+    [
+        ({"ttl": {"seconds": 3600}}, None, 300.0),
+        ({"ttl": {"seconds": 60}}, None, 20.0),
+        # As from a mesh of before: this machine's clock may be behind by hours.
+        ({"expire_time": {"seconds": 4_000_000_000}}, None, 60.0),
+        ({"expire_time": {"seconds": 1}}, None, 0.2),
+        ({"ttl": {"seconds": 3600}}, 30.0, 10.0),
+    ],
+)
+def test_a_lease_is_renewed_after_a_third_of_what_it_lasts(lease: Any, ttl: float | None, pause: float) -> None:
+    held = sandbox_pb2.Sandbox(lease=sandbox_pb2.Lease(**lease))
+    assert renewal_pause(session_pb2.Session(sandboxes={"main": held}), ttl) == pause
 
 
 async def test_two_anonymous_boxes_never_share_a_session(world: World) -> None:

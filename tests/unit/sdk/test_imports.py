@@ -10,15 +10,17 @@ import pytest
 import sandmesh
 
 PUBLIC = [
+    "BFCLSandbox", "BFCLSandboxAsync",
     "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "CallEvent", "ContentBlock",
-    "Dropped", "DummySandbox", "FilesystemSandbox",
+    "Dropped", "DummySandbox", "Environment", "EnvironmentRefusal", "FilesystemSandbox",
     "FilesystemSandboxAsync", "GuiSandbox", "GuiSandboxAsync",
-    "InputRequested", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
+    "InputRequested", "InstanceFailed", "Kernel", "KernelAsync", "KernelInfo", "Kernels", "KernelsAsync",
     "Limits", "McpServer", "Mesh", "MeshAsync", "NetworkGrant", "Output", "Process", "ProcessAsync", "ProcessInfo",
     "Processes",
     "ProcessesAsync", "Progress", "Result", "Sandbox", "SandboxAsync", "SandboxConfig", "SandboxRegistry",
-    "SandboxService", "SandboxType", "SandmeshError", "SessionInfo", "Snapshot", "Started", "ToolResult", "Toolkit",
-    "ToolkitAsync", "ToolsChanged", "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",
+    "SandboxService", "SandboxType", "SandmeshError", "Secret", "SessionInfo", "Snapshot", "Started", "ToolResult",
+    "Toolkit", "ToolkitAsync", "ToolsChanged", "TrainingSandbox", "TrainingSandboxAsync",
+    "__version__", "build_image_uri", "errors", "sandbox_tool", "tools",
 ]  # fmt: skip
 
 

@@ -16,6 +16,8 @@ import pytest
 from sandmesh import (
     BaseSandbox,
     BaseSandboxAsync,
+    BrowserSandbox,
+    BrowserSandboxAsync,
     FilesystemSandbox,
     FilesystemSandboxAsync,
     GuiSandbox,
@@ -31,6 +33,7 @@ from sandmesh._client.portal import Portal
 from sandmesh._client.process_state import process
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.sandbox.builtin import sync_class
+from sandmesh.sandbox.screen.browser import Browser, BrowserAsync
 from sandmesh.sandbox.screen.desktop import Desktop, DesktopAsync
 from sandmesh.shared.sandbox_types import first_type
 
@@ -104,6 +107,8 @@ def test_a_stream_that_nobody_holds_any_more_cancels_its_call(threaded_world: Wo
         (FilesystemSandbox, FilesystemSandboxAsync),
         (GuiSandbox, GuiSandboxAsync),
         (Desktop, DesktopAsync),
+        (BrowserSandbox, BrowserSandboxAsync),
+        (Browser, BrowserAsync),
     ],
 )
 def test_each_async_method_has_its_sync_one_with_name_signature_and_docstring(sync: type, twin: type) -> None:

@@ -16,13 +16,17 @@ from sandmesh._tools import (
     ListWindows,
     ResizeScreen,
     SetClipboard,
+    StartRecording,
     TakeScreenshot,
     Tool,
     build,
 )
+from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.errors import WrongState
 from sandmesh.results import ToolResult
+from sandmesh.sandbox.ports import PortTarget, expose
 from sandmesh.sandbox.screen.model_actions import translate
+from sandmesh.sandbox.screen.recorder import Recording, RecordingAsync, Video
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,21 @@ class Window:
 class DesktopAsync:
     """The desktop of a sandbox; it starts with its first use, and what died of it is started again."""
 
-    def __init__(self, call: Callable[[Tool], Awaitable[ToolResult]]) -> None:
+    def __init__(self, call: Callable[[Tool], Awaitable[ToolResult]], target: Callable[[], PortTarget]) -> None:
         self._call = call
+        self._target = target
+
+    async def url(self, *, readonly: bool = False, ttl: float = 3600.0) -> str:
+        """Return the URL of a page that shows the desktop, valid for `ttl` seconds (1 to 30 days).
+
+        Whoever has it sees the desktop in any browser and, unless it is `readonly`, can take it over from the agent.
+        `box.list_exposed()` lists those there are and revokes them.
+
+        Raises:
+            CapabilityMissing: The mesh serves no HTTP, or the sandbox has no desktop.
+        """
+        kind = pb.EXPOSURE_KIND_DESKTOP_READONLY if readonly else pb.EXPOSURE_KIND_DESKTOP
+        return (await expose(self._target(), ttl, pb.ExposePortRequest(kind=kind))).url
 
     async def screenshot(
         self,
@@ -109,6 +126,25 @@ class DesktopAsync:
         """Type a text, in any script."""
         await self._run(build(ComputerUse, "type", text=text))
 
+    def record(
+        self,
+        folder: str = "",
+        *,
+        video: Video = "mp4",
+        fps: int = 10,
+        max_seconds: float = 3600.0,
+        max_bytes: int = 256 << 20,
+    ) -> RecordingAsync:
+        """Return a recording to start, or to enter as a block: a video of the screen, and a trace of the calls.
+
+        It goes to a new folder of the workspace, which `sandmesh replay` shows as a page. The video ends by itself
+        after `max_seconds`; of `max_bytes` a quarter is for the trace.
+
+        Raises:
+            InvalidArgument: A value is out of its range.
+        """
+        return RecordingAsync(self._call, build(StartRecording, folder, video, fps, max_seconds, max_bytes))
+
     async def act(self, action: Mapping[str, Any]) -> ToolResult:
         """Carry out an action as a model wrote it, in the form of Anthropic's or OpenAI's computer tools.
 
@@ -141,6 +177,7 @@ class Desktop(Facade):
     def __init__(self, twin: DesktopAsync) -> None:
         self.twin: DesktopAsync = twin
 
+    url = blocking(DesktopAsync.url)
     screenshot = blocking(DesktopAsync.screenshot)
     info = blocking(DesktopAsync.info)
     windows = blocking(DesktopAsync.windows)
@@ -151,3 +188,22 @@ class Desktop(Facade):
     resize = blocking(DesktopAsync.resize)
     type = blocking(DesktopAsync.type)
     act = blocking(DesktopAsync.act)
+
+    def record(
+        self,
+        folder: str = "",
+        *,
+        video: Video = "mp4",
+        fps: int = 10,
+        max_seconds: float = 3600.0,
+        max_bytes: int = 256 << 20,
+    ) -> Recording:
+        """Return a recording to start, or to enter as a block: a video of the screen, and a trace of the calls.
+
+        It goes to a new folder of the workspace, which `sandmesh replay` shows as a page. The video ends by itself
+        after `max_seconds`; of `max_bytes` a quarter is for the trace.
+
+        Raises:
+            InvalidArgument: A value is out of its range.
+        """
+        return Recording(self.twin.record(folder, video=video, fps=fps, max_seconds=max_seconds, max_bytes=max_bytes))

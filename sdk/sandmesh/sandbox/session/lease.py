@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 from sandmesh._client.connection import Connection
 from sandmesh._client.messages import write_ttl
+from sandmesh._client.secrets import sealed_slots
 from sandmesh.api.session.v1 import session_pb2
 from sandmesh.errors import LeaseLost, NotFound, SandmeshError, TemplateNotFound, Unavailable
 from sandmesh.sandbox.session.create_progress import log_progress
 from sandmesh.sandbox.session.template_registration import forget_templates, register_templates, with_fix
 
-# The longest pause between renewals, so that a clock that is off by hours does not end a session.
-LONGEST_SECONDS = 60.0
+# The longest pause between renewals: each costs the mesh as much as a call, however many sandboxes are idle.
+LONGEST_SECONDS = 300.0
+# The same where the mesh does not say how long its leases are: a clock that is off by hours does not end a session.
+_UNSURE_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
 SHORTEST_SECONDS = 0.2
 RELEASE_SECONDS = 30.0
 
@@ -51,7 +55,7 @@ class SessionLease:
         request = session_pb2.ConnectSessionRequest(
             user_id=self.user_id,
             session_id=self.session_id,
-            slots=slots,
+            slots=await sealed_slots(self._connection, slots, timeout),
             ttl=write_ttl(self._ttl),
             idle_timeout=write_ttl(self._idle_timeout, "idle_timeout"),
         )
@@ -104,26 +108,31 @@ class SessionLease:
             await asyncio.wait([renewals])
 
     async def _keep(self, session: session_pb2.Session) -> None:
-        pause = self._pause(session)
+        pause = renewal_pause(session, self._ttl)
         while True:
             await asyncio.sleep(pause)
             request = session_pb2.KeepSessionRequest(
                 user_id=self.user_id, session_id=self.session_id, ttl=write_ttl(self._ttl)
             )
             try:
-                kept = await self._connection.ask(lambda stubs: stubs.sessions.KeepSession, request, LONGEST_SECONDS)
+                kept = await self._connection.ask(lambda stubs: stubs.sessions.KeepSession, request, _ANSWER_SECONDS)
             except (NotFound, LeaseLost) as error:
                 log.warning("a session ended while it was in use: %s", error)
                 return
             except SandmeshError as error:
                 log.warning("a session could not be renewed; retrying: %s", error)
             else:
-                pause = self._pause(kept.session)
+                pause = renewal_pause(kept.session, self._ttl)
 
-    def _pause(self, session: session_pb2.Session) -> float:
-        if self._ttl is not None:
-            left = self._ttl
-        else:
-            ends = [sandbox.lease.expire_time.ToNanoseconds() / 1e9 for sandbox in session.sandboxes.values()]
-            left = min(ends, default=0.0) - time.time()
-        return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, left / 3))
+
+def renewal_pause(session: session_pb2.Session, ttl: float | None = None) -> float:
+    """Return the seconds until leases of `ttl` seconds (None: as the mesh says) are due: a third of what they last."""
+    leases = [sandbox.lease for sandbox in session.sandboxes.values()]
+    if ttl is not None:
+        longest, left = LONGEST_SECONDS, ttl
+    elif all(lease.HasField("ttl") for lease in leases):
+        longest, left = LONGEST_SECONDS, min((lease.ttl.ToNanoseconds() / 1e9 for lease in leases), default=0.0)
+    else:
+        ends = [lease.expire_time.ToNanoseconds() / 1e9 for lease in leases]
+        longest, left = _UNSURE_SECONDS, min(ends) - time.time()
+    return min(longest, max(SHORTEST_SECONDS, left / 3))

@@ -50,7 +50,7 @@ class View:
 
 @dataclass(frozen=True)
 class Descriptors:
-    """The descriptors of one sandbox. PID 1 holds `lock` for as long as it lives."""
+    """The descriptors of one sandbox. PID 1 holds `lock` and `lease` for as long as it lives."""
 
     lock: int
     log: int
@@ -58,6 +58,15 @@ class Descriptors:
     driver: int
     memory: int = -1
     """The counter of processes killed for exceeding the memory limit; negative if memory is not limited."""
+    lease: int = -1
+    """The lock of the sandbox's uid; negative if that is the zygote's."""
+
+    @staticmethod
+    def received(fds: list[int], *, has_uid: bool) -> Descriptors:
+        """Return the descriptors of a request, in its order."""
+        lease = fds.pop(4) if has_uid else -1
+        lock, log, config, driver, *memory = fds
+        return Descriptors(lock, log, config, driver, memory[0] if memory else -1, lease)
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,8 @@ class SandboxMounts:
     """File systems in memory: where, mode, bytes."""
     scratch: int
     """The most bytes of each of the view's file systems in memory here; 0: the view's own size."""
+    uid: int = 0
+    """The uid and gid of its processes; 0: the zygote's."""
 
 
 def start_sandbox(
@@ -78,14 +89,16 @@ def start_sandbox(
     """Start a sandbox from this fresh child of the zygote, which is told by a record on `spawned`."""
     try:
         _prepare(descriptors, spawned, template_process)
-        isolation.enter_user_namespace(_OTHERS)
+        user = os.getuid(), os.getgid()
+        isolation.become(mounts.uid)
+        isolation.enter_user_namespace(_OTHERS, user)
         child = os.fork()
         if child:
             os.write(spawned, SPAWNED.pack(os.getpid(), child))
             _report(descriptors.driver, {"init": True}, [os.pidfd_open(child)])
             os._exit(0)
         os.close(spawned)
-        control = _start_user_side(descriptors, template_process)
+        control = _start_user_side(descriptors, template_process, mounts.uid)
         _mount(view, mounts)
         control.send(FURNISHED)
         _become_agent(descriptors, control)
@@ -102,7 +115,8 @@ def _prepare(descriptors: Descriptors, spawned: int, template_process: int) -> N
     null = os.open(os.devnull, os.O_RDWR)
     for target, source in enumerate((null, descriptors.log, descriptors.log)):
         os.dup2(source, target)
-    kept = (descriptors.lock, descriptors.config, descriptors.driver, descriptors.memory, spawned, template_process)
+    locks = (descriptors.lock, descriptors.lease)
+    kept = (*locks, descriptors.config, descriptors.driver, descriptors.memory, spawned, template_process)
     syscalls.close_all_but([0, 1, 2, *(fd for fd in kept if fd >= 0)])
 
 
@@ -138,12 +152,12 @@ def _bring_loopback_up() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", flags | _IFF_UP))
 
 
-def _start_user_side(descriptors: Descriptors, template_process: int) -> socket.socket:
+def _start_user_side(descriptors: Descriptors, template_process: int, uid: int) -> socket.socket:
     """Start the first process of user code's namespaces by the template process; return the socket to it."""
     control, theirs = control_sockets()
     opened = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
     with socket.socket(fileno=template_process) as request, theirs:
-        socket.send_fds(request, [b"join"], [*opened, theirs.fileno(), 2, descriptors.driver])
+        socket.send_fds(request, [b"%d" % uid], [*opened, theirs.fileno(), 2, descriptors.driver])
     for fd in opened:
         os.close(fd)
     return control

@@ -3,7 +3,8 @@
 It has one thread, no secret and no data of any sandbox, like the template process beside it, which it starts under the
 template's own interpreter for user code's side. Requests arrive on a socket of its driver, one message each: first the
 `View` with the template process's program, then the `SandboxMounts` of each sandbox with its descriptors (lock, status,
-log, config, driver, and where memory is limited the counter of OOM kills). It reports {"up": true} once.
+log, config, driver; then the lock of its uid, if it has one of its own; then, if memory is limited, the counter of OOM
+kills). It reports {"up": true} once.
 
 It outlives its driver until the last of its sandboxes has ended, to record in their status files how they ended;
 without driver or template process it starts no more.
@@ -29,7 +30,7 @@ NAME = "sandmesh-zygote"
 START_SECONDS = 60
 """After which a zygote or template process that is not up ends by itself, whoever still waits for it."""
 _LARGEST_MESSAGE = 1 << 20
-_FEWEST_FDS, _MOST_FDS = 5, 6
+_FEWEST_FDS, _MOST_FDS = 5, 7
 _MODULES = ("sandmeshd.agent.boot.sandbox", "sandmeshd.agent.tools.handlers", "sandmeshd.agent.files.confinement")
 
 
@@ -86,7 +87,8 @@ class Zygote:
         status = fds.pop(1)
         child = syscalls.fork_bare()
         if child == 0:
-            mounts, descriptors = self._sandbox.SandboxMounts(**json.loads(data)), self._sandbox.Descriptors(*fds)
+            mounts = self._sandbox.SandboxMounts(**json.loads(data))
+            descriptors = self._sandbox.Descriptors.received(fds, has_uid=bool(mounts.uid))
             self._sandbox.start_sandbox(
                 self._view, mounts, descriptors, self._spawned_writer, self._template_process.fileno()
             )

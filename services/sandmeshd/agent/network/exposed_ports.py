@@ -1,4 +1,4 @@
-"""Ports that URLs of the gateway lead to: which are good, and the connections through them.
+"""Ports and the like that URLs of the gateway lead to: which are good, and the connections through them.
 
 A connection is a call. Its input goes to the port and what the port sends is its output, so a slow side slows the other
 and the call's rules hold: it is listed, cancelled and counted as any.
@@ -11,12 +11,14 @@ import errno
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument
+from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call, Outcome
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
@@ -25,16 +27,23 @@ from sandmeshd.agent.files.streams import is_stopped, unless_stopped
 
 MOST: Final = 256
 _CONNECT_SECONDS: Final = 10.0
+_ENDED: Final = "the port is not exposed, or no more"
+_RETRIES: Final = 10
+_RETRY_PAUSE_SECONDS: Final = 0.1
+
+Dial: TypeAlias = Callable[[str], Coroutine[Any, Any, socket.socket]]
+"""Opens a connection of a viewer that does not block; a ToolFailure says that what it leads to could not be started."""
 
 
 @dataclass(frozen=True)
 class Expose(Arguments):
-    """Makes a port reachable through the gateway, until a time in seconds since 1970."""
+    """Makes a port, or what else a kind names, reachable through the gateway until a time in seconds since 1970."""
 
     tool: ClassVar[str] = "ports.expose"
     exposure_id: str
     port: int
     expires: int
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,21 +62,36 @@ class Revoke(Arguments):
 
 
 @dataclass(frozen=True)
+class Check(Arguments):
+    """Checks that it is reachable."""
+
+    tool: ClassVar[str] = "ports.check"
+    exposure_id: str
+
+
+@dataclass(frozen=True)
 class Connect(Arguments):
     """A connection to an exposed port."""
 
     tool: ClassVar[str] = "ports.connect"
     exposure_id: str
+    viewer: str = ""
 
 
 @dataclass
 class _Exposure:
     port: int
     expires: int
+    kind: str
     timer: asyncio.TimerHandle
     calls: set[Call] = field(default_factory=set[Call])
     unused: asyncio.Future[None] | None = None
     """Done with the last call, where somebody waits for that."""
+
+    @property
+    def name(self) -> str:
+        """What it leads to."""
+        return self.kind or f"port {self.port}"
 
 
 class Exposures:
@@ -75,6 +99,25 @@ class Exposures:
 
     def __init__(self) -> None:
         self._exposed: dict[str, _Exposure] = {}
+        self._dials: dict[str, Dial] = {}
+
+    def add(self, kind: str, dial: Dial) -> None:
+        """Add what can be exposed beside ports."""
+        self._dials[kind] = dial
+
+    def add_port(self, kind: str, find: Callable[[], Awaitable[int]]) -> None:
+        """Add a port that is known only when it is asked for."""
+
+        async def dial(viewer: str) -> socket.socket:
+            del viewer
+            # A server that has just died may be found for a moment more.
+            for _ in range(_RETRIES):
+                with suppress(ConnectionRefusedError):
+                    return await _dial_port(await find())
+                await asyncio.sleep(_RETRY_PAUSE_SECONDS)
+            return await _dial_port(await find())
+
+        self.add(kind, dial)
 
     def services(self) -> Mapping[str, Service]:
         """Return the handler of each service."""
@@ -82,6 +125,7 @@ class Exposures:
             Expose: self._expose,
             ListExposed: self._list,
             Revoke: self._revoke,
+            Check: self._check,
             Connect: self._connect,
         }
         return {cls.tool: _service(cls, run) for cls, run in runs.items()}
@@ -91,14 +135,24 @@ class Exposures:
         left = request.expires - time.time()
         if len(self._exposed) >= MOST:
             return _refused(errno.ENOSPC, f"{MOST} ports are exposed: revoke some")
+        if request.kind and request.kind not in self._dials:
+            wanted = "gui" if request.kind.startswith("desktop") else "browser"
+            missing = f"the sandbox's type has nothing of the kind {request.kind}: use the type {wanted}"
+            return _refused(errno.ENOTSUP, missing)
         timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end, request.exposure_id)
-        self._exposed[request.exposure_id] = _Exposure(request.port, request.expires, timer)
+        self._exposed[request.exposure_id] = _Exposure(request.port, request.expires, request.kind, timer)
         return Outcome()
 
     async def _list(self, _: ListExposed, call: Call) -> Outcome:
         call.started()
         ports = [
-            {"exposure_id": name, "port": one.port, "expires": one.expires, "connections": len(one.calls)}
+            {
+                "exposure_id": name,
+                "port": one.port,
+                "expires": one.expires,
+                "kind": one.kind,
+                "connections": len(one.calls),
+            }
             for name, one in self._exposed.items()
         ]
         return Outcome(structured=json.dumps({"ports": ports}).encode())
@@ -119,21 +173,28 @@ class Exposures:
             for call in list(exposure.calls):
                 call.stop(pb.END_REASON_CANCELLED)
 
+    async def _check(self, request: Check, call: Call) -> Outcome:
+        call.started()
+        return Outcome() if request.exposure_id in self._exposed else _refused(errno.ENOENT, _ENDED)
+
     async def _connect(self, request: Connect, call: Call) -> Outcome:
         exposure = self._exposed.get(request.exposure_id)
         if exposure is None:
-            return _refused(errno.ENOENT, "the port is not exposed, or no more")
+            return _refused(errno.ENOENT, _ENDED)
         if call.input is None:
             raise InvalidArgument("a connection's bytes come as input: start the call with takes_input")
         exposure.calls.add(call)
         try:
-            peer = await unless_stopped(call, _dial(exposure.port))
+            dial = self._dials[exposure.kind](request.viewer) if exposure.kind else _dial_port(exposure.port)
+            peer = await unless_stopped(call, dial)
             with peer:
                 call.started()
                 call.input.open_socket(peer.fileno())
                 await unless_stopped(call, _copy(peer, call))
         except OSError as error:
-            return _refused(error.errno or errno.EIO, f"port {exposure.port}: {error.strerror or error}")
+            return _refused(error.errno or errno.EIO, f"{exposure.name}: {error.strerror or error}")
+        except ToolFailure as failure:
+            return _refused(errno.EIO, str(failure))
         except CallStopped:
             return Outcome(is_error=True, reason=call.stop_reason or pb.END_REASON_CANCELLED)
         finally:
@@ -151,7 +212,7 @@ def _refused(number: int, message: str) -> Outcome:
     return Outcome(is_error=True, message=message, structured=json.dumps({"errno": number}).encode())
 
 
-async def _dial(port: int) -> socket.socket:
+async def _dial_port(port: int) -> socket.socket:
     """Connect to a port of the sandbox's loopback, by either family: servers of Node.js listen at ::1 alone."""
     refused: OSError = ConnectionRefusedError(errno.ECONNREFUSED, "nothing listens there")
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):

@@ -14,12 +14,14 @@ class Memory:
 
     def __init__(self, events: int = -1, limit_bytes: int = 0) -> None:
         """Take the descriptor of a control group's events; negative if memory is not limited."""
+        self.is_limited = events >= 0
+        """Whether processes can be killed for it."""
         self._events = events
         self._limit = limit_bytes
 
     def oom_kills(self) -> int:
         """Return how many processes the OOM killer has killed so far."""
-        if self._events < 0:
+        if not self.is_limited:
             return 0
         try:
             found = _KILLS.search(os.pread(self._events, 4096, 0))

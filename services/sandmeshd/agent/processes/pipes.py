@@ -8,12 +8,20 @@ import fcntl
 import os
 import termios
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import CHUNK, SMALLEST_READ, Call
+from sandmeshd.agent.userland import syscalls
 
 _MOST_PIPES: Final = 64
+_LARGE_PIPE: Final = 1 << 20
+_FLOWING: Final = 128 << 10
+"""After so many bytes output is bulk rather than what somebody waits for."""
+_SMALL_READ: Final = 32 << 10
+_GATHER_SECONDS: Final = 0.001
+"""How long a pipe of bulk output that held less than `_SMALL_READ` is left to fill, where system calls are slow."""
 
 
 def pending(fd: int) -> int:
@@ -29,10 +37,17 @@ class OutputPipe:
     Without a call nothing is read: a background process blocks once the pipe is full, or writes to the next call.
     """
 
-    def __init__(self, stream: int, ends: tuple[int, int] | None = None) -> None:
+    def __init__(self, stream: int, ends: tuple[int, int] | None = None, *, gathers: bool | None = None) -> None:
+        """Open a pipe, or take its ends. With `gathers` bulk output waits for more: by default where that is faster."""
         self.stream = stream
         self.reader, self.writer = ends or os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self.reader, False)
+        self._gathers = ends is None and not syscalls.keeps_file_ids() if gathers is None else gathers
+        if self._gathers:
+            # In gVisor's kernel each system call costs as much as copying 64 KiB.
+            with suppress(OSError):
+                fcntl.fcntl(self.writer, fcntl.F_SETPIPE_SZ, _LARGE_PIPE)
+        self._total = 0
         self._loop = asyncio.get_running_loop()
         self.call: Call | None = None
         """The call that the output belongs to; `watch` begins to read for it."""
@@ -57,6 +72,7 @@ class OutputPipe:
 
     async def drain(self, call: Call) -> None:
         """Read what the pipe holds now, waiting for room in the call."""
+        self._total = 0
         left = 0 if self.ended else pending(self.reader)
         while left > 0 and not self.ended:
             room = call.room
@@ -91,8 +107,9 @@ class OutputPipe:
         elif self.call.room < SMALLEST_READ:
             self._unwatch()
             self.call.when_room(self.watch)
-        else:
-            self._read(self.call.room)
+        elif 0 < self._read(self.call.room) < _SMALL_READ and self._gathers and self._total > _FLOWING:
+            self._unwatch()
+            self._loop.call_later(_GATHER_SECONDS, self.watch)
 
     def _read(self, size: int) -> int:
         try:
@@ -102,6 +119,7 @@ class OutputPipe:
         except OSError:
             # A terminal whose slave end is closed reports EIO.
             data = b""
+        self._total += len(data)
         if self.call is not None and data:
             self.call.output(self.stream, data)
         if not data:

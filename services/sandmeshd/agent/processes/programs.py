@@ -42,7 +42,7 @@ class Programs:
         self, processes: Processes, workspace: str, environment: Mapping[str, str], memory: Memory | None = None
     ) -> None:
         self._processes = processes
-        self._memory = memory or Memory()
+        self.memory = memory or Memory()
         self.workspace = workspace
         self._environment = dict(environment)
         self._drain = Drain()
@@ -58,13 +58,13 @@ class Programs:
         call.stop_after(program.timeout)
         env = self._variables(program)
         streams = self._streams(program)
-        kills = self._memory.oom_kills()
+        kills = self.memory.oom_kills()
         try:
             process = self._start(program, call, streams, env)
             ended = await _follow(call, process, streams)
         finally:
             streams.close()
-        if self._memory.oom_kills() > kills and _was_oom_killed(call, ended):
+        if self.memory.oom_kills() > kills and _was_oom_killed(call, ended):
             return await self._out_of_memory(call, ended)
         return await _outcome(call, ended)
 
@@ -82,7 +82,7 @@ class Programs:
         return self._processes.spawn(argv, (self._null, output, output), cwd=self.workspace, env=self._environment)
 
     async def _out_of_memory(self, call: Call, ended: Ended) -> Outcome:
-        message = self._memory.out_of_memory_message()
+        message = self.memory.out_of_memory_message()
         await call.text(message + "\n")
         return Outcome(True, pb.END_REASON_OUT_OF_MEMORY, ended.exit_code, ended.signal, message)
 

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +30,10 @@ class Limits:
     file_bytes: int = 0
     user: int = 0
     """The uid of the processes, where that isolates them; 0: the zygote's own."""
+    descriptors: int = 0
+    """Of each process; also of those that all processes of the uid have on their way through sockets together."""
+    signals: int = 0
+    """Of those that wait for all processes together."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Processes:
     def __init__(self, control: socket.socket, limits: Limits) -> None:
         control.setblocking(False)
         self._control = control
-        self._limits = {"processes": limits.processes, "file_bytes": limits.file_bytes, "user": limits.user}
+        self._limits = asdict(limits)
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, Process] = {}
         self._requests = RequestQueue(control)

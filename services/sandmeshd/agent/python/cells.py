@@ -159,7 +159,8 @@ class Cells:
             if found is None:
                 return await _stopped(call, "before it ran")
             kernel, notice = found
-        self._oom_kills = self._memory.oom_kills()
+        if self._memory.is_limited:
+            self._oom_kills = self._memory.oom_kills()
         kernel.used = counts = kind != kernel_protocol.WARM_UP
         call.started(kernel.pid, soon=False)
         if notice:

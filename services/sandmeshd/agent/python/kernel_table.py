@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.python.cells import Cells, unless_stopped
+from sandmeshd.agent.python.languages import PYTHON, language_name
 
 if TYPE_CHECKING:
-    from sandmesh._tools import CreateKernel, ListKernels, RunCell
+    from sandmesh._tools import CreateKernel, ListKernels, RunCell, RunCode
 
 DEFAULT: Final = "default"
 MOST_KERNELS: Final = 64
-PYTHON: Final = frozenset({"python", "python3", "ipython"})
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class KernelTable:
 
     def __init__(self, default: Cells, make: Callable[[str, str], Cells], workspace: str) -> None:
         self.default = default
-        self._kernels = {DEFAULT: Kernel("python", default)}
+        self._kernels = {DEFAULT: Kernel(PYTHON, default)}
         self.make = make
         """Makes the cells of a kernel for a language and a directory; the caller closes them."""
         self._workspace = workspace
@@ -60,16 +60,10 @@ class KernelTable:
         name = request.kernel_id or next(free for free in self._names() if free not in self._kernels)
         if name in self._kernels:
             raise ToolFailure(f"A kernel {name!r} already exists: choose another id, or restart it.")
-        if len(self._kernels) >= MOST_KERNELS:
-            raise ToolFailure(f"The sandbox has {MOST_KERNELS} kernels, the maximum: delete some.")
+        language = language_name(request.language)
         cwd = os.path.join(self._workspace, request.cwd or "")  # noqa: PTH118 - pathlib would normalize the path
-        language = "python" if request.language in PYTHON else request.language
-        kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
-        try:
-            await unless_stopped(call, kernel.cells.renew())
-        except BaseException:
-            self._kernels.pop(name, None)
-            raise
+        kernel = self._add(name, language, cwd)
+        await self._start(name, kernel, call)
         return _structured({"kernel_id": name, "language": language, "busy": False})
 
     async def list(self, _: ListKernels, call: Call) -> Outcome:
@@ -84,6 +78,22 @@ class KernelTable:
     async def run(self, cell: RunCell, call: Call) -> Outcome:
         """Run a cell in a kernel once those before it have ended."""
         return await self._find(cell).cells.run(cell, call)
+
+    async def run_code(self, request: RunCode, call: Call) -> Outcome:
+        """Run code in the kernel of its language, which has the language's name and starts with its first code."""
+        language = language_name(request.language)
+        if language == PYTHON:
+            return await self.default.run(request, call)
+        kernel = self._kernels.get(language)
+        if kernel is None:
+            call.stop_after(request.timeout)
+            kernel = self._add(language, language, self._workspace)
+            await self._start(language, kernel, call)
+        if kernel.language != language:
+            raise ToolFailure(
+                f"The kernel {language!r} runs {kernel.language}: delete it, or use another one by its id."
+            )
+        return await kernel.cells.run(request, call)
 
     async def interrupt(self, request: KernelRequest, call: Call) -> Outcome:
         """Interrupt a kernel's running cell."""
@@ -107,6 +117,19 @@ class KernelTable:
         await cells.end("deleted")
         await cells.close()
         return Outcome()
+
+    def _add(self, name: str, language: str, cwd: str) -> Kernel:
+        if len(self._kernels) >= MOST_KERNELS:
+            raise ToolFailure(f"The sandbox has {MOST_KERNELS} kernels, the maximum: delete some.")
+        kernel = self._kernels[name] = Kernel(language, self.make(language, cwd))
+        return kernel
+
+    async def _start(self, name: str, kernel: Kernel, call: Call) -> None:
+        try:
+            await unless_stopped(call, kernel.cells.renew())
+        except BaseException:
+            self._kernels.pop(name, None)
+            raise
 
     def _names(self) -> Iterator[str]:
         return (f"kernel-{number}" for number in self._numbers)

@@ -8,10 +8,9 @@ import select
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Final, cast
 
 from sandmesh.shared import frames
@@ -30,10 +29,17 @@ _KNOWN: Final = frozenset(
         kernel_protocol.ASK,
     }
 )
-_USERLAND: Final = str(Path(__file__).parents[1] / "userland" / "__main__.py")
 _READ_BUFFER: Final = 4 << 20
 _EXIT_SECONDS: Final = 0.25
 """How long a kernel without a channel may take to exit by itself, so that its own exit status is reported."""
+
+
+NOT_FOUND: Final = 127
+"""The exit code of a kernel's program that lacks what it runs on."""
+
+
+class KernelMissing(ToolFailure):
+    """A kernel's program lacks what it runs on."""
 
 
 def _refuse_constant(name: str) -> object:
@@ -256,20 +262,20 @@ async def open_kernel(processes: Processes, cwd: str) -> Kernel:
     return await _open(lambda fds: processes.fork_kernel(fds, cwd))
 
 
-async def open_jupyter(
-    processes: Processes, python: str, environment: Mapping[str, str], name: str, cwd: str
-) -> Kernel:
-    """Start a Jupyter kernel that is installed in the template or in the sandbox.
+async def open_program(processes: Processes, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Kernel:
+    """Start a kernel that is a program of its own, whose first descriptor is its channel.
 
     Raises:
-        ToolFailure: The kernel does not exist or does not start.
+        ToolFailure: It does not start; the message is its own.
+        KernelMissing: What it needs to run is not there.
     """
-    # Found by PATH, in which the user's own layer precedes the template's environment.
-    argv = [Path(python).name, "-P", _USERLAND, "jupyter", "0"]
-    env = {**environment, "SANDMESH_KERNEL": name}
     kernel = await _open(lambda fds: processes.spawn(argv, fds, cwd=cwd, env=env))
     try:
         await kernel.ready()
+    except ToolFailure:
+        if (await kernel.gone()).exit_code == NOT_FOUND:
+            raise KernelMissing("The kernel's program does not exist.") from None
+        raise
     except BaseException:
         kernel.process.kill()
         kernel.close()

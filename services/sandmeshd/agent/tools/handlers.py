@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from sandmesh._tools import (
     RemoveMcpServer,
     RestartKernel,
     RunCell,
+    RunCode,
     RunIpythonCell,
     RunShellCommand,
     StartProcess,
@@ -44,9 +45,16 @@ from sandmeshd.agent.tools.ports import wait_for_port
 from sandmeshd.agent.tools.shell import Shell, check_user
 
 if TYPE_CHECKING:
+    from sandmeshd.agent.network.exposed_ports import Exposures
     from sandmeshd.agent.tools.browser.tools import Browser
+    from sandmeshd.agent.tools.recorder.handlers import Recorder
+    from sandmeshd.agent.tools.training.tools import Training
 
 FIRST: Final[tuple[type[Tool], ...]] = (RunIpythonCell, RunShellCommand)
+_ARGUMENTS: Final = b'{"code": "pass", "command": "true"}'
+"""A short string among them makes pydantic allocate its cache of strings, 256 KiB, where forks share it."""
+_ready: Final[set[type[Tool]]] = set()
+"""The tools whose arguments were read before, in this process or in what it was forked from."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,11 @@ class Runners:
     kernels: KernelTable
     shell: Shell
     servers: Servers
+    ports: Exposures
     browser: Browser | None
     """None where the sandbox has no browser tools, and need not import what runs them."""
+    training: Training | None = None
+    """Likewise."""
 
 
 def make_toolbox(
@@ -65,7 +76,7 @@ def make_toolbox(
 ) -> Toolbox:
     """Create the tools of these groups, and the services; the most frequent first tools are ready for their first call.
 
-    With `whole` all are: for whom others are forked from.
+    With `whole` all are: for whom others are forked from, which find them ready.
     """
     kernels, shell, servers = runners.kernels, runners.shell, runners.servers
     handlers: dict[type[Tool], Handler] = {
@@ -78,17 +89,23 @@ def make_toolbox(
         **_server_handlers(servers),
         **_git_handlers(Git(shell.programs)),
     }
+    recorder = _make_recorder(runners, groups)
+    if recorder is not None:
+        handlers.update(recorder.handlers())
     if "filesystem" in groups:
         handlers.update(_file_handlers(workspace))
     if runners.browser is not None:
         handlers.update(runners.browser.handlers())
-        services = {**services, **runners.browser.services()}
+        services = {**services, **_add_view("browser", runners.browser.view, runners.ports)}
+    if runners.training is not None:
+        handlers.update(runners.training.handlers())
     if "computer-use" in groups:
         # Of all sandboxes only those with a desktop import it.
-        handlers.update(import_module("sandmeshd.agent.tools.desktop.handlers").make_handlers(shell.programs))
-    for cls in handlers if whole else FIRST:
-        with suppress(InvalidArgument):
-            parse(cls, b"{}")
+        desktop = import_module("sandmeshd.agent.tools.desktop.handlers").make_desktop(shell.programs, recorder)
+        handlers.update(desktop.handlers())
+        services = {**services, **_add_view("desktop", desktop.view, runners.ports)}
+    if not _ready:
+        _get_ready(handlers if whole else FIRST)
     checks: dict[type[Tool], Callable[[Any], None]] = {
         StartProcess: check_user,
         AddMcpServers: servers.check_add,
@@ -97,11 +114,38 @@ def make_toolbox(
     return Toolbox(handlers, groups, checks, services, servers)
 
 
+def _get_ready(tools: Iterable[type[Tool]]) -> None:
+    for cls in tools:
+        with suppress(InvalidArgument):
+            parse(cls, _ARGUMENTS)
+    _ready.update(tools)
+
+
+def _make_recorder(runners: Runners, groups: Sequence[str]) -> Recorder | None:
+    """Return what records the screen or the browser; None where there is neither, which need not import it."""
+    if "computer-use" not in groups and runners.browser is None:
+        return None
+    module = import_module("sandmeshd.agent.tools.recorder.handlers")
+    recorder: Recorder = module.make_recorder(runners.shell.programs)
+    if runners.browser is not None:
+        runners.browser.trace, recorder.page = recorder.trace, runners.browser
+    return recorder
+
+
+def _add_view(kind: str, view: Any, ports: Exposures) -> Mapping[str, Service]:
+    """Add what people watch to what URLs lead to, and return what serves the gateway."""
+    ports.add(kind, partial(view.dial, readonly=False))
+    ports.add(f"{kind}-readonly", partial(view.dial, readonly=True))
+    services: Mapping[str, Service] = view.services()
+    return services
+
+
 def _kernel_handlers(kernels: KernelTable) -> dict[type[Tool], Handler]:
     return {
         CreateKernel: kernels.create,
         ListKernels: kernels.list,
         RunCell: kernels.run,
+        RunCode: kernels.run_code,
         InterruptKernel: kernels.interrupt,
         RestartKernel: kernels.restart,
         DeleteKernel: kernels.delete,

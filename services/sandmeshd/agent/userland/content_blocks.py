@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sandmeshd.agent.userland import kernel_protocol
+from sandmeshd.agent.userland import charts, kernel_protocol
 
 IMAGES: Final = ("image/png", "image/jpeg")
 SHOWN: Final = ("text/plain", "text/html", "text/markdown", "text/latex", "application/json", "image/svg+xml", *IMAGES)
@@ -43,7 +43,7 @@ def _text(content: str, description: str, annotations: Mapping[str, Any] | None)
 
 def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the blocks of one displayed object: its image, or else its text with its other forms as annotations."""
-    images = [encode(_image(kind, data[kind])) for kind in IMAGES if kind in data]
+    images = [encode(_image(kind, data[kind], data.get(charts.KIND))) for kind in IMAGES if kind in data]
     if images:
         yield from (image if len(image) <= kernel_protocol.MAX_PAYLOAD else _too_large(image) for image in images[:1])
         return
@@ -55,9 +55,11 @@ def bundle(data: Mapping[str, Any]) -> Iterator[bytes]:
     yield from texts(plain, "stdout", kept or None)
 
 
-def _image(kind: str, data: str | bytes) -> dict[str, Any]:
+def _image(kind: str, data: str | bytes, chart: Any) -> dict[str, Any]:
     encoded = data if isinstance(data, str) else base64.b64encode(data).decode()
-    return {"type": "image", "data": encoded.strip(), "mimeType": kind, "annotations": None, "description": "stdout"}
+    fits = chart is not None and len(encode(chart)) <= kernel_protocol.MAX_TEXT
+    forms = {charts.KIND: chart} if fits else None
+    return {"type": "image", "data": encoded.strip(), "mimeType": kind, "annotations": forms, "description": "stdout"}
 
 
 def _too_large(image: bytes) -> bytes:

@@ -17,5 +17,5 @@ def encode(etype: Any, evalue: object, traceback: list[str]) -> bytes:
     except Exception:
         value = ""
     report = {"name": getattr(etype, "__name__", str(etype)), "value": value}
-    whole = json.dumps({**report, "traceback": "\n".join(traceback).split("\n")}).encode()
+    whole = json.dumps({**report, "traceback": "\n".join(traceback).split("\n") if traceback else []}).encode()
     return whole if len(whole) <= kernel_protocol.MAX_ERROR else json.dumps({**report, "traceback": []}).encode()

@@ -9,22 +9,38 @@ from sandmeshd.agent.userland import syscalls
 _QUIET = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
 _SETTINGS = ("/proc/sys", "/proc/pressure")
 """What could be written there: settings of the user namespace, and triggers on the load of the whole machine."""
+_COUNTED = (("max_inotify_instances", "32"), ("max_inotify_watches", "32768"))
+"""What the kernel counts by uid, which neighbours share: the most of it in this user namespace."""
 _NESTED = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID
 
 
-def enter_user_namespace(others: int) -> None:
-    """Move into a user namespace of this process's own, and into the `others` below it, with the same uid and gid.
+def become(uid: int) -> None:
+    """Take a uid and the gid of that number, unless it is 0.
+
+    Raises:
+        OSError: This user namespace lacks it, or this process the capability.
+    """
+    if uid:
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+
+
+def enter_user_namespace(others: int, user: tuple[int, int] | None = None) -> None:
+    """Move into a user namespace of this process's own, and into the `others` below it.
+
+    `user` is the uid and gid there, by default the same.
 
     Raises:
         OSError: The kernel does not allow it.
     """
     uid, gid = os.getuid(), os.getgid()
+    inner_uid, inner_gid = user or (uid, gid)
     # Its own files in /proc belong to root while a process is not dumpable.
     syscalls.set_dumpable(True)
     syscalls.unshare(syscalls.CLONE_NEWUSER | others)
     write("/proc/self/setgroups", "deny")
-    write("/proc/self/uid_map", f"{uid} {uid} 1")
-    write("/proc/self/gid_map", f"{gid} {gid} 1")
+    write("/proc/self/uid_map", f"{inner_uid} {uid} 1")
+    write("/proc/self/gid_map", f"{inner_gid} {gid} 1")
 
 
 def enter_nested_namespaces() -> int:
@@ -41,6 +57,9 @@ def enter_nested_namespaces() -> int:
         keep_mounts_private()
         mount_processes()
         write("/proc/sys/user/max_user_namespaces", "0")
+        for name, most in _COUNTED:
+            if os.access(f"/proc/sys/user/{name}", os.F_OK):
+                write(f"/proc/sys/user/{name}", most)
         for place in _SETTINGS:
             if os.access(place, os.F_OK):
                 syscalls.mount(place, place, "", syscalls.MS_BIND | syscalls.MS_REC)

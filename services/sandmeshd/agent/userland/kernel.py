@@ -35,6 +35,8 @@ class Kernel:
         """Create it; one that is not warm answers sooner, and warms up when it is idle."""
         self._running = False
         self._shell = shell.make_shell()
+        # IPython lets go of old values by itself; nobody needs to hear of it.
+        warnings.filterwarnings("ignore", message="Output cache limit")
         self._warm = False
         if warm:
             self.warm_up()
@@ -58,8 +60,6 @@ class Kernel:
         sys.argv = [""]
         _reseed()
         self._layer = _Layer()
-        # IPython lets go of old values by itself; nobody needs to hear of it.
-        warnings.filterwarnings("ignore", message="Output cache limit")
         channel = output.Channel(socket.socket(fileno=connection))
         signal.signal(signal.SIGINT, self._interrupt)
         if not select.select([connection], [], [], 0)[0]:

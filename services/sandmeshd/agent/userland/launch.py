@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import resource
 import signal
 import struct
+import sys
 import termios
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 from sandmeshd.agent.userland import layer, syscalls, users
 
 _HIGH = 200
+_NONE = 1 << 30
+"""A descriptor that nobody has."""
 _RESET = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
     *(signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ),
+)
+_LIMITS = (
+    (resource.RLIMIT_NPROC, "processes"),
+    (resource.RLIMIT_FSIZE, "file_bytes"),
+    (resource.RLIMIT_NOFILE, "descriptors"),
+    (resource.RLIMIT_SIGPENDING, "signals"),
 )
 
 
@@ -44,9 +56,9 @@ def settle(fds: list[int], kept: list[int]) -> list[int]:
 
 
 def limit(limits: dict[str, int]) -> None:
-    """Set the limits of user code, `processes` (with threads) and `file_bytes`; then be its `user`. 0 is none."""
+    """Set the limits of user code, `processes` (with threads) and those below; then be its `user`. 0 is none."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for kind, name in ((resource.RLIMIT_NPROC, "processes"), (resource.RLIMIT_FSIZE, "file_bytes")):
+    for kind, name in _LIMITS:
         if limits[name]:
             resource.setrlimit(kind, (limits[name], limits[name]))
     if limits["user"]:
@@ -76,12 +88,41 @@ def join_cgroups(cgroup_fds: list[int]) -> None:
         os.write(fd, b"0")
 
 
-def become(request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: list[int]) -> NoReturn:
-    """Execute the program of a request in this fresh child; a failure is written to `failure`."""
+def prepare() -> None:
+    """Prepare what every program needs ahead of the request for one, and rehearse the rest.
+
+    A page of a process that was forked is copied when it is first touched, which in gVisor's kernel takes longer than
+    the system calls do: what was rehearsed finds its pages copied.
+    """
+    os.setsid()
+    reset_signals()
+    request = json.loads(json.dumps({"env": dict(os.environ)}))
+    for kind, name in _LIMITS:
+        _step(name, partial(resource.getrlimit, kind))
+    syscalls.passes_on_capabilities()
+    layer.make({"VIRTUAL_ENV": sys.prefix})
+    failing: tuple[Callable[[], object], ...] = (
+        lambda: fcntl.fcntl(_NONE, fcntl.F_DUPFD_CLOEXEC, _HIGH),
+        lambda: os.dup2(_NONE, 0),
+        lambda: os.execve("/", ["/"], request["env"]),  # noqa: S606 - a folder
+    )
+    for step in failing:
+        with suppress(OSError):
+            step()
+
+
+def become(
+    request: dict[str, Any], fds: list[int], failure: int, cgroup_fds: list[int], *, prepared: bool = False
+) -> NoReturn:
+    """Execute the program of a request in this fresh child; a failure is written to `failure`.
+
+    With `prepared` it has run `prepare` before.
+    """
     try:
         _step("group", lambda: join_cgroups(cgroup_fds))
-        os.setsid()
-        reset_signals()
+        if not prepared:
+            os.setsid()
+            reset_signals()
         (failure,) = settle(fds, [failure])
         if request["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from sandmeshd.agent.userland import content_blocks, exception_report, output, tables
+from sandmeshd.agent.userland import charts, content_blocks, exception_report, output, tables
 
 if TYPE_CHECKING:
     # IPython is the template's, not the mesh's: type checkers see these in its place.
@@ -181,6 +181,7 @@ class Shell(InteractiveShell):
         self.display_formatter.active_types = list(content_blocks.SHOWN)
         self.printer_of_int = self.display_formatter.formatters["text/plain"].type_printers.get(int)
         tables.register(self.display_formatter, JSONFormatter)
+        charts.register(self.display_formatter, JSONFormatter)
         self.input_transformer_manager = _Transformers()
         _read_plainly(self, _SHELL_TRAITS)
         _read_plainly(self.displayhook, ("shell", "exec_result"))

@@ -5,10 +5,11 @@ thread and no secrets, and is outside of every sandbox. A request names a new sa
 process joins them and, when the agent sends FURNISHED, creates the nested ones of user code below; its child becomes
 the sandbox's kernel zygote there.
 
-A request is one message whose descriptors are, in this order: the namespaces (`NAMESPACES`, from /proc/self/ns), the
-control socket to the agent, the log, and the socket to the driver. The fork sends the driver {"user": true} with a
-pidfd of the child. The driver answers "go" when the child is in its control groups, with descriptors through which
-each further fork moves itself to where limits hold; until then nothing of it runs on.
+A request is one message, the sandbox's uid (0: this process's own), whose descriptors are, in this order: the
+namespaces (`NAMESPACES`, from /proc/self/ns), the control socket to the agent, the log, and the socket to the driver.
+The fork sends the driver {"user": true} with a pidfd of the child. The driver answers "go" when the child is in its
+control groups, with descriptors through which each further fork moves itself to where limits hold; until then nothing
+of it runs on.
 """
 
 from __future__ import annotations
@@ -83,15 +84,17 @@ class TemplateProcess:
             if not data:
                 os._exit(0)
             if syscalls.fork_bare() == 0:
-                self._be_sandbox(fds)
+                self._be_sandbox(fds, int(data))
             for fd in fds:
                 os.close(fd)
 
-    def _be_sandbox(self, fds: list[int]) -> NoReturn:
+    def _be_sandbox(self, fds: list[int], uid: int) -> NoReturn:
         namespaces, (control, log, driver) = fds[: len(NAMESPACES)], fds[len(NAMESPACES) :]
         agent = socket.socket(fileno=control)
         try:
             _settle(log, [control, driver, *namespaces])
+            # Its user namespace belongs to that uid, which alone may join it.
+            isolation.become(uid)
             for namespace in namespaces:
                 syscalls.join(namespace)
                 os.close(namespace)

@@ -30,8 +30,8 @@ from typing import Any
 
 from sandmeshd.agent.userland import launch, syscalls
 
-_LARGEST_MESSAGE = 131_072
-_MOST_FDS = 4
+LARGEST_MESSAGE = 131_072
+MOST_FDS = 4
 _REPORT_ATTEMPTS = 100
 _REPORT_DELAY = 0.05
 """In seconds, before a report for which there is no memory is sent again."""
@@ -52,9 +52,14 @@ class Child:
 class Zygote:
     """The loop over requests and ended children."""
 
-    def __init__(self, control: socket.socket, cgroup_fds: list[int]) -> None:
-        """Take the socket to the agent, and the descriptors through which each child joins its control groups."""
+    def __init__(self, control: socket.socket, cgroup_fds: list[int], requests: socket.socket | None = None) -> None:
+        """Take the socket to the agent, and the descriptors through which each child joins its control groups.
+
+        Where the agent's requests come by another process, which has told it that user code can start, they come on
+        `requests`; reports still go to the agent.
+        """
         self._control = control
+        self._requests = requests or control
         self._cgroup_fds = cgroup_fds
         self._children: dict[int, Child] = {}
         self._pids: dict[int, int] = {}
@@ -66,12 +71,7 @@ class Zygote:
 
     def serve(self, steps: Iterator[Any]) -> None:
         """Serve until the agent exits. What `steps` yields last creates the kernel; until then only programs start."""
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _wake_only)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._poll.register(self._control, select.POLLIN)
-        self._poll.register(self._woken, select.POLLIN)
-        self._report({"up": True})
+        self._begin()
         make: Any = None
         for make in steps:  # noqa: B007 - the last one counts
             while self._turn(0):
@@ -79,6 +79,15 @@ class Zygote:
         self._warm(make)
         while True:
             self._turn(None)
+
+    def _begin(self) -> None:
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _wake_only)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._poll.register(self._requests, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
+        if self._requests is self._control:
+            self._report({"up": True})
 
     def _warm(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -103,15 +112,18 @@ class Zygote:
         if self._woken in ready:
             os.read(self._woken, 4096)
             self._reap()
-        if self._control.fileno() in ready:
+        if self._requests.fileno() in ready:
             self._request()
         return bool(ready)
 
     def _report(self, report: dict[str, Any]) -> None:
-        data = json.dumps(report).encode()
+        self._deliver(self._control, report)
+
+    def _deliver(self, to: socket.socket, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode()
         for _ in range(_REPORT_ATTEMPTS):
             try:
-                self._control.send(data)
+                to.send(data)
             except OSError as error:
                 if error.errno not in (errno.ENOBUFS, errno.ENOMEM):
                     break
@@ -121,7 +133,7 @@ class Zygote:
         os._exit(0)
 
     def _request(self) -> None:
-        data, fds, flags, _ = socket.recv_fds(self._control, _LARGEST_MESSAGE, _MOST_FDS)
+        data, fds, flags, _ = socket.recv_fds(self._requests, LARGEST_MESSAGE, MOST_FDS)
         if not data:
             os._exit(0)
         request = json.loads(data)
@@ -178,13 +190,16 @@ class Zygote:
         else:
             if pid == 0:
                 self._be_child(request, fds, report_fd, kernel)
-            whole = kernel or request.get("whole", False)
-            self._children[pid] = Child(request["id"], pid, kernel, whole, failure)
-            self._pids[request["id"]] = pid
-            self._report({"started": request["id"], "pid": pid})
+            self._record(request, pid, failure, kernel=kernel)
         finally:
             for fd in (report_fd, *fds):
                 os.close(fd)
+
+    def _record(self, request: dict[str, Any], pid: int, failure: int, *, kernel: bool) -> None:
+        whole = kernel or request.get("whole", False)
+        self._children[pid] = Child(request["id"], pid, kernel, whole, failure)
+        self._pids[request["id"]] = pid
+        self._report({"started": request["id"], "pid": pid})
 
     def _be_child(self, request: dict[str, Any], fds: list[int], report_fd: int, kernel: bool) -> None:
         if not kernel:
@@ -235,10 +250,15 @@ def run(fds: list[int], site: str, *, warm: bool = True) -> None:
 
     Without `warm` the first kernel answers sooner, and its first error takes longer if that comes at once.
     """
+    Zygote(*own(fds)).serve(import_steps(site, warm=warm))
+
+
+def own(fds: list[int]) -> tuple[socket.socket, list[int]]:
+    """Close this process and its descriptors to others; return the socket to the agent, and those of control groups."""
     syscalls.set_dumpable(False)
     for fd in fds:
         os.set_inheritable(fd, False)
-    Zygote(socket.socket(fileno=fds[0]), fds[1:]).serve(import_steps(site, warm=warm))
+    return socket.socket(fileno=fds[0]), fds[1:]
 
 
 def import_steps(site: str, *, warm: bool = True) -> Iterator[Any]:

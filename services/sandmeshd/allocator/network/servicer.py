@@ -39,6 +39,6 @@ class NetworkServicer(sandbox_pb2_grpc.SandboxServiceServicer):
 
     async def _owned(self, sandbox_id: str) -> Record:
         record = await self._records.read(sandbox_id)
-        if record is None or not current_principal().owns(record.text("session")):
+        if record is None or not current_principal().owns(record.text("session"), sandbox_id):
             raise not_found(sandbox_id)
         return record

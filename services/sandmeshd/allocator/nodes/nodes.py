@@ -23,6 +23,7 @@ from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.template_preparations import TemplatePreparations
 from sandmeshd.allocator.records.record_store import NodeWant, Want
+from sandmeshd.allocator.records.secret_reach import check_secret_hosts
 from sandmeshd.allocator.records.spec import normalized, spec_key
 from sandmeshd.allocator.records.template_limits import apply_template_limits
 from sandmeshd.allocator.settings import AllocatorSettings
@@ -101,10 +102,12 @@ class Nodes:
         nodes = await self._of_driver(spec.driver)
         nodes = await self._with_template(nodes, spec.template)
         nodes = _with_workspaces(_with_ports(nodes, spec.port_count), spec.workspace_dir)
+        nodes = _with_secrets(nodes, bool(spec.secrets))
         nodes = _same_version(_in_rotation(await self.preparations.prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
         full = normalized(apply_template_limits(spec, template), driver, _default_network(nodes[0], template))
+        check_secret_hosts(full)
         key = spec_key(full, template.generation if template else "")
         return Placement(full, self._want(full, key, nodes, caller))
 
@@ -182,6 +185,15 @@ def _with_ports(nodes: Sequence[Node], count: int) -> list[Node]:
     if not found:
         message = f"no node has {count} ports to lease; request fewer, or give the driver a wider range of ports"
         raise CapabilityMissing(message, {"needs": "host_ports"})
+    return found
+
+
+def _with_secrets(nodes: Sequence[Node], wanted: bool) -> list[Node]:
+    found = [node for node in nodes if not wanted or (node.info and node.info.capabilities.secrets)]
+    if not found:
+        name = nodes[0].info.name if nodes[0].info else "?"
+        message = f"the driver {name} cannot keep secrets out of sandboxes: drop `secrets`, or choose another driver"
+        raise CapabilityMissing(message, {"needs": "secrets"})
     return found
 
 

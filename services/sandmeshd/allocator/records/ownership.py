@@ -36,7 +36,7 @@ async def _is_owned(records: RecordStore, sandbox_id: str, gone: bool = False) -
     record = await records.read(sandbox_id)
     if record is None:
         return gone and await records.was_deleted(sandbox_id)
-    return caller.owns(record.text("session"))
+    return caller.owns(record.text("session"), sandbox_id)
 
 
 def not_found(sandbox_id: str) -> SandboxNotFound:

@@ -95,15 +95,19 @@ class Record:
         """Return the lease, or None where the sandbox is unused."""
         if not self.text("holder"):
             return None
-        expire = timestamp(self.number("deadline_us"))
-        return pb.Lease(holder=self.text("holder"), fencing_token=self.token, expire_time=expire)
+        expire, ttl_us = timestamp(self.number("deadline_us")), self.number("ttl_us")
+        ttl = span(ttl_us) if ttl_us else None
+        return pb.Lease(holder=self.text("holder"), fencing_token=self.token, expire_time=expire, ttl=ttl)
 
     def sandbox(self) -> pb.Sandbox:
         """Return the record as clients see it."""
         idle_us = self.number("idle_us")
+        spec = self.spec
+        for secret in spec.secrets.values():
+            secret.ClearField("sealed")
         return pb.Sandbox(
             sandbox_id=self.sandbox_id,
-            spec=self.spec,
+            spec=spec,
             state=pb.SandboxState.Value(f"SANDBOX_STATE_{self.state}"),
             state_reason=self.text("reason"),
             lease=self.lease(),

@@ -97,8 +97,8 @@ def _cgroups() -> Finding:
 
 def _interpreter(settings: MeshSettings) -> Finding:
     driver = settings_for(settings, "bubblewrap", BubblewrapSettings)
-    host_uid = driver.host_uid
     try:
+        host_uid = driver.reader_uid
         found = choose_interpreter(host_uid, driver.python)
     except RuntimeUnavailable as error:
         return bad(MACHINE, "interpreter", error.message, error.facts.get("fix", ""))
@@ -131,7 +131,7 @@ def _disk(settings: MeshSettings) -> Finding:
 def _systems(settings: MeshSettings) -> Iterator[Finding]:
     driver = settings_for(settings, "bubblewrap", BubblewrapSettings)
     try:
-        systems = Systems(driver, choose_interpreter(driver.host_uid, driver.python))
+        systems = Systems(driver, choose_interpreter(driver.reader_uid, driver.python))
         packaged = [one for one in open_catalog(settings.extensions, settings.templates).values() if one.system]
     except SandmeshError:
         # The findings of interpreter and mesh name the reason.

@@ -76,7 +76,8 @@ async def _run_mesh(settings: MeshSettings, reporter: StartReporter) -> None:
             await stack.enter_async_context(open_workers(settings, mesh.addresses, http))
         asyncio.get_running_loop().add_signal_handler(KEEP_SIGNAL, _end_and_keep, mesh)
         urls = base_urls(mesh.addresses, tls=settings.gateway.tls_cert is not None)
-        started = StartedMesh(mesh.addresses, urls, http, os.getpid(), settings.keep_sandboxes, e2b=mesh.e2b or None)
+        kept, e2b = settings.keep_sandboxes, mesh.e2b or None
+        started = StartedMesh(mesh.addresses, urls, http, os.getpid(), kept, e2b=e2b, agentscope=mesh.agentscope)
         reporter.ready(started)
         await asyncio.Event().wait()
 
@@ -118,7 +119,8 @@ async def _start(command_line: Sequence[str], log_path: Path, console: ConsoleRe
     if ready is None:
         raise _exited_early(log_path)
     addresses, urls, http = (tuple(ready[name]) for name in ("addresses", "base_urls", "http"))
-    console.ready(StartedMesh(addresses, urls, http, ready["pid"], ready["keep"], str(log_path), ready.get("e2b")))
+    doors = (ready.get("e2b"), ready.get("agentscope"))
+    console.ready(StartedMesh(addresses, urls, http, ready["pid"], ready["keep"], str(log_path), *doors))
 
 
 def _exited_early(log_path: Path) -> MeshUnavailable:

@@ -30,6 +30,8 @@ class StartedMesh:
     log: str | None = None
     e2b: Mapping[str, str] | None = None
     """The variables that E2B's clients need; None where the mesh has no door for them."""
+    agentscope: str | None = None
+    """The `base_url` of AgentScope Runtime's SDK; None where the mesh has no door for it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -106,6 +108,11 @@ def _describe(mesh: StartedMesh) -> list[str]:
         )
         lines += [f"  export {name}={value}" for name, value in mesh.e2b.items()]
         lines.append("  export E2B_API_KEY=...")
+    if mesh.agentscope:
+        lines.append(
+            "AgentScope Runtime's SDK reaches it with these arguments, and a token of `sandmesh token create NAME`:"
+        )
+        lines.append(f'  base_url="{mesh.agentscope}", bearer_token="..."')
     fate = "are kept for the next start" if mesh.keep else "end with it"
     if mesh.log is None:
         return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]

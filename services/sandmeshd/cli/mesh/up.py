@@ -110,6 +110,9 @@ class DoorOptions:
     """Doors of a mesh for clients of other systems."""
 
     e2b: Annotated[bool, typer.Option("--e2b", help="Serve E2B's clients on the HTTP listener too.")] = False
+    agentscope: Annotated[
+        bool, typer.Option("--agentscope", help="Serve AgentScope Runtime's SDK on the HTTP listener too.")
+    ] = False
     domain: Annotated[
         str | None,
         typer.Option(
@@ -121,11 +124,14 @@ class DoorOptions:
 
     def settings(self) -> dict[str, object]:
         """Return the options as settings; None where one is not set."""
-        return {"e2b": True if self.e2b or self.domain else None, "e2b_domain": self.domain}
+        e2b = True if self.e2b or self.domain else None
+        return {"e2b": e2b, "e2b_domain": self.domain, "agentscope": self.agentscope or None}
 
     def command_line(self) -> list[str]:
         """Return the options as a command line."""
-        return [*(["--e2b"] if self.e2b else []), *(["--domain", self.domain] if self.domain else [])]
+        flags = {"--e2b": self.e2b, "--agentscope": self.agentscope}
+        domain = ["--domain", self.domain] if self.domain else []
+        return [*(flag for flag, chosen in flags.items() if chosen), *domain]
 
 
 @commands.command(

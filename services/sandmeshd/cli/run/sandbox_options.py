@@ -36,6 +36,13 @@ class SandboxOptions:
         ),
     ] = None
 
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A secret that the mesh stores, by its variable, and the hosts that get it; repeatable.",
+            metavar="NAME=HOST[,HOST]",
+        ),
+    ] = None
     workspace_dir: Annotated[
         str | None,
         typer.Option(help="A directory of the mesh's machine as the workspace; it is kept.", metavar="DIRECTORY"),
@@ -51,6 +58,7 @@ class SandboxOptions:
             env=parse_pairs(self.env),
             limits=parse_limits(self.limit),
             network=self.network or None,
+            secrets={name: {"hosts": hosts.split(",")} for name, hosts in parse_pairs(self.secret).items()},
             workspace_dir=self.workspace_dir,
             snapshot=self.snapshot,
         )

@@ -23,6 +23,8 @@ port_commands = typer.Typer(
 Port = Annotated[
     int, typer.Argument(min=1, max=65535, help="The port, as programs in the sandbox listen on it.", metavar="PORT")
 ]
+Readonly = Annotated[bool, typer.Option("--readonly", help="Only show it: nobody can take it over.")]
+Ttl = Annotated[str, typer.Option(help="How long the URL is valid, like 90s, 10m or 12h; at most 30d.", metavar="TIME")]
 
 
 @commands.command(epilog="Examples: sandmesh expose sb_... 8000 | sandmesh expose --expires 10m sb_... 3000")
@@ -39,6 +41,40 @@ def expose(
     """Print a URL that carries HTTP and WebSocket to a port of a sandbox. Whoever has it may use it."""
     seconds = parse_duration(expires, "--expires")
     exposed = run_command(_expose(connection, sandbox_id, port, seconds))
+    _print_exposed(sandbox_id, exposed, output)
+
+
+@commands.command(epilog="Examples: sandmesh desktop sb_... | sandmesh desktop --readonly --ttl 10m sb_...")
+@grouped
+def desktop(
+    sandbox_id: SandboxId,
+    connection: ConnectionOptions,
+    readonly: Readonly = False,
+    ttl: Ttl = "1h",
+    output: Output = Format.TEXT,
+) -> None:
+    """Print the URL of a page that shows a sandbox's desktop. Whoever has it may watch, and take it over."""
+    seconds = parse_duration(ttl, "--ttl")
+    exposed = run_command(_show("desktop", connection, sandbox_id, readonly, seconds))
+    _print_exposed(sandbox_id, exposed, output)
+
+
+@commands.command(epilog="Examples: sandmesh browser sb_... | sandmesh browser --readonly --ttl 10m sb_...")
+@grouped
+def browser(
+    sandbox_id: SandboxId,
+    connection: ConnectionOptions,
+    readonly: Readonly = False,
+    ttl: Ttl = "1h",
+    output: Output = Format.TEXT,
+) -> None:
+    """Print the URL of a page that shows what a sandbox's browser shows. Whoever has it may watch, and take it over."""
+    seconds = parse_duration(ttl, "--ttl")
+    exposed = run_command(_show("browser", connection, sandbox_id, readonly, seconds))
+    _print_exposed(sandbox_id, exposed, output)
+
+
+def _print_exposed(sandbox_id: str, exposed: PortInfo, output: Format) -> None:
     if output is Format.JSON:
         print_json(exposed.to_json())
         return
@@ -58,7 +94,13 @@ def list_ports(sandbox_id: SandboxId, connection: ConnectionOptions, output: Lis
     ports = run_command(_list(connection, sandbox_id))
     if not print_ids_or_json(output, ports, (port.exposure_id for port in ports)):
         rows = [
-            [port.exposure_id, str(port.port), format_remaining(port.expires), str(port.connections), port.url]
+            [
+                port.exposure_id,
+                str(port.port or port.kind),
+                format_remaining(port.expires),
+                str(port.connections),
+                port.url,
+            ]
             for port in ports
         ]
         print_table(("EXPOSURE", "PORT", "ENDS IN", "CONNECTIONS", "URL"), rows)
@@ -83,6 +125,12 @@ def close(
 async def _expose(connection: ConnectionOptions, sandbox_id: str, port: int, seconds: int) -> PortInfo:
     async with connection.mesh() as mesh:
         return await mesh.ports.expose(sandbox_id, port, ttl=seconds)
+
+
+async def _show(what: str, connection: ConnectionOptions, sandbox_id: str, readonly: bool, seconds: int) -> PortInfo:
+    async with connection.mesh() as mesh:
+        show = mesh.ports.show_desktop if what == "desktop" else mesh.ports.show_browser
+        return await show(sandbox_id, readonly=readonly, ttl=seconds)
 
 
 async def _list(connection: ConnectionOptions, sandbox_id: str) -> list[PortInfo]:

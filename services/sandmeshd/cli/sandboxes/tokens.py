@@ -15,7 +15,7 @@ from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Json, ListFormat, ListOutput, Output, parse_duration
 from sandmeshd.cli.terminal.output import format_age, format_remaining, print_ids_or_json, print_json, print_table
 
-Scope = Literal["user", "admin"]
+Scope = Literal["user", "admin", "read-only", "sandbox"]
 Form = Literal["mesh", "e2b"]
 
 commands = typer.Typer(
@@ -29,9 +29,19 @@ commands = typer.Typer(
 class Rights:
     """What a token allows, and whom."""
 
-    scope: Annotated[Scope, typer.Option(help="What it allows: one user's sessions, or everything.")] = "user"
+    scope: Annotated[
+        Scope,
+        typer.Option(help="What it allows: one user's sessions, everything, to look at either, or one sandbox alone."),
+    ] = "user"
     user: Annotated[
-        str | None, typer.Option(help="The user that it authenticates; by default its name.", metavar="USER_ID")
+        str | None,
+        typer.Option(
+            help="The user that it authenticates; by default its name, for read-only everybody.", metavar="USER_ID"
+        ),
+    ] = None
+    sandbox: Annotated[
+        str | None,
+        typer.Option(help="The one sandbox that it is for, with the scope sandbox.", metavar="SANDBOX_ID"),
     ] = None
     private_network: Annotated[
         bool,
@@ -61,12 +71,16 @@ def create(
     output: Output = Format.TEXT,
 ) -> None:
     """Create a token and print its secret, which is not shown again."""
-    if rights.scope == "admin" and rights.private_network:
+    if rights.scope != "user" and rights.private_network:
         raise typer.BadParameter(
-            "a token of the scope admin may name private hosts anyway: leave out --private-network"
+            f"--private-network is for the scope user, not for {rights.scope}: leave out --private-network"
         )
-    if rights.scope == "admin" and rights.user is not None:
-        raise typer.BadParameter("a token of the scope admin belongs to no user: leave out --user")
+    if rights.scope in ("admin", "sandbox") and rights.user is not None:
+        raise typer.BadParameter(f"a token of the scope {rights.scope} belongs to no user: leave out --user")
+    if rights.scope == "sandbox" and rights.form != "mesh":
+        raise typer.BadParameter("E2B's clients make sandboxes of their own: leave out --form")
+    if (rights.scope == "sandbox") != (rights.sandbox is not None):
+        raise typer.BadParameter("--scope sandbox and --sandbox SANDBOX_ID belong together: give both, or neither")
     created = run_command(_create(connection, name, rights))
     if output is Format.JSON:
         print_json(created.to_json())
@@ -90,7 +104,7 @@ def ls(
     tokens = run_command(_list(connection, everything))
     list_format = ListFormat.JSON if as_json else output
     if not print_ids_or_json(list_format, tokens, (token.token_id for token in tokens)):
-        print_table(("TOKEN", "NAME", "SCOPE", "USER", "AGE", "EXPIRES", "LAST USED"), [_row(one) for one in tokens])
+        print_table(("TOKEN", "NAME", "SCOPE", "FOR", "AGE", "EXPIRES", "LAST USED"), [_row(one) for one in tokens])
 
 
 @commands.command(epilog="Examples: sandmesh token revoke ada-laptop | sandmesh token revoke abcdefghij234567")
@@ -111,6 +125,8 @@ def revoke(
 
 async def _create(connection: ConnectionOptions, name: str, rights: Rights) -> CreatedToken:
     async with connection.mesh() as mesh:
+        if rights.sandbox is not None:
+            return await mesh.tokens.create_for_sandbox(name, rights.sandbox, ttl=rights.seconds)
         return await mesh.tokens.create(
             name,
             scope=rights.scope,
@@ -142,7 +158,15 @@ def _find(name: str, tokens: list[TokenInfo]) -> TokenInfo:
 
 def _row(token: TokenInfo) -> tuple[str, ...]:
     last_used = "never" if token.last_used is None else format_age(token.last_used)
-    return token.token_id, token.name, token.scope, token.user_id, format_age(token.created), _end(token), last_used
+    return (
+        token.token_id,
+        token.name,
+        token.scope,
+        token.user_id or token.sandbox_id,
+        format_age(token.created),
+        _end(token),
+        last_used,
+    )
 
 
 def _end(token: TokenInfo) -> str:

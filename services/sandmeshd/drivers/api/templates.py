@@ -33,6 +33,9 @@ def template_info(template: Template, prepared: bool) -> pb.TemplateInfo:
         network=default_grant(template),
         limits=sandbox_pb2.Limits(**template.limits.model_dump()),
         network_fixed=template.security_level == "high",
+        description=template.description,
+        image=template.image,
+        system=template.system,
     )
 
 
@@ -46,6 +49,21 @@ def check_no_system(template: Template, driver: str) -> None:
         fix = "install them in an image of your own, or choose the bubblewrap driver"
         message = f"the {driver} driver cannot add the Debian packages (system) of {template.name!r}: {fix}"
         raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
+
+
+def check_no_packages(template: Template, shipped: Mapping[str, Template], driver: str) -> None:
+    """Check that there is an image with a template's Python packages, for a driver that builds none for others.
+
+    Raises:
+        CapabilityMissing: There is none.
+    """
+    base = shipped.get("base")
+    if template.image_is_shipped and base is not None and template.python != base.python:
+        fix = "install them in an image of your own, or choose the bubblewrap driver"
+        message = (
+            f"the {driver} driver has no image with the Python packages (requirements) of {template.name!r}: {fix}"
+        )
+        raise CapabilityMissing(message, {"needs": "requirements", "fix": fix, "template": template.name})
 
 
 def check_settings(template: Template, driver: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
 from sandmeshd.drivers.bubblewrap.arguments import View
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups, remove_groups
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
 from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne
 from sandmeshd.drivers.bubblewrap.cgroups.v2 import VersionTwo
 from sandmeshd.drivers.bubblewrap.driver import BubblewrapDriver
@@ -17,7 +17,7 @@ from sandmeshd.drivers.bubblewrap.environment import EnvironmentBuilder
 from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter
 from sandmeshd.drivers.bubblewrap.executable import find_bwrap
 from sandmeshd.drivers.bubblewrap.host_files import bind_host_files
-from sandmeshd.drivers.bubblewrap.identity import sandbox_identity
+from sandmeshd.drivers.bubblewrap.identity import Leases, release, sandbox_identity
 from sandmeshd.drivers.bubblewrap.log_trim import trim_logs
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -32,10 +32,10 @@ from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Outlet, Resolver
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step
-from sandmeshd.drivers.node.deletion import discard, finish_removals
 from sandmeshd.drivers.node.interpreter import choose_interpreter
 from sandmeshd.drivers.node.processes import end
 from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.removal import discard, finish_removals
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
@@ -55,8 +55,10 @@ async def open_driver(
     they are the shipped ones.
 
     Raises:
-        RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing.
+        RuntimeUnavailable: bwrap, libseccomp or an interpreter that sandboxes can read is missing, or the uids for
+            sandboxes are somebody's.
     """
+    leases = Leases(settings)
     view = await open_view(settings)
     filters = await asyncio.to_thread(build_filters)
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
@@ -64,8 +66,8 @@ async def open_driver(
     systems = Systems(settings, view.interpreter, view.system)
     builds = TemplateBuilds(load_templates() if templates is None else templates, builder, agent, systems)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
-    zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups)
-    modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups), zygote_starter)
+    zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups, leases)
+    modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups, leases), zygote_starter)
     driver = BubblewrapDriver(settings, builds, modes, Probe(view, filters.agent), filters.user)
     await driver.adopt()
     trimming = asyncio.create_task(trim_logs(settings.paths.sandboxes))
@@ -83,9 +85,9 @@ async def open_view(settings: BubblewrapSettings) -> View:
     Raises:
         RuntimeUnavailable: bwrap or an interpreter that sandboxes can read is missing.
     """
-    interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
+    interpreter = await asyncio.to_thread(choose_interpreter, settings.reader_uid, settings.python)
     bwrap = await find_bwrap(settings)
-    system = (*await bind_system(settings.paths.cache), *bind_host_files(settings.readonly_mounts, settings.host_uid))
+    system = (*await bind_system(settings.paths.cache), *bind_host_files(settings.readonly_mounts, settings.reader_uid))
     command = (*sandbox_identity(settings), str(bwrap))
     return View(command, system, interpreter, settings.scratch_bytes)
 
@@ -94,7 +96,7 @@ def has_system(settings: BubblewrapSettings, template: Template) -> bool:
     """Return whether a template needs no system, or one that is there."""
     if not template.system:
         return True
-    return Systems(settings, choose_interpreter(settings.host_uid, settings.python)).find(template.system) is not None
+    return Systems(settings, choose_interpreter(settings.reader_uid, settings.python)).find(template.system) is not None
 
 
 async def build_system(settings: BubblewrapSettings, template: Template) -> AsyncGenerator[Step]:
@@ -105,7 +107,7 @@ async def build_system(settings: BubblewrapSettings, template: Template) -> Asyn
         RuntimeUnavailable: This machine has no apt, no bwrap, or no interpreter that sandboxes can read.
         CapabilityMissing: The settings want the host's packages, and it lacks some.
     """
-    interpreter = await asyncio.to_thread(choose_interpreter, settings.host_uid, settings.python)
+    interpreter = await asyncio.to_thread(choose_interpreter, settings.reader_uid, settings.python)
     bwrap = await find_bwrap(settings)
     async with aclosing(Systems(settings, interpreter).build(template, bwrap)) as steps:
         async for step in steps:
@@ -123,7 +125,7 @@ async def sweep_state(paths: MeshPaths) -> None:
 
 async def _sweep(folder: Folder) -> None:
     await end(folder)
-    await remove_groups(folder)
+    await release(folder)
     await asyncio.to_thread(discard, folder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, MCP, USER, USER_ID, WORKSPACE
 from sandmeshd.drivers.node.interpreter import Interpreter
@@ -18,6 +18,13 @@ SOCKETS = "/run/agent"
 FOLDERS_OF_ALL = "/run/others/sandboxes"
 SOCKETS_OF_ALL = "/run/others/agents"
 """The directories of all sandboxes of a mesh, as a zygote sees them; in its sandboxes they are hidden."""
+
+_OPERANDS = {
+    **dict.fromkeys(("--dir", "--tmpfs", "--proc", "--dev"), 1),
+    **dict.fromkeys(("--ro-bind", "--ro-bind-try", "--bind", "--bind-try", "--dev-bind", "--symlink"), 2),
+    **dict.fromkeys(("--file", "--ro-bind-data", "--bind-fd"), 2),
+}
+"""How many operands bwrap's options have that make something; the last is where."""
 
 IN_MEMORY = (("/tmp", "1777"), ("/dev/shm", "1777"), (HOME, "0700"))  # noqa: S108 - inside
 
@@ -96,10 +103,12 @@ class Descriptors:
     """The directory of the host that is the workspace, which bwrap closes."""
     cgroup_fds: tuple[int, ...] = ()
     """Writable process files by which what the zygote forks moves itself into the limits."""
+    lease: int | None = None
+    """The lock of the sandbox's uid, if it has one of its own."""
 
     def all(self) -> tuple[int, ...]:
         """Return all descriptors that are present."""
-        optional = [fd for fd in (self.memory, self.workspace) if fd is not None]
+        optional = [fd for fd in (self.memory, self.workspace, self.lease) if fd is not None]
         return (self.lock, self.status, self.seccomp, self.config, self.ready, *optional, *self.cgroup_fds)
 
 
@@ -118,19 +127,66 @@ def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends
     ]
 
 
-def zygote_arguments(view: View, mounts: Mounts, descriptors: tuple[int, int], ends_with_parent: bool) -> list[str]:
-    """Return the command line that starts a zygote; `descriptors` are its control socket and the seccomp program."""
-    control, seccomp = descriptors
+@dataclass(frozen=True)
+class ZygoteDescriptors:
+    """The descriptors that a zygote's bwrap inherits; the zygote gets `control`."""
+
+    control: int
+    seccomp: int
+    info: int | None = None
+    """Where bwrap writes which process waits for its map of uids, if that has those of sandboxes."""
+    mapped: int | None = None
+    """Where bwrap reads that the map is written."""
+
+    def all(self) -> tuple[int, ...]:
+        """Return all descriptors that are present."""
+        optional = [fd for fd in (self.info, self.mapped) if fd is not None]
+        return (self.control, self.seccomp, *optional)
+
+    def identity(self) -> list[str]:
+        """Return bwrap's arguments for a zygote that makes its sandboxes other users; none if it does not."""
+        if self.info is None:
+            return []
+        capabilities = ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+        return ["--userns-block-fd", str(self.mapped), "--info-fd", str(self.info), *capabilities]
+
+
+def zygote_arguments(view: View, mounts: Mounts, descriptors: ZygoteDescriptors, ends_with_parent: bool) -> list[str]:
+    """Return the command line that starts a zygote.
+
+    The directories above what it mounts are open to all users of its namespace: bwrap makes them for their owner alone.
+    """
+    root = view.root(system=mounts.system)
+    first = len(view.bwrap) + len(NAMESPACES)
     folders, sockets = mounts.workspace.parents[1], mounts.sockets.parent
-    return [
-        *view.root(system=mounts.system),
+    shown = [
+        *root[first:],
         *mounts.shared(),
         *("--bind", str(folders), FOLDERS_OF_ALL, "--bind", str(sockets), SOCKETS_OF_ALL),
         *("--perms", "0755", "--dir", WORKSPACE, "--perms", "0755", "--dir", SOCKETS),
-        *(["--die-with-parent"] if ends_with_parent else []),
-        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--seccomp", str(seccomp), "--"),
-        *(str(view.interpreter.executable), "-I", "-S", AGENT, "--zygote-fd", str(control)),
     ]
+    return [
+        *(*root[:first], *descriptors.identity()),
+        *(part for path in _parents(shown) for part in ("--perms", "0755", "--dir", path)),
+        *shown,
+        *(["--die-with-parent"] if ends_with_parent else []),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--seccomp", str(descriptors.seccomp), "--"),
+        *(str(view.interpreter.executable), "-I", "-S", AGENT, "--zygote-fd", str(descriptors.control)),
+    ]
+
+
+def _parents(arguments: list[str]) -> list[str]:
+    """Return the directories above what bwrap is to make, from the top, that are in nothing that it mounts."""
+    made: list[PurePosixPath] = []
+    mounted: set[PurePosixPath] = set()
+    for index, option in enumerate(arguments):
+        operands = _OPERANDS.get(option, 0)
+        if operands:
+            made.append(PurePosixPath(arguments[index + operands]))
+            if option != "--dir":
+                mounted.add(made[-1])
+    above = {parent for path in made for parent in path.parents if len(parent.parts) > 1}
+    return sorted(str(path) for path in above if mounted.isdisjoint({path, *path.parents}))
 
 
 def warm_up_arguments(view: View, environment: Path, home: Path, statement: str) -> list[str]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
-from typing import NoReturn
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing, SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.agent_config import agent_config, new_record
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import remove_groups
 from sandmeshd.drivers.bubblewrap.exec_start import Plan
+from sandmeshd.drivers.bubblewrap.identity import release
+from sandmeshd.drivers.bubblewrap.pause import is_paused, pause, resume
 from sandmeshd.drivers.bubblewrap.probe import Probe
 from sandmeshd.drivers.bubblewrap.requirements import NAME, capabilities, check, group_limits
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
@@ -22,25 +20,25 @@ from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.spawns.spares import sweep_spares
 from sandmeshd.drivers.bubblewrap.start_modes import StartModes
 from sandmeshd.drivers.bubblewrap.template_builds import TemplateBuilds
-from sandmeshd.drivers.bubblewrap.tracker import Tracker
 from sandmeshd.drivers.bubblewrap.zygote_start import shared_variables
-from sandmeshd.drivers.node.deletion import discard
 from sandmeshd.drivers.node.disk_space import lacks_room
-from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver
+from sandmeshd.drivers.node.driver import check_alive
 from sandmeshd.drivers.node.host_directories import opened
-from sandmeshd.drivers.node.processes import end, find, to_the_end
-from sandmeshd.drivers.node.records import Folder, observe
+from sandmeshd.drivers.node.process_driver import ProcessDriver
+from sandmeshd.drivers.node.processes import to_the_end
+from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.full_disk import full_disk_explained
 
 
-class BubblewrapDriver(NodeDriver):
+class BubblewrapDriver(ProcessDriver):
     """One mesh's sandboxes on this machine; opened by `open_driver`."""
+
+    name = NAME
 
     def __init__(
         self, settings: BubblewrapSettings, builds: TemplateBuilds, modes: StartModes, probe: Probe, user_filter: bytes
     ) -> None:
-        self._tracker = Tracker()
-        super().__init__(settings.paths, self._tracker, settings.snapshot_bytes)
+        super().__init__(settings)
         self._settings = settings
         self._builds = builds
         self._modes = modes
@@ -92,58 +90,39 @@ class BubblewrapDriver(NodeDriver):
 
     async def _start(self, plan: Plan) -> pb.RuntimeSandbox:
         lifetime = await self._modes.start(plan)
-        processes = find(plan.folder)
-        if processes is None:
-            if lifetime is not None:
-                os.close(lifetime)
-            detail = plan.folder.end_detail()
-            raise SandboxStartFailed(f"{plan.folder.sandbox_id} ended as soon as it listened", {"detail": detail})
-        self._tracker.follow(plan.folder, processes, lifetime)
-        return await self._finish_start(plan.folder, plan.record)
+        return await self._follow(plan.folder, plan.record, lifetime)
+
+    async def _release(self, folder: Folder) -> None:
+        await release(folder)
 
     async def _observe(self, folder: Folder) -> pb.RuntimeSandbox | None:
-        return observe(folder, self._settings.paths.mesh_id)
-
-    async def _end(self, folder: Folder) -> None:
-        await end(folder)
-
-    async def _remove(self, folder: Folder) -> None:
-        self._warm_links.drop(folder.sandbox_id)
-        if not folder.is_there():
-            return
-        await end(folder)
-        await self._tracker.settled(folder)
-        await remove_groups(folder)
-        await asyncio.to_thread(discard, folder)
-
-    async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
-        """Return the end of what agent and bwrap wrote."""
-        await self._inspect(request.sandbox_id)
-        folder = self._folders.folder(request.sandbox_id)
-        data, end = folder.tail(request.tail_bytes or TAIL_BYTES, request.after_offset)
-        return pb.GetLogsResponse(data=data, end_offset=end)
+        sandbox = await super()._observe(folder)
+        if sandbox is not None and sandbox.state == pb.RUNTIME_STATE_RUNNING and is_paused(folder):
+            sandbox.state = pb.RUNTIME_STATE_PAUSED
+        return sandbox
 
     async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
-        """Refuse: nothing here can freeze processes."""
-        await self._refuse(request.sandbox_id, "pause")
+        """Freeze every process."""
+        await self._change(request.sandbox_id, pause)
+        return pb.PauseSandboxResponse()
 
     async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
-        """Refuse: nothing here can freeze processes."""
-        await self._refuse(request.sandbox_id, "pause")
+        """Resume a paused sandbox."""
+        await self._change(request.sandbox_id, resume)
+        return pb.ResumeSandboxResponse()
 
-    async def _refuse(self, sandbox_id: str, needs: str) -> NoReturn:
-        await self._inspect(sandbox_id)
-        raise CapabilityMissing(f"the bubblewrap driver has no {needs}: choose another driver", {"needs": needs})
+    async def _change(self, sandbox_id: str, change: Callable[[Folder], Coroutine[None, None, None]]) -> None:
+        async with self._locks.held(sandbox_id):
+            check_alive(await self._inspect(sandbox_id))
+            await to_the_end(change(self._folders.folder(sandbox_id)))
+            self._changes.changed(sandbox_id)
 
     async def adopt(self) -> None:
-        """Follow the sandboxes that run, and finish interrupted removals."""
+        """Follow the sandboxes that run, and finish interrupted removals and pauses."""
         await sweep_spares(self._folders)
-        await self._finish_removals()
         await self._modes.groups.sweep(self._folders.all())
-        for folder in self._folders.all():
-            processes = find(folder)
-            if processes is not None:
-                self._tracker.follow(folder, processes)
+        await super().adopt()
+        await asyncio.gather(*(pause(folder) for folder in self._folders.all() if is_paused(folder)))
         self._prewarm()
 
     def _prewarm(self) -> None:
@@ -160,13 +139,10 @@ class BubblewrapDriver(NodeDriver):
     async def close(self) -> None:
         """Release the sandboxes; those that end with the driver are deleted."""
         try:
-            if self._settings.ends_with_driver:
-                await asyncio.gather(*(self._delete(folder) for folder in self._folders.all()))
+            await super().close()
         finally:
-            self._warm_links.close()
             for task in self._prewarming:
                 task.cancel()
             if self._prewarming:
                 await asyncio.wait(set(self._prewarming))
             await self._modes.close()
-            await self._tracker.close()

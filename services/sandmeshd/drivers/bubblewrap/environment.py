@@ -51,6 +51,7 @@ class EnvironmentBuilder:
         """Return the path of an environment, built or not."""
         inputs = [BUILDER, list(python.packages), python.warm_up, VERSION, platform.machine()]
         inputs.append(str(self._view.interpreter.executable))
+        inputs += ["complete"] if python.complete else []
         key = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()[:20]
         return self._settings.paths.cache / "environments" / key
 
@@ -76,7 +77,7 @@ class EnvironmentBuilder:
         interpreter = str(self._view.interpreter.executable)
         await _run([interpreter, "-I", "-m", "venv", "--without-pip", str(fresh)])
         yield Step("looking for packages", VENV)
-        async with aclosing(_install(fresh, python.packages)) as steps:
+        async with aclosing(_install(fresh, python)) as steps:
             async for step in steps:
                 yield step
         yield Step("compiling", INSTALLED)
@@ -104,13 +105,15 @@ async def _run(arguments: list[str]) -> None:
             raise _failed(command)
 
 
-async def _install(fresh: Path, requirements: tuple[str, ...]) -> AsyncGenerator[Step]:
+async def _install(fresh: Path, python: PythonEnvironment) -> AsyncGenerator[Step]:
     if importlib.util.find_spec("pip") is None:
         fix = f"install pip for {sys.executable} ({sys.executable} -m ensurepip, or: uv pip install pip)"
         raise RuntimeUnavailable(f"environments are built with pip, which is not installed: {fix}", {"fix": fix})
+    requirements = python.packages
     listing = fresh / "requirements.txt"
     listing.write_text("\n".join(requirements) + "\n")
     pip = [sys.executable, "-I", "-m", "pip", "--python", str(fresh / "bin" / "python"), "install", *PIP]
+    pip += ["--no-deps"] if python.complete else []
     collected = 0
     async with running([*pip, "-r", str(listing)]) as command:
         async for line in command.lines():

@@ -8,8 +8,8 @@ import json
 import os
 import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -17,6 +17,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.drivers.bubblewrap.arguments import Descriptors, Mounts, View, sandbox_arguments
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits, Groups
+from sandmeshd.drivers.bubblewrap.identity import Lease, Leases, sandbox_identity
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.node.agent_config import CONFIG_BYTES, encode_config
 from sandmeshd.drivers.node.processes import end, reap, to_the_end
@@ -61,52 +62,71 @@ class StartMode(Protocol):
 class ExecStarter:
     """Starts the sandboxes of one driver, each by a bwrap of its own."""
 
-    def __init__(self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups) -> None:
+    def __init__(
+        self, settings: BubblewrapSettings, view: View, agent_filter: bytes, groups: Groups, leases: Leases
+    ) -> None:
         self.groups = groups
         """The control groups that this machine offers."""
         self._settings = settings
+        self._leases = leases
         self._view = view
         self._filter = agent_filter
 
     async def start(self, plan: Plan) -> int | None:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
-        make_folder(plan.folder, self._settings)
+        # A directory of the host is there for the one uid that its owner knows of.
+        host_directory = plan.mounts.workspace_fd is not None
+        with closing(self._leases.shared() if host_directory else self._leases.lease()) as lease:
+            return await self._start(plan, lease)
+
+    async def _start(self, plan: Plan, lease: Lease) -> int | None:
+        make_folder(plan.folder, lease)
+        note_uid(plan.record, lease.uid)
         plan.record.write(plan.folder)
         group = self.groups.make(plan.folder, plan.limits)
         with ExitStack() as stack:
             config = stack.enter_context(open_pipe())
             ready = stack.enter_context(open_pipe())
             config.fill(encode_config(plan.config))
-            async with _ended_on_error(plan.folder, self._spawn(plan, config.reader, ready.writer, group)):
+            async with _ended_on_error(plan.folder, self._spawn(plan, (config.reader, ready.writer), group, lease)):
                 config.close_reader()
                 ready.close_writer()
                 await self._wait_for_agent(plan.folder, ready.reader)
             return config.detach_writer() if self._settings.ends_with_driver else None
 
-    def _spawn(self, plan: Plan, config: int, ready: int, group: Group | None) -> int:
+    def _spawn(self, plan: Plan, pipes: tuple[int, int], group: Group | None, lease: Lease) -> int:
         folder = plan.folder
+        uid_lock = lease.lock if lease.own else None
         with ExitStack() as stack:
             lock, status, output = open_files(folder, stack)
             seccomp = stack.enter_context(memory_file(self._filter))
             memory = stack.enter_context(open_events(group)) if group else None
             cgroup_fds = stack.enter_context(open_cgroup_fds(group))
             descriptors = Descriptors(
-                lock, status, seccomp, config, ready, memory, plan.mounts.workspace_fd, cgroup_fds
+                lock, status, seccomp, *pipes, memory, plan.mounts.workspace_fd, cgroup_fds, uid_lock
             )
-            arguments = sandbox_arguments(self._view, plan.mounts, descriptors, self._settings.ends_with_driver)
+            bwrap = (*sandbox_identity(self._settings, lease.uid), self._view.bwrap[-1])
+            arguments = sandbox_arguments(
+                replace(self._view, bwrap=bwrap), plan.mounts, descriptors, self._settings.ends_with_driver
+            )
             return launch([*(group.join_command() if group else []), *arguments], output, descriptors.all())
 
     async def _wait_for_agent(self, folder: Folder, reader: int) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                message = parse(await _read_line(reader))
+                message = parse(await read_object(reader))
         except TimeoutError:
             raise failed(folder, f"its agent did not listen within {self._settings.start_timeout:g} s") from None
         if message.get("ready") is not True:
             raise failed(folder, str(message.get("error") or "its agent ended at once"))
 
 
-def make_folder(folder: Folder, settings: BubblewrapSettings) -> None:
+def note_uid(record: Record, uid: int) -> None:
+    """Note a sandbox's uid on the host in its record."""
+    record.sandbox.enforced["host_uid"] = str(uid)
+
+
+def make_folder(folder: Folder, lease: Lease) -> None:
     """Make a sandbox's directories on the host."""
     folder.root.mkdir()
     folder.root.chmod(0o711 if os.geteuid() == 0 else 0o700)
@@ -114,7 +134,7 @@ def make_folder(folder: Folder, settings: BubblewrapSettings) -> None:
         inner.mkdir(exist_ok=True)
         inner.chmod(0o700)
         if os.geteuid() == 0:
-            os.chown(inner, settings.host_uid, settings.host_gid)
+            os.chown(inner, lease.uid, lease.gid)
 
 
 def open_files(folder: Folder, stack: ExitStack) -> tuple[int, int, int]:
@@ -255,9 +275,10 @@ def memory_file(data: bytes) -> Generator[int]:
         os.close(descriptor)
 
 
-async def _read_line(reader: int) -> bytes:
+async def read_object(reader: int) -> bytes:
+    """Return a JSON object with a line end from a pipe, or what came until it was closed."""
     data = b""
-    while not data.endswith(b"\n") and len(data) < READY_BYTES:
+    while not data.endswith(b"}\n") and len(data) < READY_BYTES:
         await readable(reader)
         part = os.read(reader, 4096)
         if not part:

@@ -24,7 +24,7 @@ async def find_bwrap(settings: BubblewrapSettings) -> Path:
     found = settings.bwrap or find_installed()
     if found is None or not found.is_file():
         raise RuntimeUnavailable(f"bwrap is not installed ({found or 'not in PATH'}): {FIX}", {"fix": FIX})
-    if can_read(found, settings.host_uid):
+    if can_read(found, settings.reader_uid):
         return found
     return await _cached_copy(found, settings.paths.cache / "bin")
 

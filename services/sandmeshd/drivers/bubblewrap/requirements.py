@@ -24,6 +24,7 @@ def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
     return pb.Capabilities(
         limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
         network_modes=MODES,
+        pause=True,
         snapshot=True,
         workspace_dir=True,
         isolation="namespaces",

@@ -6,13 +6,19 @@ import os
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.node.host_directories import Rules
 
 WayName: TypeAlias = Literal["auto", "fork", "exec"]
 SourceName: TypeAlias = Literal["auto", "host", "archive"]
+
+UIDS = "2000000000-2000065535"
+"""Above what shadow-utils gives to users' containers and systemd to its own, and below the last signed number."""
+
+_MAPS = ("/proc/self/uid_map", "/proc/self/gid_map")
 
 
 class BubblewrapSettings(DriverSettings):
@@ -21,7 +27,14 @@ class BubblewrapSettings(DriverSettings):
     keeps_directories: ClassVar[bool] = True
 
     sandbox_uid: int = Field(default=65432, ge=1, le=65535, validation_alias="SANDMESH_SANDBOX_UID")
-    """The uid and gid on the host of sandboxes' processes where the driver runs as root; no user may have it."""
+    """The uid and gid on the host, where the driver runs as root, of what starts sandboxes and of sandboxes with a
+    directory of the host as their workspace; without SANDMESH_SANDBOX_UIDS of all. No user may have it."""
+
+    sandbox_uids: str = Field(
+        default=UIDS, pattern=r"^(none|\d{1,10}-\d{1,10})$", validation_alias="SANDMESH_SANDBOX_UIDS"
+    )
+    """The uids and gids on the host of which each sandbox gets one of its own where the driver runs as root, as
+    first-last; nobody else may have one of them. `none`: all sandboxes share one."""
 
     way: WayName = Field(default="auto", validation_alias="SANDMESH_BUBBLEWRAP_WAY")
     """How sandboxes start: spawned by a zygote, by a bwrap of their own, or (auto) by a zygote where that works."""
@@ -54,12 +67,55 @@ class BubblewrapSettings(DriverSettings):
         own = self.own_workspaces and not self.workspace_roots
         return Rules(self.paths, self.workspace_roots, own, self.host_uid)
 
+    @model_validator(mode="after")
+    def _check_uids(self) -> BubblewrapSettings:
+        """Check that the range has uids, and all of them below the largest that programs can be expected to take."""
+        uids = _parse_range(self.sandbox_uids)
+        if self.sandbox_uids != "none" and (not uids or uids.start == 0 or uids.stop > 1 << 31):
+            raise ValueError(f"SANDMESH_SANDBOX_UIDS is first-last, from 1 to 2147483647, not {self.sandbox_uids}")
+        return self
+
+    @property
+    def uid_range(self) -> range:
+        """The uids of which each sandbox gets one; empty where all share one.
+
+        The default range is not used where the driver's own user namespace, as of a container, lacks it.
+
+        Raises:
+            RuntimeUnavailable: That namespace lacks the configured range.
+        """
+        uids = _parse_range(self.sandbox_uids)
+        if os.geteuid() != 0 or not uids or all(_has(Path(file), uids) for file in _MAPS):
+            return uids if os.geteuid() == 0 else range(0)
+        if "sandbox_uids" not in self.model_fields_set:
+            return range(0)
+        fix = "set SANDMESH_SANDBOX_UIDS to uids that this container has, or to none"
+        message = f"the user namespace of this process has not all of the uids {self.sandbox_uids}: {fix}"
+        raise RuntimeUnavailable(message, {"fix": fix})
+
+    @property
+    def reader_uid(self) -> int:
+        """A uid that must be able to read what every sandbox reads."""
+        uids = self.uid_range
+        return uids.start if uids else self.host_uid
+
     @property
     def host_uid(self) -> int:
-        """The uid of sandboxes' processes as the host sees it, never 0."""
+        """The uid that sandboxes share as the host sees it, never 0."""
         return self.sandbox_uid if os.geteuid() == 0 else os.geteuid()
 
     @property
     def host_gid(self) -> int:
-        """The gid of sandboxes' processes as the host sees it, never 0."""
+        """The gid that sandboxes share as the host sees it, never 0."""
         return self.sandbox_uid if os.geteuid() == 0 else os.getegid()
+
+
+def _parse_range(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last) + 1) if last else range(0)
+
+
+def _has(file: Path, uids: range) -> bool:
+    """Return whether one line of a user namespace's map has all of a range: inside, outside, count."""
+    maps = [list(map(int, line.split())) for line in file.read_text().splitlines()]
+    return any(first <= uids.start and uids.stop <= first + count for first, _, count in maps)

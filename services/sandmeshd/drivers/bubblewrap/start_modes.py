@@ -7,13 +7,13 @@ import asyncio
 import structlog
 
 from sandmesh.errors import SandboxStartFailed
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import remove_groups
 from sandmeshd.drivers.bubblewrap.exec_start import ExecStarter, Plan
+from sandmeshd.drivers.bubblewrap.identity import release
 from sandmeshd.drivers.bubblewrap.settings import WayName
 from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe
 from sandmeshd.drivers.bubblewrap.zygote_start import ZygoteStarter, needs_exec
 from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, ZygoteGone
-from sandmeshd.drivers.node.deletion import discard
+from sandmeshd.drivers.node.removal import discard
 
 RETRY_SECONDS = 60.0
 """The seconds after a failed zygote start in which none is attempted."""
@@ -87,5 +87,5 @@ class StartModes:
 
 
 async def _clear(plan: Plan) -> None:
-    await remove_groups(plan.folder)
+    await release(plan.folder)
     await asyncio.to_thread(discard, plan.folder)

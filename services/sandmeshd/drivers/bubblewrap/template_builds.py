@@ -54,7 +54,8 @@ class TemplateBuilds:
 
     def standing_by(self) -> list[Template]:
         """Return the templates whose zygotes start with the driver: those that are prepared and need no own system."""
-        return [one for one in self._templates.values() if not one.system and self.is_prepared(one)]
+        usual = [one for one in self._templates.values() if not one.system and not one.on_demand]
+        return [one for one in usual if self.is_prepared(one)]
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
         """Build what does not exist yet, yielding the progress.

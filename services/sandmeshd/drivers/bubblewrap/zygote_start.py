@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, failed, make_folder
+from sandmeshd.drivers.bubblewrap.exec_start import Plan, failed, make_folder, note_uid
+from sandmeshd.drivers.bubblewrap.identity import Leases
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import Place, Recipe, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, Zygotes
@@ -45,11 +46,12 @@ def needs_exec(plan: Plan) -> str:
 class ZygoteStarter:
     """Starts the sandboxes of one driver: a spare, or a new one by the zygote for its mounts and variables."""
 
-    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups) -> None:
+    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: Leases) -> None:
         self._settings = settings
         self._groups = groups
+        self._leases = leases
         self._zygotes = zygotes
-        self._spares = Spares(settings, zygotes, groups)
+        self._spares = Spares(settings, zygotes, groups, leases)
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
     async def start(self, plan: Plan) -> int | None:
@@ -80,9 +82,12 @@ class ZygoteStarter:
             return spawn.detach_config() if self._settings.ends_with_driver else None
 
     def _request(self, plan: Plan, zygote: Zygote) -> Spawn:
-        make_folder(plan.folder, self._settings)
-        plan.record.write(plan.folder)
-        return request_spawn(plan.folder, self._groups.make(plan.folder, plan.limits), plan.mounts, zygote)
+        with closing(self._leases.lease()) as lease:
+            make_folder(plan.folder, lease)
+            note_uid(plan.record, lease.uid)
+            plan.record.write(plan.folder)
+            group = self._groups.make(plan.folder, plan.limits)
+            return request_spawn(Place(plan.folder, group, lease), plan.mounts, zygote)
 
     async def prewarm(self, recipe: Recipe) -> None:
         """Start the zygote of such sandboxes, unless it runs, and prepare spares.

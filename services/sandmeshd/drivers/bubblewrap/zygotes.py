@@ -7,7 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +19,13 @@ from sandmeshd.drivers.bubblewrap.arguments import (
     SOCKETS_OF_ALL,
     Mounts,
     View,
+    ZygoteDescriptors,
     zygote_arguments,
 )
-from sandmeshd.drivers.bubblewrap.exec_start import launch, memory_file, parse
+from sandmeshd.drivers.bubblewrap.exec_start import Pipe, launch, memory_file, parse, read_object
+from sandmeshd.drivers.bubblewrap.identity import write_zygote_map
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME
+from sandmeshd.drivers.node.agent_config import ENVIRONMENT, HOME, USER_ID
 from sandmeshd.drivers.node.processes import reap
 from sandmeshd.runtime.child_process import readable
 
@@ -127,6 +129,43 @@ class Zygote:
                 await readable(self._pidfd)
 
 
+class UidMap:
+    """The map of a zygote's user namespace, which has the uids of its sandboxes; none where all share the zygote's.
+
+    bwrap cannot write such a map without privileges: it says which process waits for it, and this one writes it.
+    """
+
+    def __init__(self, settings: BubblewrapSettings) -> None:
+        self._settings = settings
+        self._info = Pipe.new() if settings.uid_range else None
+        self._mapped = Pipe.new() if settings.uid_range else None
+
+    def theirs(self) -> tuple[int, ...]:
+        """Return the descriptors that bwrap inherits: where it writes, and where it reads."""
+        return (self._info.writer, self._mapped.reader) if self._info and self._mapped else ()
+
+    def close_theirs(self) -> None:
+        """Close this process's copies of what bwrap has inherited."""
+        if self._info and self._mapped:
+            self._info.close_writer()
+            self._mapped.close_reader()
+
+    async def write(self) -> None:
+        """Write the map when the namespace is there, and let bwrap go on; one that ended says why in its output."""
+        if not self._info or not self._mapped:
+            return
+        pid = parse(await read_object(self._info.reader)).get("child-pid")
+        if isinstance(pid, int):
+            write_zygote_map(self._settings, pid, USER_ID)
+            os.write(self._mapped.writer, b"1")
+
+    def close(self) -> None:
+        """Close what is open."""
+        for pipe in (self._info, self._mapped):
+            if pipe is not None:
+                pipe.close()
+
+
 class Zygotes:
     """The zygotes of a driver, one a key, each started when it is first needed."""
 
@@ -169,8 +208,9 @@ class Zygotes:
     async def _start(self, mounts: Mounts, key: ZygoteKey) -> Zygote:
         output = os.memfd_create("zygote", os.MFD_CLOEXEC)
         try:
-            zygote = self._launch(mounts, output)
-            await self._configure(zygote, self._config(mounts, key), output)
+            with closing(UidMap(self._settings)) as uid_map:
+                zygote = self._launch(mounts, output, uid_map)
+                await self._configure(zygote, uid_map, self._config(mounts, key), output)
         except OSError as error:
             raise SpawnFailed(f"no zygote could be started: {error}") from None
         finally:
@@ -178,9 +218,10 @@ class Zygotes:
         log.info("a zygote is ready", environment=str(mounts.environment))
         return zygote
 
-    async def _configure(self, zygote: Zygote, config: dict[str, object], output: int) -> None:
+    async def _configure(self, zygote: Zygote, uid_map: UidMap, config: dict[str, object], output: int) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
+                await uid_map.write()
                 await zygote.configure(config, output)
         except TimeoutError:
             await zygote.close()
@@ -189,16 +230,17 @@ class Zygotes:
             await zygote.close()
             raise
 
-    def _launch(self, mounts: Mounts, output: int) -> Zygote:
+    def _launch(self, mounts: Mounts, output: int, uid_map: UidMap) -> Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as stack, theirs, memory_file(self._filter) as seccomp:
             stack.enter_context(ours)
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
             ours.setblocking(False)
-            descriptors = theirs.fileno(), seccomp
+            descriptors = ZygoteDescriptors(theirs.fileno(), seccomp, *uid_map.theirs())
             command = zygote_arguments(self._view, mounts, descriptors, self._settings.ends_with_driver)
-            zygote = Zygote(ours, launch(command, output, descriptors))
+            zygote = Zygote(ours, launch(command, output, descriptors.all()))
             stack.pop_all()
+        uid_map.close_theirs()
         return zygote
 
     def _config(self, mounts: Mounts, key: ZygoteKey) -> dict[str, object]:

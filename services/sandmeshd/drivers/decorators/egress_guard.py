@@ -7,10 +7,10 @@ from contextlib import aclosing, asynccontextmanager
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
-from sandmesh.errors import CapabilityMissing, SandmeshError
+from sandmesh.errors import CapabilityMissing, SandmeshError, SecretNotFound
 from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
-from sandmeshd.drivers.decorators.kept_grants import KeptGrants
+from sandmeshd.drivers.decorators.kept_grants import Kept
 from sandmeshd.drivers.egress.grants import is_open, policy_of
 from sandmeshd.drivers.egress.outlets import Outlet
 from sandmeshd.drivers.egress.proxy import EgressProxy, open_proxy
@@ -27,7 +27,8 @@ class EgressGuard(ForwardingDriver):
     def __init__(self, driver: Driver, paths: MeshPaths, proxy: EgressProxy, settings: EgressSettings) -> None:
         super().__init__(driver)
         self._mesh_id = paths.mesh_id
-        self._kept = KeptGrants(paths.node_state / "grants")
+        self._kept = Kept(paths.node_state / "grants", sandbox_pb2.NetworkGrant)
+        self._kept_secrets = Kept(paths.node_state / "secrets", pb.ChangeNetworkRequest)
         self._proxy = proxy
         self._settings = settings
         self._subscribers = Subscribers()
@@ -46,10 +47,14 @@ class EgressGuard(ForwardingDriver):
         """Return what the driver is and can do, and remember its templates' grants."""
         info = await self._driver.get_info(request)
         self._defaults = {template.name: template.network for template in info.templates}
+        info.capabilities.secrets = self._settings.mesh_secret is not None
         return info
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Create a sandbox and serve its egress."""
+        if request.spec.secrets and self._settings.mesh_secret is None:
+            message = "the driver was not given the mesh's secret, so it has no secrets: give it to its service"
+            raise CapabilityMissing(message, {"needs": "secrets"})
         if request.spec.network.mode:
             policy_of(request.spec.network, self._settings)
         elif request.spec.template not in self._defaults:
@@ -66,12 +71,25 @@ class EgressGuard(ForwardingDriver):
         made_with = self._made_with(found.sandbox)
         current = self._kept.read(sandbox_id) or made_with
         # From here on nothing waits: a change is whole, and none comes between.
+        if request.secrets:
+            self._change_secrets(found.sandbox, request)
         if request.HasField("grant") and (current == request.replaces or not request.HasField("replaces")):
             _check_changeable(made_with, request.grant, info.capabilities)
             self._proxy.change(sandbox_id, request.grant)
             self._kept.write(sandbox_id, request.grant)
             current = request.grant
         return pb.ChangeNetworkResponse(grant=current, hosts=self._proxy.traffic(sandbox_id))
+
+    def _change_secrets(self, sandbox: pb.RuntimeSandbox, request: pb.ChangeNetworkRequest) -> None:
+        unknown = sorted(request.secrets.keys() - sandbox.spec.secrets.keys())
+        if unknown:
+            message = f"{sandbox.sandbox_id} has no secret {', '.join(unknown)}: its secrets are those it was made with"
+            raise SecretNotFound(message, {"sandbox_id": sandbox.sandbox_id})
+        self._proxy.change_secrets(sandbox.sandbox_id, request.secrets)
+        kept = self._kept_secrets.read(sandbox.sandbox_id) or pb.ChangeNetworkRequest()
+        for variable, secret in request.secrets.items():
+            kept.secrets[variable].CopyFrom(secret)
+        self._kept_secrets.write(sandbox.sandbox_id, kept)
 
     def _made_with(self, sandbox: pb.RuntimeSandbox) -> sandbox_pb2.NetworkGrant:
         explicit = sandbox.spec.network
@@ -88,6 +106,9 @@ class EgressGuard(ForwardingDriver):
             return await self._is_alive(sandbox.sandbox_id)
 
         self._proxy.admit(sandbox, grant, alive, self._subscribers.publish)
+        changed = self._kept_secrets.read(sandbox.sandbox_id)
+        if changed is not None:
+            self._proxy.change_secrets(sandbox.sandbox_id, changed.secrets)
 
     async def _is_alive(self, sandbox_id: str) -> bool:
         try:
@@ -101,6 +122,7 @@ class EgressGuard(ForwardingDriver):
         await self._proxy.dismiss(request.sandbox_id)
         deleted = await self._driver.delete_sandbox(request)
         self._kept.remove(request.sandbox_id)
+        self._kept_secrets.remove(request.sandbox_id)
         return deleted
 
     async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:

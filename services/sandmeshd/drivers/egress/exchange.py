@@ -14,7 +14,9 @@ import h11
 
 from sandmeshd.drivers.egress.dialer import Dialer, Unreachable
 from sandmeshd.drivers.egress.http_forward import Forward
-from sandmeshd.drivers.egress.policy import Refused
+from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.secrets.relay import HostFailure
+from sandmeshd.drivers.egress.secrets.termination import Termination
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
 from sandmeshd.drivers.egress.targets import read_authority, read_url
@@ -22,6 +24,7 @@ from sandmeshd.drivers.egress.tunnels import tunnel
 
 HEAD_BYTES = 16 * 1024
 _PHRASE = 200
+_ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 Report = Callable[[Refused], None]
 
@@ -29,9 +32,17 @@ Report = Callable[[Refused], None]
 class Exchange:
     """Serves one connection to its end."""
 
-    def __init__(self, stream: Stream, dialer: Dialer, settings: EgressSettings, report: Report) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        dialer: Dialer,
+        termination: Termination | None,
+        settings: EgressSettings,
+        report: Report,
+    ) -> None:
         self._stream = stream
         self._dialer = dialer
+        self._termination = termination
         self._settings = settings
         self._report = report
         self._inside = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
@@ -44,7 +55,7 @@ class Exchange:
         except Refused as refusal:
             self._report(refusal)
             await self._answer(403, refusal.reason, str(refusal))
-        except Unreachable as failure:
+        except (Unreachable, HostFailure) as failure:
             await self._answer(502, str(failure))
         except h11.RemoteProtocolError as error:
             await self._answer(error.error_status_hint, f"the proxy cannot read this request: {error}")
@@ -67,6 +78,7 @@ class Exchange:
             await self._connect(request)
         else:
             resource = read_url(request.target.decode("ascii"))
+            self._check_head(request, resource.target)
             outside = await self._dialer.connect(resource.target)
             forward = Forward(self._inside, self._stream, outside, self._settings.idle_seconds)
             try:
@@ -85,14 +97,40 @@ class Exchange:
         if names & {b"content-length", b"transfer-encoding"}:
             raise h11.RemoteProtocolError("a CONNECT has no body")
         target = read_authority(request.target.decode("ascii"))
+        self._check_head(request, target)
+        if self._termination is not None and self._termination.secrets.covers(target):
+            await self._terminate(self._termination, target)
+            return
+        outside = await self._dialer.connect(target)
+        check = self._termination.secrets.scan(target) if self._termination else _nothing
+        self._tunnelled = True
+        try:
+            with self._dialer.traffic.counted(target, self._stream):
+                await self._stream.write(_ESTABLISHED)
+                first, seconds = self._inside.trailing_data[0], self._settings.idle_seconds
+                await tunnel(self._stream, outside, first, seconds, check)
+        finally:
+            outside[1].close()
+
+    async def _terminate(self, termination: Termination, target: Target) -> None:
         outside = await self._dialer.connect(target)
         self._tunnelled = True
         try:
             with self._dialer.traffic.counted(target, self._stream):
-                await self._stream.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                await tunnel(self._stream, outside, self._inside.trailing_data[0], self._settings.idle_seconds)
+                await self._stream.write(_ESTABLISHED)
+                first = self._inside.trailing_data[0]
+                await termination.serve(self._stream, first, target, outside, self._dialer.connect)
+        except Refused as refusal:
+            self._report(refusal)
+            # The program was answered inside of TLS, and is to read that.
+            await self._stream.end()
         finally:
             outside[1].close()
+
+    def _check_head(self, request: h11.Request, target: Target) -> None:
+        if self._termination is not None:
+            fields = (part for header in request.headers for part in header)
+            self._termination.secrets.check(target, b"\n".join((request.target, *fields)))
 
     async def _answer(self, status: int, reason: str, text: str = "") -> None:
         # Most clients show of a refused CONNECT the line alone, so the line says why.
@@ -109,6 +147,10 @@ class Exchange:
         with suppress(OSError):
             await self._stream.write(head.encode() + body)
             await self._stream.end()
+
+
+def _nothing(data: bytes) -> None:
+    del data
 
 
 def _plain(text: str) -> str:

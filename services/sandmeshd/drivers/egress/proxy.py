@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import structlog
@@ -11,6 +11,7 @@ import structlog
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
+from sandmeshd.auth.sealer import Sealer
 from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
@@ -21,6 +22,8 @@ from sandmeshd.drivers.egress.policy import read_hosts
 from sandmeshd.drivers.egress.reports import Report, Reports
 from sandmeshd.drivers.egress.reserved import Reserved
 from sandmeshd.drivers.egress.resolver import Resolver, SystemResolver
+from sandmeshd.drivers.egress.secrets.table import read_secrets
+from sandmeshd.drivers.egress.secrets.termination import Termination, terminations
 from sandmeshd.drivers.egress.settings import EgressSettings
 from sandmeshd.drivers.egress.streams import Stream
 from sandmeshd.runtime.listeners import Listeners
@@ -39,18 +42,23 @@ class EgressProxy:
         self._upstream = upstream
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dialers: dict[str, Dialer] = {}
+        self._terminations: dict[str, Termination] = {}
+        self._new_termination = terminations(upstream.settings)
         self._connections = 0
 
     def admit(self, sandbox: pb.RuntimeSandbox, grant: sandbox_pb2.NetworkGrant, alive: Alive, report: Report) -> None:
         """Serve a sandbox's egress until it is dismissed or no longer alive; `report` is called for each refusal.
 
         Raises:
-            InvalidArgument: A host of the grant is not one.
+            InvalidArgument: A host of the grant is not one, or a secret was sealed for others.
         """
         if sandbox.sandbox_id not in self._tasks:
             dialer = Dialer(policy_of(grant, self._upstream.settings), self._upstream)
+            termination = self._new_termination(sandbox)
             self._dialers[sandbox.sandbox_id] = dialer
-            egress = _SandboxEgress(self, self._upstream, dialer)
+            if termination is not None:
+                self._terminations[sandbox.sandbox_id] = termination
+            egress = _SandboxEgress(self, self._upstream, dialer, termination)
             task = asyncio.create_task(egress.serve(sandbox, alive, report))
             self._tasks[sandbox.sandbox_id] = task
             task.add_done_callback(lambda _: self._forget(sandbox.sandbox_id))
@@ -65,6 +73,16 @@ class EgressProxy:
         if sandbox_id in self._dialers:
             self._dialers[sandbox_id].change(policy)
 
+    def change_secrets(self, sandbox_id: str, secrets: Mapping[str, sandbox_pb2.SandboxSecret]) -> None:
+        """Replace values of a sandbox's secrets, for its next requests.
+
+        Raises:
+            InvalidArgument: One was sealed for others.
+        """
+        mesh_secret, termination = self._upstream.settings.mesh_secret, self._terminations.get(sandbox_id)
+        if termination is not None and mesh_secret is not None:
+            termination.secrets.change(read_secrets(secrets, Sealer(mesh_secret.get_secret_value())))
+
     def traffic(self, sandbox_id: str) -> list[sandbox_pb2.HostTraffic]:
         """Return the bytes and connections of a sandbox by host."""
         dialer = self._dialers.get(sandbox_id)
@@ -73,6 +91,7 @@ class EgressProxy:
     def _forget(self, sandbox_id: str) -> None:
         self._tasks.pop(sandbox_id, None)
         self._dialers.pop(sandbox_id, None)
+        self._terminations.pop(sandbox_id, None)
 
     async def dismiss(self, sandbox_id: str) -> None:
         """Stop serving a sandbox."""
@@ -114,8 +133,9 @@ class _Backoff:
 class _SandboxEgress:
     """The egress of one sandbox."""
 
-    def __init__(self, proxy: EgressProxy, upstream: Upstream, dialer: Dialer) -> None:
+    def __init__(self, proxy: EgressProxy, upstream: Upstream, dialer: Dialer, termination: Termination | None) -> None:
         self._proxy = proxy
+        self._termination = termination
         self._settings = upstream.settings
         self._dialer = dialer
         self._open = 0
@@ -141,7 +161,7 @@ class _SandboxEgress:
             log.exception("a sandbox's egress failed unexpectedly")
 
     async def _serve(self, stream: Stream, reports: Reports) -> None:
-        exchange = Exchange(stream, self._dialer, self._settings, reports.add)
+        exchange = Exchange(stream, self._dialer, self._termination, self._settings, reports.add)
         if self._open >= self._settings.connections or not self._proxy.acquire():
             await exchange.refuse(f"too many connections at once: a sandbox may have {self._settings.connections}")
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
@@ -37,6 +38,12 @@ class EgressSettings(Settings):
 
     no_proxy: str = Field(default="", validation_alias="SANDMESH_EGRESS_NO_PROXY")
     """Hosts that the node reaches without that proxy, separated by commas; by default NO_PROXY's."""
+
+    ca_file: Path | None = Field(default=None, validation_alias="SANDMESH_EGRESS_CA_FILE")
+    """A PEM file of certificates that may sign those of secrets' hosts, besides the ones that the system trusts."""
+
+    mesh_secret: SecretStr | None = Field(default=None, exclude=True)
+    """The secret that the mesh's services share; without it there are no secrets in sandboxes."""
 
     indexes: PackageIndexes = PackageIndexes()
     """What the preset `packages` names."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from sandmeshd.drivers.egress.outlets import Connection
 from sandmeshd.drivers.egress.streams import PIECE_BYTES, Stream
@@ -33,16 +35,19 @@ class Idle:
         self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
-async def tunnel(stream: Stream, outside: Connection, first: bytes, idle_seconds: float) -> None:
-    """Carry bytes both directions, `first` before all others, until both sides ended.
+async def tunnel(
+    stream: Stream, outside: Connection, first: bytes, idle_seconds: float, check: Callable[[bytes], None]
+) -> None:
+    """Carry bytes both directions, `first` before all others, until both sides ended; `check` sees what leaves.
 
     Raises:
         OSError: One of them broke, or nothing moved for so long (TimeoutError).
+        Refused: As `check`.
     """
     reader, writer = outside
     async with Idle(idle_seconds) as idle:
         directions = [
-            asyncio.create_task(_out(stream, writer, first, idle)),
+            asyncio.create_task(_out(stream, writer, first, idle, check)),
             asyncio.create_task(_in(reader, stream, idle)),
         ]
         try:
@@ -51,17 +56,21 @@ async def tunnel(stream: Stream, outside: Connection, first: bytes, idle_seconds
             await ended(directions)
 
 
-async def ended(tasks: list[asyncio.Task[None]]) -> None:
+async def ended(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and return when they are gone."""
-    for task in tasks:
+    all_of_them = list(tasks)
+    for task in all_of_them:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*all_of_them, return_exceptions=True)
 
 
-async def _out(stream: Stream, writer: asyncio.StreamWriter, first: bytes, idle: Idle) -> None:
+async def _out(
+    stream: Stream, writer: asyncio.StreamWriter, first: bytes, idle: Idle, check: Callable[[bytes], None]
+) -> None:
     data = first or await stream.read()
     while data:
         idle.touch()
+        check(data)
         writer.write(data)
         await writer.drain()
         data = await stream.read()

@@ -8,7 +8,6 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.engine.container_config import AGENT_DIRECTORY
 from sandmeshd.drivers.engine.requirements import enforced
-from sandmeshd.drivers.engine.runtimes import RuntimeProfile
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node import agent_config as shared
 from sandmeshd.drivers.node.records import Folder, Record
@@ -16,10 +15,10 @@ from sandmeshd.templates import Template
 
 
 def new_record(
-    profile: RuntimeProfile, request: pb.CreateSandboxRequest, folder: Folder, enforceable: Mapping[str, str]
+    settings: DockerSettings, request: pb.CreateSandboxRequest, folder: Folder, enforceable: Mapping[str, str]
 ) -> Record:
     """Return the record of a sandbox to be started."""
-    limits = enforced(profile, request.spec.limits, enforceable)
+    limits = enforced(settings, request.spec.limits, enforceable)
     # An endpoint on a network is known only once the container runs.
     return Record(shared.new_sandbox(request, folder.endpoint, limits), request.fencing_token)
 
@@ -33,6 +32,9 @@ def agent_config(
     config.seccomp_filter = user_filter
     config.ends_with_driver = settings.ends_with_driver and not settings.link.remote
     config.user_id = shared.USER_ID
+    if "memory" in settings.profile.by_engine and not config.memory_bytes:
+        # So that calls that are ended for it say so. Beyond gVisor's its kernel ends, and with it the agent.
+        config.memory_bytes = settings.default_memory
     if "pids" in settings.profile.built_in:
         config.max_processes = record.sandbox.spec.limits.pids or shared.PROCESSES
     shared.let_out(record.sandbox, config, template, settings.egress)

@@ -20,6 +20,7 @@ from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.link_choice import choose_link
 from sandmeshd.drivers.engine.links import Link
 from sandmeshd.drivers.engine.orphans import remove_with_orphans
+from sandmeshd.drivers.engine.requirements import default_memory
 from sandmeshd.drivers.engine.runtimes import GVISOR
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.seccomp import build_filters
@@ -47,7 +48,11 @@ async def open_driver(
     await asyncio.to_thread(lambda: settings.host_mounts)
     filters = await asyncio.to_thread(build_filters)
     async with open_engine(settings.url, tls_context(settings)) as engine:
-        settings = settings.model_copy(update={"link": await choose_link(engine, settings)})
+        found = {
+            "link": await choose_link(engine, settings),
+            "default_memory": default_memory(settings, await engine.info()),
+        }
+        settings = settings.model_copy(update=found)
         book = load_templates() if templates is None else templates
         images = Images(settings, engine, book, ImageBuilder(settings))
         driver = EngineDriver(settings, engine, images, filters.user)

@@ -53,7 +53,7 @@ def container_config(
 
     `workspace` is the directory of the host that is the workspace; if empty, the sandbox has a volume of its own.
     """
-    limits = _limits(settings.profile, spec.limits)
+    limits = _limits(settings, spec.limits)
     return {
         "Image": image,
         "Hostname": "sandbox",
@@ -92,13 +92,16 @@ def _isolation(profile: RuntimeProfile) -> dict[str, Any]:
     }
 
 
-def _limits(profile: RuntimeProfile, limits: sandbox_pb2.Limits) -> dict[str, Any]:
-    memory = limits.memory_bytes + AGENT_BYTES if limits.memory_bytes else 0
+def _limits(settings: DockerSettings, limits: sandbox_pb2.Limits) -> dict[str, Any]:
+    # A workspace in memory must not take what processes need.
+    unstated = settings.default_memory + limits.disk_bytes if settings.default_memory else 0
+    user_code = limits.memory_bytes or unstated
+    memory = user_code + AGENT_BYTES if user_code else 0
     return {
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": limits.cpu_millis * 1_000_000,
-        "PidsLimit": tasks(profile, limits),
+        "PidsLimit": tasks(settings.profile, limits),
     }
 
 
@@ -106,7 +109,8 @@ def _files(
     settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits, trusts: bool, workspace: str
 ) -> dict[str, Any]:
     disk, scratch = in_memory(limits)
-    size = min(scratch or settings.scratch_bytes, settings.scratch_bytes)
+    most = scratch or settings.default_memory // 4 or settings.scratch_bytes
+    size = min(most, settings.scratch_bytes)
     owner = f"uid={USER_ID},gid={USER_ID},mode=0700"
     memory = {
         "/tmp": f"rw,exec,nosuid,nodev,size={size},mode=1777",  # noqa: S108 - inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -10,6 +11,8 @@ from sandmeshd.drivers.node.records import Folder, Record, read_record
 
 State = tuple[pb.RuntimeState.ValueType, str]
 """A state, and for ENDED the detail of the end."""
+
+KILLED = 128 + 9
 
 _ALIVE = {"running": pb.RUNTIME_STATE_RUNNING, "paused": pb.RUNTIME_STATE_PAUSED}
 
@@ -22,6 +25,14 @@ def state_of(state: Mapping[str, Any]) -> State:
     if status == "created":
         return pb.RUNTIME_STATE_STARTING, ""
     return pb.RUNTIME_STATE_ENDED, _end_detail(state)
+
+
+def killed_within(state: Mapping[str, Any], seconds: float) -> bool:
+    """Return whether a container was killed that lately, as far as known not for its memory."""
+    if state.get("Status") != "exited" or state.get("ExitCode") != KILLED or state.get("OOMKilled"):
+        return False
+    age = datetime.now(UTC) - datetime.fromisoformat(str(state["FinishedAt"]))
+    return abs(age.total_seconds()) < seconds
 
 
 def _end_detail(state: Mapping[str, Any]) -> str:

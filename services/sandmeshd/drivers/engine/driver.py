@@ -11,7 +11,7 @@ from typing import Any
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.engine.connection import stopped_after
 from sandmeshd.drivers.engine.container_config import SANDBOX, container_name, node_labels
-from sandmeshd.drivers.engine.container_state import State, observe, state_of
+from sandmeshd.drivers.engine.container_state import State, killed_within, observe, state_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.events import EventSubscriber
 from sandmeshd.drivers.engine.garbage import GarbageCollector
@@ -24,13 +24,15 @@ from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.start import Starter
 from sandmeshd.drivers.node.agent_config import WORKSPACE
-from sandmeshd.drivers.node.deletion import discard
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
 from sandmeshd.drivers.node.host_directories import WorkspaceDir, opened
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, read_record
+from sandmeshd.drivers.node.removal import discard
 from sandmeshd.runtime.full_disk import full_disk_explained
+
+SETTLED_SECONDS = 0.5
 
 
 class EngineDriver(NodeDriver):
@@ -135,11 +137,23 @@ class EngineDriver(NodeDriver):
         return container_name(self._settings.paths.mesh_id, folder.sandbox_id)
 
     async def _observe(self, folder: Folder) -> pb.RuntimeSandbox | None:
-        container = await self._engine.inspect(self._name(folder))
-        state = None if container is None else await self._state(container["State"])
+        found = await self._settled(self._name(folder))
+        state = None if found is None else await self._state(found)
         if state is None and self._events.is_starting(folder.sandbox_id):
             state = pb.RUNTIME_STATE_STARTING, ""
         return observe(folder, self._settings.paths.mesh_id, state)
+
+    async def _settled(self, name: str) -> Mapping[str, Any] | None:
+        """Return a container's state, None if it does not exist; of one that was killed just now, a moment later.
+
+        An engine may hear of the end before it hears that memory ran out.
+        """
+        while True:
+            container = await self._engine.inspect(name)
+            found: Mapping[str, Any] | None = None if container is None else container["State"]
+            if found is None or not killed_within(found, SETTLED_SECONDS):
+                return found
+            await asyncio.sleep(SETTLED_SECONDS / 5)
 
     async def _state(self, found: Mapping[str, Any]) -> State:
         state, detail = state_of(found)

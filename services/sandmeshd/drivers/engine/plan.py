@@ -61,7 +61,7 @@ class Planner:
         """Return the plan of a sandbox; `workspace` is the directory of the host that is its workspace, or empty."""
         settings = self._settings
         template = self._images.template(request.spec.template)
-        record = new_record(settings.profile, request, folder, enforceable)
+        record = new_record(settings, request, folder, enforceable)
         config = agent_config(record, template, self._user_filter, settings)
         image = self._images.name_of(template)
         container = container_config(settings, folder, request.spec, image, bool(config.egress_port), workspace)

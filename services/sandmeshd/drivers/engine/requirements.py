@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ByteSize
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -10,7 +13,8 @@ from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api import requirements
 from sandmeshd.drivers.egress import MODES
 from sandmeshd.drivers.engine.links import Link
-from sandmeshd.drivers.engine.runtimes import RuntimeProfile
+from sandmeshd.drivers.engine.runtimes import FLAGS, RuntimeProfile
+from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import PROCESSES, USER_ID
 
 NONE = sandbox_pb2.NETWORK_MODE_NONE
@@ -31,15 +35,26 @@ def capabilities(profile: RuntimeProfile, limits: Mapping[str, str], link: Link)
     )
 
 
-def enforced(profile: RuntimeProfile, limits: sandbox_pb2.Limits, enforceable: Mapping[str, str]) -> dict[str, str]:
+def enforced(settings: DockerSettings, limits: sandbox_pb2.Limits, enforceable: Mapping[str, str]) -> dict[str, str]:
     """Return what enforces each limit and boundary of a sandbox; "no" if nothing does."""
+    profile = settings.profile
     enforcers = {
         name: enforceable.get(name, "no") if value else "no"
         for name, value in requirements.limit_values(limits).items()
     }
+    if settings.default_memory and not limits.memory_bytes:
+        enforcers["memory"] = f"docker, cgroup: {settings.default_memory.human_readable()} by default"
     pids = enforceable.get("pids", "no")
     boundaries = {"root": "read-only", "capabilities": "none", "system calls": profile.system_calls}
     return {**enforcers, "pids": pids, **boundaries, "user": f"uid {USER_ID}"}
+
+
+def default_memory(settings: DockerSettings, info: Mapping[str, Any]) -> ByteSize:
+    """Return the memory of a sandbox that states no limit, by an engine's description of itself; 0 for no bound."""
+    if not all(info.get(flag) for flag in FLAGS["memory"]):
+        return ByteSize(0)
+    half = int(info.get("MemTotal") or 0) // 2
+    return ByteSize(min(settings.default_memory, half or settings.default_memory))
 
 
 def tasks(profile: RuntimeProfile, limits: sandbox_pb2.Limits) -> int:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ByteSize, Field
 
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.engine.links import PORTS, Link, LinkChoice, check_address, check_ports
@@ -21,8 +21,20 @@ DEFAULT_URL = "unix:///var/run/docker.sock"
 INSTALL = "install Docker (https://docs.docker.com/engine/install/) and start it"
 START = "start it (systemctl start docker, or service docker start)"
 FULL = "free space where the engine keeps its data (docker system df says what takes it)"
+LEAST_MEMORY = ByteSize(128 << 20)
 SYSTEM_PROGRAMS = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where an engine is installed, which an ordinary user's PATH often lacks."""
+
+
+def check_memory(value: ByteSize) -> ByteSize:
+    """Return a memory limit that holds an agent with a kernel; 0 stands for none.
+
+    Raises:
+        ValueError: It is too small.
+    """
+    if 0 < value < LEAST_MEMORY:
+        raise ValueError(f"{value} bytes hold no sandbox: set at least {LEAST_MEMORY.human_readable()}, or 0 for none")
+    return value
 
 
 class DockerSettings(DriverSettings):
@@ -64,6 +76,11 @@ class DockerSettings(DriverSettings):
 
     node: bool = Field(default=False, validation_alias="SANDMESH_IMAGE_NODE")
     """Whether all sandboxes of the built-in images have Node.js and uv (npx, uvx): the image base-node."""
+
+    default_memory: Annotated[ByteSize, AfterValidator(check_memory)] = Field(
+        default=ByteSize(4 << 30), validation_alias="SANDMESH_DOCKER_DEFAULT_MEMORY"
+    )
+    """The memory of a sandbox whose creator states none; at most half of the machine's is used for it. 0: no bound."""
 
     start_timeout: float = Field(default=60.0, gt=0)
     """Seconds that a sandbox's agent may take until it listens."""

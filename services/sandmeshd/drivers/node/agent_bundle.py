@@ -35,7 +35,6 @@ MCP_LIBRARIES = (
     "mcp_types",
     "anyio",
     "click",
-    "cryptography",
     "h11",
     "httpcore2",
     "httpx2",
@@ -48,9 +47,8 @@ MCP_LIBRARIES = (
     "truststore",
     "uvicorn",
 )
-"""Packages that the MCP client process imports beside the agent's own code."""
+"""Packages that the MCP client process imports beside the agent's own code; for another it has placeholders."""
 
-MCP_MODULES = ("_cffi_backend",)
 MCP_DISTRIBUTIONS = ("httpcore2", "httpx2", "mcp", "mcp-types")
 """Distributions that look up their own version when they are imported."""
 
@@ -61,7 +59,7 @@ class AgentTree:
     def __init__(self, cache: Path) -> None:
         packages = {package: _folder(package) for package in PARTS}
         agent = [*list_sources(packages), *_libraries(LIBRARIES, MODULES)]
-        mcp = [*_libraries(MCP_LIBRARIES, MCP_MODULES), *_metadata()]
+        mcp = [*_libraries(MCP_LIBRARIES, ()), *_metadata()]
         self._agent = _Tree(cache / "agent", AGENT, agent, agent_sources.MAIN)
         self._mcp = _Tree(cache / "mcp", MCP, mcp, "")
 

@@ -13,7 +13,8 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.egress import EgressSettings, describe, effective_grant, egress_port, egress_variables
-from sandmeshd.templates import OwnTool, Template
+from sandmeshd.drivers.egress.secrets.termination import authority_of
+from sandmeshd.templates import OwnTool, Template, TrainingEnvironment
 
 FINISHED_CALL_SECONDS = 600
 CONFIG_BYTES = 1 << 20
@@ -24,6 +25,9 @@ USER, USER_ID = "sandbox", 1000
 HOME, WORKSPACE = "/home/sandbox", "/workspace"
 ENVIRONMENT, AGENT, MCP = "/opt/env", "/opt/sandmesh/site", "/opt/sandmesh/mcp"
 """Where a sandbox has its template's packages, the agent's code, and that of the MCP client process."""
+
+CERTIFICATES = "/tmp/.sandmesh-certificates.pem"  # noqa: S108 - the sandbox's own, and in no snapshot
+"""Where programs of a sandbox with secrets find what to trust."""
 
 LAYER = f"{HOME}/.venv"
 """Where what pip and npm install goes, in place of the template's environment, which is read-only."""
@@ -81,6 +85,7 @@ def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -
         mcp_config=template.mcp_config.encode(),
         call_timeout=None if seconds is None else Duration(nanos=int(seconds % 1 * 1e9), seconds=int(seconds)),
         own_tools=[own_tool(tool) for tool in template.tools],
+        environments={name: training_environment(one) for name, one in template.environments.items()},
     )
 
 
@@ -102,6 +107,11 @@ def own_tool(tool: OwnTool) -> agent_pb2.OwnTool:
     return agent_pb2.OwnTool(name=tool.name, description=tool.description, input_schema_json=schema, source=tool.source)
 
 
+def training_environment(environment: TrainingEnvironment) -> agent_pb2.TrainingEnvironment:
+    """Return a template's training environment as agents take it."""
+    return agent_pb2.TrainingEnvironment(target=environment.target, source=environment.source)
+
+
 def let_out(
     sandbox: pb.RuntimeSandbox, config: agent_pb2.AgentConfig, template: Template, settings: EgressSettings
 ) -> None:
@@ -111,7 +121,10 @@ def let_out(
     config.egress_port = egress_port(grant)
     if sandbox.spec.environment.keys() & {"VIRTUAL_ENV", "PATH"} == {"VIRTUAL_ENV"}:
         config.environment["PATH"] = f"{config.environment['VIRTUAL_ENV']}/bin:{PATH}"
-    for name, value in egress_variables(grant, settings).items():
+    if sandbox.spec.secrets:
+        config.trusted_certificates = authority_of(sandbox, settings).certificate
+        config.certificates_file = CERTIFICATES
+    for name, value in egress_variables(grant, settings, config.certificates_file).items():
         if name not in config.environment:
             config.environment[name] = value
 

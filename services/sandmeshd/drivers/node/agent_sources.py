@@ -19,6 +19,7 @@ PARTS = {
         "shared/__init__.py",
         "shared/atomic_file.py",
         "shared/bulk_frames.py",
+        "shared/environment.py",
         "shared/frames.py",
         "shared/tar.py",
         "api/__init__.py",
@@ -55,7 +56,7 @@ def list_files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
 def _is_code(path: Path) -> bool:
     if path.is_dir():
         return path.name != "__pycache__"
-    return path.suffix in {".py", ".so"} and not path.name.endswith("_grpc.py")
+    return path.suffix in {".py", ".so", ".cjs"} and not path.name.endswith("_grpc.py")
 
 
 def copy_files(files: Iterable[tuple[Path, str]], target: Path) -> None:

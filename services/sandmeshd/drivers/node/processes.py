@@ -16,6 +16,7 @@ from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.child_process import readable
 
 POLL_SECONDS = 0.005
+SLOWEST_POLL_SECONDS = 0.1
 MONITORS = ("bwrap", "sandmesh-zygote")
 """The names of what notes how a sandbox ended."""
 
@@ -53,11 +54,14 @@ class Sandboxed:
             reap(self.monitor)
 
     async def _noted(self, monitor: int) -> None:
+        pause = POLL_SECONDS
         while self.folder.status_value("exit-code") is None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS):
+                async with asyncio.timeout(pause):
                     await readable(monitor)
                     return
+            # Where many end at once, looking after each takes the processor time that their ends need.
+            pause = min(2 * pause, SLOWEST_POLL_SECONDS)
 
     def kill(self) -> None:
         """End every process of the sandbox."""

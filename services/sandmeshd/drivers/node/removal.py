@@ -1,13 +1,31 @@
-"""Removes what user code left: trees of any depth and any modes, without following a symbolic link."""
+"""Removes what a sandbox without processes left on the host: trees of any depth and any modes, no link followed."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from sandmeshd.drivers.node.records import GONE, Folder, Folders
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def discard(folder: Folder) -> None:
+    """Remove a sandbox's folders. It is gone with the first step; `finish_removals` does the rest after a kill."""
+    remove_tree(folder.sockets)
+    gone = folder.root.with_name(f"{GONE}{secrets.token_hex(8)}")
+    with suppress(FileNotFoundError):
+        folder.root.rename(gone)
+        remove_tree(gone)
+
+
+def finish_removals(folders: Folders) -> None:
+    """Remove what a killed process had begun to remove."""
+    for gone in folders.discarded():
+        remove_tree(gone)
 
 
 def remove_tree(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.door import Door
 
 

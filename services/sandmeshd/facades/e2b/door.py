@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,15 +12,16 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from sandmesh.errors import SandmeshError
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b import interpreter
 from sandmeshd.facades.e2b.access import Access
-from sandmeshd.facades.e2b.clients import MeshClients
 from sandmeshd.facades.e2b.control.routes import add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd import service as envd
 from sandmeshd.facades.e2b.errors import ApiError, SandboxGone, api_error, proxy_failure
-from sandmeshd.facades.e2b.guests import Guest, Guests, is_gone
+from sandmeshd.facades.e2b.guests import PAUSED, Guest, Guests, is_away, is_gone
 from sandmeshd.facades.e2b.identities import TokenMaker, public_id
+from sandmeshd.facades.e2b.pauses import Pauser
 from sandmeshd.facades.e2b.ports import port_token
 from sandmeshd.runtime.http import PORT_TOKEN
 
@@ -46,18 +48,26 @@ class Door:
         """What clients are told of the domain: with its port."""
         self._clients = clients
         self._guests = Guests(clients)
+        self._pauser = Pauser(self._guests)
+        self._pausing: asyncio.Task[None] | None = None
         self._tokens = TokenMaker(secret)
         self._access = Access(self._tokens)
         self._suffix = f".{domain}" if domain else None
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
-        add_routes(application, self._clients, self._guests, Views(self._tokens, lambda: self.host))
+        add_routes(application, self._clients, self._guests, self._pauser, Views(self._tokens, lambda: self.host))
+        # Each listener has an application of its own.
+        if self._pausing is None:
+            self._pausing = asyncio.create_task(self._pauser.run())
         application.router.add_route("*", "/files", self._signed)
         application.middlewares.insert(0, self._middleware())
 
     async def close(self) -> None:
         """Close the handles of all sandboxes; the sandboxes stay."""
+        if self._pausing is not None:
+            self._pausing.cancel()
+            await asyncio.wait([self._pausing])
         await self._guests.close()
 
     def _middleware(self) -> Middleware:
@@ -81,24 +91,26 @@ class Door:
     async def _answer(self, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             if target.port == ENVD and request.path == "/health":
-                await self._guests.check(target.name)
-                return web.Response(status=204)
+                return await self._health(target.name)
             return await self._serve(await self._guests.guest(target.name), target, request, handler)
         except SandboxGone as gone:
             return gone.response()
         except ApiError as error:
             return error.response()
         except SandmeshError as error:
-            if not is_gone(error):
+            if not is_away(error):
                 return api_error(error).response()
-            await self._guests.forget(f"sb_{target.name}")
+            if is_gone(error):
+                await self._guests.forget(f"sb_{target.name}")
             return SandboxGone(target.name).response()
 
     async def _serve(self, guest: Guest, target: Target, request: web.Request, handler: Handler) -> web.StreamResponse:
         if target.port == ENVD:
             self._access.check(guest, request)
+            await self._wake(guest)
             return await envd.answer(guest, request)
         self._access.check_traffic(guest, request)
+        await self._wake(guest)
         if target.port == INTERPRETER:
             return await interpreter.answer(guest, request)
         if not 1 <= target.port <= 65_535:
@@ -109,10 +121,21 @@ class Door:
         finally:
             PORT_TOKEN.reset(noted)
         if isinstance(response, web.Response) and response.headers.get("Cache-Control") == "no-store":
-            await self._guests.check(target.name)
+            await self._guests.wake(guest)
             message = "The sandbox is running but port is not open"
             return proxy_failure({"sandboxId": target.name, "message": message, "port": target.port})
         return response
+
+    async def _health(self, name: str) -> web.Response:
+        """Return whether a sandbox runs; a question does not wake it."""
+        if (await self._guests.check(name)).state == PAUSED:
+            raise SandboxGone(name)
+        return web.Response(status=204)
+
+    async def _wake(self, guest: Guest) -> None:
+        # Others are asked about once they refuse: this costs a request.
+        if guest.marks.auto_pause:
+            await self._guests.wake(guest)
 
     async def _signed(self, request: web.Request) -> web.StreamResponse:
         """Answer a signed URL that names no sandbox, as clients make them of E2B_SANDBOX_URL."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from sandmesh import SandboxAsync
-from sandmesh.errors import NotFound, SandboxLost, SandboxNotFound, SandmeshError
+from sandmesh.errors import NotFound, SandboxLost, SandboxNotFound, SandmeshError, WrongState
 from sandmesh.mesh import SandboxInfo
-from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.envd.paths import HOME, WORKSPACE
 from sandmeshd.facades.e2b.errors import SandboxGone
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 MOST: Final = 2_000
 LINKED: Final = frozenset({"bubblewrap"})
 """Drivers in whose sandboxes /home/user leads to the workspace."""
+
+PAUSED: Final = "PAUSED"
+WOKEN_SECONDS: Final = 300
+"""How long a sandbox runs that was woken by a request."""
 
 ENDED: Final = frozenset({"STOPPING", "GONE", "FAILED", "LOST"})
 
@@ -106,6 +110,23 @@ class Guests:
             raise await self._gone(sandbox_id, name)
         return info
 
+    async def wake(self, guest: Guest) -> None:
+        """Resume a paused sandbox for some minutes, if its creator wants requests to do so.
+
+        Raises:
+            SandboxGone: It is paused and waits for its owner, or has ended.
+        """
+        info = await self.check(guest.public_id)
+        if info.state != PAUSED:
+            return
+        if not guest.marks.auto_resume:
+            raise SandboxGone(guest.public_id)
+        async with self._locks.setdefault(guest.sandbox_id, asyncio.Lock()):
+            if (await self.check(guest.public_id)).state == PAUSED:
+                # In this order: one whose time is over would be paused again.
+                await guest.box.renew(guest.marks.lease(WOKEN_SECONDS))
+                await guest.box.resume()
+
     async def forget(self, sandbox_id: str) -> None:
         """Close the handle of a sandbox that has ended."""
         guest = self._guests.pop(sandbox_id, None)
@@ -153,3 +174,8 @@ class Guests:
 def is_gone(error: SandmeshError) -> bool:
     """Return whether an error means that the sandbox has ended."""
     return isinstance(error, SandboxNotFound | SandboxLost)
+
+
+def is_away(error: SandmeshError) -> bool:
+    """Return whether an error means that the sandbox has ended, or is paused."""
+    return is_gone(error) or (isinstance(error, WrongState) and error.facts.get("state") == PAUSED)

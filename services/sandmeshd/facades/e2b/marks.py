@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sandmeshd.facades.e2b.errors import ApiError
 
 LABEL: Final = "e2b"
 """Marks the sandboxes of this door."""
+
+KEPT_SECONDS: Final = 3 * 86_400
+"""How long a sandbox stays after its time is over, where it is paused then: the mesh ends its lease so much later."""
 
 _PIECE: Final = 250
 _MOST_PIECES: Final = 64
@@ -25,6 +29,16 @@ class Marks:
     secure: bool = True
     public_traffic: bool = True
     internet: bool = True
+    auto_pause: bool = False
+    auto_resume: bool = False
+
+    def lease(self, seconds: float) -> float:
+        """Return the seconds for which the mesh is to lease a sandbox whose client asks for so many."""
+        return seconds + KEPT_SECONDS if self.auto_pause else seconds
+
+    def ends(self, expires: datetime) -> datetime:
+        """Return when a client's time is over, by the end of the lease."""
+        return expires - timedelta(seconds=self.lease(0))
 
     def labels(self) -> dict[str, str]:
         """Return them as labels.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.guests import Guest
 
 _SECONDS: Final = 7 * 86_400.0

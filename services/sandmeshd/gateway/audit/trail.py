@@ -1,4 +1,4 @@
-"""The audit of one gateway: to a file at once, and to the store in the background."""
+"""The audit of one gateway: to a file and syslog at once, and to the store in the background."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from sandmesh.shared.wire_errors import from_rpc_error
 from sandmeshd.auth.principal import Principal, current_principal
 from sandmeshd.gateway.audit.entries import describe, is_recorded, make_entry, parsed
 from sandmeshd.gateway.audit.file import AuditFile
+from sandmeshd.gateway.audit.sink import AuditSink
+from sandmeshd.gateway.audit.system_log import AuditSyslog
 from sandmeshd.gateway.settings import GatewaySettings
 
 log = structlog.get_logger()
@@ -37,7 +39,10 @@ class AuditTrail:
     """Record what changes something and what is refused."""
 
     def __init__(self, settings: GatewaySettings, stub: audit_pb2_grpc.AuditServiceAsyncStub) -> None:
-        self._file = AuditFile(settings.audit_file) if settings.audit_file else None
+        self._sinks: list[AuditSink] = [
+            *([AuditFile(settings.audit_file)] if settings.audit_file else []),
+            *([AuditSyslog(settings.audit_syslog)] if settings.audit_syslog else []),
+        ]
         self._refuses = settings.audit_on_failure == "refuse"
         self._stub = stub
         self._waiting: deque[pb.AuditEntry] = deque(maxlen=_WAITING)
@@ -45,15 +50,16 @@ class AuditTrail:
         self._second, self._refused = 0, 0
 
     def open(self) -> None:
-        """Check that the file can be written.
+        """Check that the file and syslog can be written.
 
         Raises:
-            InvalidArgument: It cannot be, and the settings refuse changes then.
+            InvalidArgument: One cannot be, and the settings refuse changes then.
         """
-        if self._file is not None and not self._file.flush() and self._refuses:
-            fix = "make it writable, or set audit_on_failure (SANDMESH_AUDIT_ON_FAILURE) to continue"
-            message = f"the audit file {self._file.path} cannot be written ({self._file.trouble}): {fix}"
-            raise InvalidArgument(message, {"file": str(self._file.path), "fix": fix})
+        for sink in self._sinks:
+            if not sink.flush() and self._refuses:
+                fix = "make it writable, or set audit_on_failure (SANDMESH_AUDIT_ON_FAILURE) to continue"
+                message = f"{sink.name} cannot be written ({sink.trouble}): {fix}"
+                raise InvalidArgument(message, {"sink": sink.name, "fix": fix})
 
     def recorded(self, method: MethodDescriptor, behaviour: Behaviour) -> Behaviour:
         """Return the behaviour of a method that records how it ended; the same where the method changes nothing."""
@@ -112,17 +118,22 @@ class AuditTrail:
         return True
 
     def _record(self, entry: pb.AuditEntry) -> None:
-        if self._file is not None:
-            self._file.append(entry)
+        for sink in self._sinks:
+            sink.append(entry)
         self._waiting.append(entry)
         self._woken.set()
 
     def _check(self) -> None:
-        if self._file is None or not self._refuses or not self._file.trouble or self._file.flush():
-            return
-        fix = f"make {self._file.path} writable"
-        message = f"the audit cannot be written ({self._file.trouble}), and nothing is changed without it: {fix}"
-        raise RuntimeUnavailable(message, {"fix": fix})
+        for sink in self._sinks:
+            if self._refuses and sink.trouble and not sink.flush():
+                fix = f"make {sink.name} writable"
+                message = f"the audit cannot be written ({sink.trouble}), and nothing is changed without it: {fix}"
+                raise RuntimeUnavailable(message, {"fix": fix})
+
+    def close(self) -> None:
+        """Release the file and the connection to syslog."""
+        for sink in self._sinks:
+            sink.close()
 
 
 @asynccontextmanager
@@ -132,7 +143,7 @@ async def open_trail(
     """Record until the block ends; what is recorded by then is sent.
 
     Raises:
-        InvalidArgument: The audit file cannot be written, and the settings refuse changes then.
+        InvalidArgument: The audit file or syslog cannot be written, and the settings refuse changes then.
     """
     trail = AuditTrail(settings, stub)
     trail.open()
@@ -143,6 +154,7 @@ async def open_trail(
         task.cancel()
         await asyncio.wait([task])
         await trail.send()
+        trail.close()
 
 
 def _outcome(error: BaseException) -> str:

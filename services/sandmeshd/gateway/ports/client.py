@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.auth.principal import ADMIN
-from sandmeshd.gateway.ports.agent_call import Refused
+from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Target
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
 from sandmeshd.gateway.routes import Routes
@@ -56,15 +57,23 @@ class Tunnels(aiohttp.BaseConnector):
         Raises:
             Unreachable: Nothing listens there, it is exposed no more or the sandbox is gone.
         """
-        target = self._targets[req.url.host or ""]
         protocol: ResponseHandler = self._factory()
+        await self.connect_protocol(protocol, self._targets[req.url.host or ""])
+        return protocol
+
+    async def connect_protocol(self, protocol: asyncio.Protocol, target: Target, viewer: str = "") -> Tunnel:
+        """Open a tunnel to a target, for a viewer if it is a desktop.
+
+        Raises:
+            Unreachable: Nothing listens there, it is exposed no more or the sandbox is gone.
+        """
         in_use = ExitStack()
         in_use.enter_context(self._holding(target.sandbox_id))
         tunnel = Tunnel(protocol, in_use.close)
         in_use.enter_context(self._open_tunnels.keeping(target.exposure_id, tunnel))
         protocol.connection_made(tunnel)
         try:
-            tunnel.open(self._routes.of(ADMIN), target, self._grace)
+            tunnel.open(self._routes.of(ADMIN), target, self._grace, viewer)
             await tunnel.connected
         except (SandmeshError, Refused) as why:
             tunnel.close()
@@ -72,7 +81,18 @@ class Tunnels(aiohttp.BaseConnector):
         except BaseException:
             tunnel.close()
             raise
-        return protocol
+        return tunnel
+
+    async def ask(self, target: Target, tool: str, arguments: dict[str, str]) -> dict[str, Any]:
+        """Ask the agent of a target.
+
+        Raises:
+            Unreachable: It refused, or the sandbox is gone.
+        """
+        try:
+            return await ask(self._routes.of(ADMIN), self._grace, start_frame(target.sandbox_id, tool, arguments))
+        except (SandmeshError, Refused) as why:
+            raise Unreachable(why) from None
 
 
 def open_session(tunnels: Tunnels) -> aiohttp.ClientSession:

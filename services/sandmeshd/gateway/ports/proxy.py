@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final, TypeAlias
 
 import aiohttp
@@ -12,19 +10,21 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from yarl import URL
 
+from sandmesh.api.port.v1 import port_pb2
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels, Unreachable, open_session
+from sandmeshd.gateway.ports.devtools import carry_devtools
 from sandmeshd.gateway.ports.headers import Place, for_client, for_server
-from sandmeshd.gateway.ports.tokens import Signer
+from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
+from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
+from sandmeshd.gateway.ports.websockets import carry_websocket
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import PORT_TOKEN
 
 PREFIX: Final = "/p/"
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Socket: TypeAlias = "aiohttp.ClientWebSocketResponse | web.WebSocketResponse"
-_WEBSOCKET: Final = frozenset({"sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"})
 
 
 class Proxy:
@@ -77,9 +77,7 @@ class Proxy:
         place = Place(f"{request.scheme}://{request.host}", prefix, target.port)
         url = URL(f"http://{self._tunnels.host(target)}{path}", encoded=True)
         try:
-            if request.headers.get("Upgrade", "").lower() == "websocket":
-                return await self._websocket(request, place, url)
-            return await self._request(request, place, url)
+            return await self._answer(request, target, place, url)
         except Unreachable as error:
             return pages.unreachable(error.why, target.port)
         except aiohttp.ClientError as error:
@@ -87,6 +85,15 @@ class Proxy:
                 # The answer had begun: its reader learns by a broken connection that it is not whole.
                 raise ConnectionResetError(str(error)) from None
             return pages.page(502, "The server broke off", f"What listens on the port gave no whole answer: {error}")
+
+    async def _answer(self, request: web.Request, target: Target, place: Place, url: URL) -> web.StreamResponse:
+        if target.kind == port_pb2.EXPOSURE_KIND_DEVTOOLS:
+            return await carry_devtools(self._session, request, place, url)
+        if target.kind in VIEWS:
+            return await carry_view(self._tunnels, request, target, url.path)
+        if request.headers.get("Upgrade", "").lower() == "websocket":
+            return await carry_websocket(self._session, request, for_server(request, place), url)
+        return await self._request(request, place, url)
 
     async def _request(self, request: web.Request, place: Place, url: URL) -> web.StreamResponse:
         body = request.content.iter_any() if request.body_exists else None
@@ -107,24 +114,6 @@ class Proxy:
             await response.write_eof()
             return response
 
-    async def _websocket(self, request: web.Request, place: Place, url: URL) -> web.StreamResponse:
-        headers = for_server(request, place)
-        offered = [name.strip() for name in headers.popall("Sec-WebSocket-Protocol", []) for name in name.split(",")]
-        for name in _WEBSOCKET:
-            headers.popall(name, None)
-        try:
-            inner = await self._session.ws_connect(
-                url, headers=headers, protocols=offered, max_msg_size=0, autoping=False, autoclose=False
-            )
-        except aiohttp.WSServerHandshakeError as error:
-            return web.Response(status=error.status if error.status >= 400 else 502, text=error.message)
-        async with inner:
-            chosen = (inner.protocol,) if inner.protocol else ()
-            outer = web.WebSocketResponse(protocols=chosen, max_msg_size=0, autoping=False, autoclose=False)
-            await outer.prepare(request)
-            await _both_ways(inner, outer)
-            return outer
-
 
 def _raw_path(request: web.Request) -> str:
     """Return the path and query as the client wrote them."""
@@ -132,40 +121,6 @@ def _raw_path(request: web.Request) -> str:
         return request.raw_path
     # A client that takes this for its proxy sends the whole URL.
     return "/" + request.raw_path.partition("://")[2].partition("/")[2]
-
-
-async def _both_ways(inner: Socket, outer: Socket) -> None:
-    """Carry messages until either side closes, then close the other with the same code."""
-    copying = [asyncio.create_task(_copy(inner, outer)), asyncio.create_task(_copy(outer, inner))]
-    try:
-        await asyncio.wait(copying, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in copying:
-            task.cancel()
-        await asyncio.wait(copying)
-
-
-async def _copy(source: Socket, sink: Socket) -> None:
-    with suppress(ConnectionError, aiohttp.ClientError):
-        while True:
-            message = await source.receive()
-            if message.type is aiohttp.WSMsgType.TEXT:
-                await sink.send_str(message.data)
-            elif message.type is aiohttp.WSMsgType.BINARY:
-                await sink.send_bytes(message.data)
-            elif message.type is aiohttp.WSMsgType.PING:
-                await sink.ping(message.data)
-            elif message.type is aiohttp.WSMsgType.PONG:
-                await sink.pong(message.data)
-            else:
-                code = message.data if message.type is aiohttp.WSMsgType.CLOSE else source.close_code
-                await sink.close(code=_sendable_code(code), message=(message.extra or "").encode())
-                return
-
-
-def _sendable_code(code: int | None) -> int:
-    """Return a close code that may be sent: 1005 and 1006 only mean that there was none."""
-    return code if code is not None and 1000 <= code < 5000 and code not in {1005, 1006} else 1001
 
 
 def open_proxy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
@@ -22,6 +23,14 @@ from sandmeshd.runtime.http import HttpListener
 
 DEFAULT_SECONDS = 3600.0
 LONGEST_SECONDS = 30 * 86400.0
+_KINDS = {
+    "devtools": pb.EXPOSURE_KIND_DEVTOOLS,
+    "desktop": pb.EXPOSURE_KIND_DESKTOP,
+    "desktop-readonly": pb.EXPOSURE_KIND_DESKTOP_READONLY,
+    "browser": pb.EXPOSURE_KIND_BROWSER,
+    "browser-readonly": pb.EXPOSURE_KIND_BROWSER_READONLY,
+}
+"""The kinds that are no ports, as agents name them."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Behaviour = Callable[[Any, Context], Awaitable[Any]]
@@ -47,17 +56,18 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
 
     async def ExposePort(self, request: pb.ExposePortRequest, context: Context) -> pb.ExposePortResponse:
         """Make a URL."""
-        if not 1 <= request.port <= 65535:
-            raise InvalidArgument(f"port is 1 to 65535, not {request.port}")
+        kind = _read_kind(request)
         seconds = request.ttl.ToNanoseconds() / 1e9 if request.HasField("ttl") else DEFAULT_SECONDS
         if not 1 <= seconds <= LONGEST_SECONDS:
             raise InvalidArgument(f"ttl is 1 second to 30 days, not {seconds:g} s")
-        target = Target(request.sandbox_id, new_exposure(), request.port, int(time.time() + seconds) + 1)
+        target = Target(request.sandbox_id, new_exposure(), request.port, int(time.time() + seconds) + 1, request.kind)
         exposed = await self._describe(target)
-        arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires}
+        arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires, **kind}
         try:
             await self._ask(request.sandbox_id, "ports.expose", arguments, request.fencing_token)
         except Refused as refused:
+            if refused.number == errno.ENOTSUP:
+                raise CapabilityMissing(str(refused), {"needs": kind.get("kind", "")}) from None
             raise TooLarge(str(refused)) from None
         return pb.ExposePortResponse(port=exposed)
 
@@ -69,7 +79,13 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         return pb.ListExposedPortsResponse(
             ports=[
                 await self._describe(
-                    Target(request.sandbox_id, exposure["exposure_id"], exposure["port"], exposure["expires"]),
+                    Target(
+                        request.sandbox_id,
+                        exposure["exposure_id"],
+                        exposure["port"],
+                        exposure["expires"],
+                        _KINDS.get(exposure.get("kind"), pb.EXPOSURE_KIND_UNSPECIFIED),
+                    ),
                     exposure["connections"],
                 )
                 for exposure in found["ports"]
@@ -84,7 +100,9 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         return pb.RevokePortResponse()
 
     async def _describe(self, target: Target, connections: int = 0) -> pb.ExposedPort:
-        exposed = pb.ExposedPort(exposure_id=target.exposure_id, port=target.port, connections=connections)
+        exposed = pb.ExposedPort(
+            exposure_id=target.exposure_id, port=target.port, connections=connections, kind=target.kind
+        )
         exposed.url = await self._url(self._signer.sign(target))
         exposed.expire_time.FromSeconds(target.expires)
         return exposed
@@ -105,6 +123,24 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
     async def _ask(self, sandbox_id: str, tool: str, arguments: dict[str, Any], token: int) -> dict[str, Any]:
         frame = start_frame(sandbox_id, tool, arguments, fencing_token=token)
         return await ask(self._routes.of(current_principal()), self._settings.connect_timeout_seconds, frame)
+
+
+def _read_kind(request: pb.ExposePortRequest) -> dict[str, str]:
+    """Return what tells the agent the kind: nothing for a port.
+
+    Raises:
+        InvalidArgument: There is no such port or kind.
+    """
+    if request.kind == pb.EXPOSURE_KIND_UNSPECIFIED:
+        if not 1 <= request.port <= 65535:
+            raise InvalidArgument(f"port is 1 to 65535, not {request.port}")
+        return {}
+    name = next((name for name, kind in _KINDS.items() if kind == request.kind), None)
+    if name is None:
+        raise InvalidArgument(f"kind {request.kind} is unknown to this gateway")
+    if request.port:
+        raise InvalidArgument(f"a URL of the kind {name} has no port: leave port out")
+    return {"kind": name}
 
 
 class RecordedPorts(port_pb2_grpc.PortServiceServicer):

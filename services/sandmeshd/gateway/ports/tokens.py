@@ -1,7 +1,8 @@
 """Tokens of URLs: short enough for a name of the DNS (63 characters), signed, with an end.
 
-A token is the sandbox's id without its prefix, 8 characters that name the exposure, 4 of the port, 7 that say when it
-ends (seconds since 1970) and 16 that sign all before, each in base32 without capitals.
+A token is the sandbox's id without its prefix, 8 characters that name the exposure, 4 of the port and of what kind of
+target it is (20 bits: 3 of the kind, 17 of the port), 7 that say when it ends (seconds since 1970) and 16 that sign all
+before, each in base32 without capitals.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from pydantic import SecretStr
 
+from sandmesh.api.port.v1 import port_pb2
 from sandmesh.errors import InvalidArgument
 
 _PREFIX: Final = "sb_"
+_KIND_SHIFT: Final = 17
 _EXPOSURE, _PORT, _EXPIRY, _SIGNATURE = 8, 4, 7, 16
 _LONGEST: Final = 63
 _PURPOSE: Final = b"sandmesh port url\0"
@@ -32,6 +35,7 @@ class Target:
     exposure_id: str
     port: int
     expires: int
+    kind: port_pb2.ExposureKind.ValueType = port_pb2.EXPOSURE_KIND_UNSPECIFIED
 
 
 class Signer:
@@ -47,7 +51,7 @@ class Signer:
             InvalidArgument: The sandbox's id is not of the form that the mesh gives.
         """
         body = target.sandbox_id.removeprefix(_PREFIX) + target.exposure_id
-        body += _write(target.port, _PORT) + _write(target.expires, _EXPIRY)
+        body += _write(target.kind << _KIND_SHIFT | target.port, _PORT) + _write(target.expires, _EXPIRY)
         fits = target.sandbox_id.startswith(_PREFIX) and body.isalnum() and body.islower()
         if not fits or len(body) + _SIGNATURE > _LONGEST:
             raise InvalidArgument(f"{target.sandbox_id} is no id that can be part of a URL's token")
@@ -59,7 +63,11 @@ class Signer:
         if not token.isascii() or not hmac.compare_digest(self._signature(body), signature):
             return None
         names, port, expires = body[: -_PORT - _EXPIRY], body[-_PORT - _EXPIRY : -_EXPIRY], body[-_EXPIRY:]
-        target = Target(_PREFIX + names[:-_EXPOSURE], names[-_EXPOSURE:], _read(port), _read(expires))
+        number = _read(port)
+        kind = cast("port_pb2.ExposureKind.ValueType", number >> _KIND_SHIFT)
+        target = Target(
+            _PREFIX + names[:-_EXPOSURE], names[-_EXPOSURE:], number % (1 << _KIND_SHIFT), _read(expires), kind
+        )
         return target if target.expires > time.time() else None
 
     def _signature(self, body: str) -> str:

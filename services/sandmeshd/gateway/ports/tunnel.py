@@ -63,12 +63,12 @@ class Tunnel(asyncio.Transport):
         self._held: list[tuple[bytes, int, bool]] = []
         self._sent = _SentInput()
 
-    def open(self, routes: OwnedRoutes, target: Target, grace: float) -> None:
-        """Start the call; `connected` tells whether the port answers."""
+    def open(self, routes: OwnedRoutes, target: Target, grace: float, viewer: str = "") -> None:
+        """Start the call, for a viewer of a desktop if there is one; `connected` tells whether the port answers."""
         frame = start_frame(
             target.sandbox_id,
             "ports.connect",
-            {"exposure_id": target.exposure_id},
+            {"exposure_id": target.exposure_id, **({"viewer": viewer} if viewer else {})},
             takes_input=True,
             window_bytes=WINDOW,
         )

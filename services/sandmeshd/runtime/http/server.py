@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from sandmesh.errors import MeshUnavailable
 from sandmeshd.runtime.addresses import is_open
+from sandmeshd.runtime.http.door import Door
 from sandmeshd.runtime.http.listener import Certificate, HttpAddresses, Pages
 
 # Requests under way at the end get so long.
 GRACE_SECONDS = 0.5
-SERVER: Final[dict[str, Any]] = {
+CONNECTION: Final[dict[str, Any]] = {
+    "access_log": None,
     "auto_decompress": False,  # what is carried on stays as it is
-    "handler_cancellation": True,  # who went away is not worked for
     "max_line_size": 64 << 10,
     "max_field_size": 64 << 10,
 }
@@ -52,33 +53,36 @@ async def open_http(
     application.router.add_get("/healthz", _health)
     for add in pages:
         add(application)
-    runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=GRACE_SECONDS, **SERVER)
+    # Who went away is not worked for.
+    runner = web.AppRunner(application, handle_signals=False, shutdown_timeout=GRACE_SECONDS, handler_cancellation=True)
     await runner.setup()
-    try:
-        schemes = [await _listen(runner, addresses, address, certificate) for address in addresses.listen]
-        bound = (_written(address) for address in runner.addresses)
-        yield tuple(f"{scheme}://{address}" for scheme, address in zip(schemes, bound, strict=True))
-    finally:
-        await runner.cleanup()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runner.cleanup)
+        yield tuple([_listen(stack, runner, addresses, address, certificate) for address in addresses.listen])
 
 
-async def _listen(
-    runner: web.AppRunner, addresses: HttpAddresses, address: str, certificate: Certificate | None
+def _listen(
+    stack: AsyncExitStack,
+    runner: web.AppRunner,
+    addresses: HttpAddresses,
+    address: str,
+    certificate: Certificate | None,
 ) -> str:
-    """Listen at an address and give its scheme."""
+    """Listen at an address until the stack closes, and return its URL."""
     host, _, port = address.rpartition(":")
     secured = certificate is not None and (addresses.always_tls or is_open(address))
     tls = _context(certificate) if certificate is not None and secured else None
     first, last = addresses.ports if addresses.ports is not None and port == "0" else (port, port)
-    shared = addresses.shared or None
+    door = Door(cast("web.Server", runner.server), CONNECTION, tls)
     failure: Exception | None = None
     for one in range(int(first), int(last) + 1) if f"{first}{last}".isdigit() else ():
         try:
-            await web.TCPSite(runner, host.strip("[]"), one, ssl_context=tls, reuse_port=shared).start()
+            bound = door.listen(host.strip("[]"), one, shared=addresses.shared)
         except OSError as error:
             failure = error
         else:
-            return "http" if tls is None else "https"
+            stack.push_async_callback(door.close)
+            return f"{'http' if tls is None else 'https'}://{_written(bound)}"
     reason = failure or "its port is no number"
     message = f"cannot listen at {address} for HTTP: {reason}; free it or choose another address"
     raise MeshUnavailable(message, {"address": address})
@@ -91,7 +95,7 @@ def _context(certificate: Certificate) -> ssl.SSLContext:
 
 
 def _written(bound: tuple[str, int]) -> str:
-    host, port = bound[:2]
+    host, port = bound
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -6,6 +6,7 @@ from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.driver.v1 import driver_pb2, driver_pb2_grpc
 from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.secret.v1 import secret_pb2, secret_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.api.template.v1 import template_pb2, template_pb2_grpc
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
@@ -46,6 +47,12 @@ def quota_service(servicer: quota_pb2_grpc.QuotaServiceServicer) -> Registration
     """Return the service of quotas."""
     name = quota_pb2.DESCRIPTOR.services_by_name["QuotaService"].full_name
     return Registration(name, lambda server: quota_pb2_grpc.add_QuotaServiceServicer_to_server(servicer, server))
+
+
+def secret_service(servicer: secret_pb2_grpc.SecretServiceServicer) -> Registration:
+    """Return the service of secrets."""
+    name = secret_pb2.DESCRIPTOR.services_by_name["SecretService"].full_name
+    return Registration(name, lambda server: secret_pb2_grpc.add_SecretServiceServicer_to_server(servicer, server))
 
 
 def template_service(servicer: template_pb2_grpc.TemplateServiceServicer) -> Registration:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from sandmesh.errors import MeshUnavailable
+from sandmeshd.runtime.descriptors import connections_allowed
 from sandmeshd.runtime.rpc.interceptors import Around, AroundInterceptor, errors_as_status, nested
 from sandmeshd.runtime.rpc.tls import ServerTls
 
@@ -31,6 +32,8 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
+HANDSHAKE_SECONDS = 10
+IDLE_SECONDS = 1800
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,8 @@ class Registration:
 
 @dataclass(frozen=True)
 class Listening:
-    """A server that listens: its addresses as clients dial them, with the ports that were chosen."""
+    """Servers that listen: their addresses as clients dial them, with the ports that were chosen."""
 
-    server: grpc.aio.Server
     addresses: tuple[str, ...]
 
 
@@ -75,20 +77,42 @@ async def open_server(
         InvalidArgument: The certificate or its key cannot be used.
         MeshUnavailable: An address cannot be listened at.
     """
-    interceptors = [AroundInterceptor(nested((errors_as_status, *arounds)))]
-    options = [*OPTIONS, ("grpc.so_reuseport", int(share_ports))]
-    server = grpc.aio.server(interceptors=interceptors, options=options)
+    around = nested((errors_as_status, *arounds))
+    local = {number: address for number, address in enumerate(addresses) if address.startswith("unix://")}
+    remote = {number: address for number, address in enumerate(addresses) if number not in local}
+    bound: dict[int, str] = {}
+    async with AsyncExitStack() as stack:
+        stack.callback(_unlink, local.values())
+        for group, options in ((local, OPTIONS), (remote, [*OPTIONS, *_limits(share_ports)])):
+            if group:
+                server = grpc.aio.server(interceptors=[AroundInterceptor(around)], options=options)
+                await stack.enter_async_context(_serving(server, services, grace))
+                bound |= {number: _listen(server, address, tls) for number, address in group.items()}
+                await server.start()
+        yield Listening(tuple(bound[number] for number in sorted(bound)))
+
+
+def _limits(share_ports: bool) -> list[tuple[str, int]]:
+    """Return the options of addresses that strangers may reach; a unix socket is the mesh's own user's."""
+    return [
+        ("grpc.so_reuseport", int(share_ports)),
+        ("grpc.max_allowed_incoming_connections", connections_allowed()),
+        # Also until a client's first words.
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+    ]
+
+
+@asynccontextmanager
+async def _serving(server: grpc.aio.Server, services: Sequence[Registration], grace: float) -> AsyncGenerator[None]:
     for service in services:
         service.add(server)
     health = await _add_standard(server, [service.name for service in services])
-    bound = tuple(_listen(server, address, tls) for address in addresses)
-    await server.start()
     try:
-        yield Listening(server, bound)
+        yield
     finally:
         await health.enter_graceful_shutdown()
         await server.stop(grace)
-        _unlink(addresses)
 
 
 async def _add_standard(server: grpc.aio.Server, names: Sequence[str]) -> health_aio.HealthServicer:
@@ -135,7 +159,6 @@ def _listen(server: grpc.aio.Server, address: str, tls: ServerTls | None) -> str
     return f"{target(address).rpartition(':')[0]}:{port}"
 
 
-def _unlink(addresses: Sequence[str]) -> None:
+def _unlink(addresses: Iterable[str]) -> None:
     for address in addresses:
-        if address.startswith("unix://"):
-            Path(address.removeprefix("unix://")).unlink(missing_ok=True)
+        Path(address.removeprefix("unix://")).unlink(missing_ok=True)

@@ -1,4 +1,6 @@
--- Creates a token's record. Returns {now_us, field, value, ...}, or {} where a valid token has the name.
+-- Creates a token's record. Returns {now_us, field, value, ...}, {} where a valid token has the name, or {'none'} where
+-- the sandbox that it is for does not exist.
+if args.sandbox ~= '' and redis.call('EXISTS', record(args.sandbox)) == 0 then return {'none'} end
 local names, id = key('access_names'), args.id
 local holder = redis.call('HGET', names, args.name)
 if holder and holder ~= id then
@@ -9,6 +11,7 @@ end
 local token = key('access', id)
 redis.call('HSET', token, 'id', id, 'name', args.name, 'scope', args.scope, 'user', args.user, 'digest', args.digest,
   'created_us', text(now))
+if args.sandbox ~= '' then redis.call('HSET', token, 'sandbox', args.sandbox) end
 if args.private then redis.call('HSET', token, 'private', '1') end
 if args.ttl_us > 0 then
   redis.call('HSET', token, 'expires_us', text(now + args.ttl_us))

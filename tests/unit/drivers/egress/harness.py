@@ -159,7 +159,7 @@ class Program:
         policy = policy_of(pb.NetworkGrant(mode=mode, hosts=self.grant), self.settings)
         dialer = Dialer(policy, Upstream(self.settings, self.names, self.outlet, Reserved(self.names)))
         async with asyncio.timeout(20):
-            await Exchange(self.stream, dialer, self.settings, self.refusals.append).serve()
+            await Exchange(self.stream, dialer, None, self.settings, self.refusals.append).serve()
         return self.received
 
     async def ask(self, data: bytes) -> bytes:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 # pytest itself needs it.
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -16,13 +18,15 @@ from packaging.utils import canonicalize_name
 import sandmesh
 import sandmeshd
 from sandmeshd.drivers.engine.images.build import images_folder
-from sandmeshd.drivers.node.agent_bundle import LIBRARIES, MCP_DISTRIBUTIONS, MCP_LIBRARIES, MCP_MODULES, MODULES
+from sandmeshd.drivers.node.agent_bundle import LIBRARIES, MCP_DISTRIBUTIONS, MCP_LIBRARIES, MODULES
 from sandmeshd.drivers.node.agent_sources import list_sources
 from sandmeshd.templates import load_templates
 
 OWN = {"sandmesh": sandmesh, "sandmeshd": sandmeshd}
 ROOT = Path(__file__).parents[4]
-BROWSER = Path(next(iter(sandmeshd.__path__))) / "agent" / "userland" / "browser"
+USERLAND = Path(next(iter(sandmeshd.__path__))) / "agent" / "userland"
+OF_TEMPLATES = {"browser": {"playwright"}, "training": {"gymnasium"}}
+"""The programs that run in the environment of the template with their name, and what they are known to import."""
 
 
 def _pins(name: str) -> dict[str, str]:
@@ -59,7 +63,7 @@ def _imported(path: Path) -> set[str]:
 def test_the_image_has_each_library_that_sandboxes_of_the_bubblewrap_driver_have() -> None:
     agent, mcp = set(_pins("agent.txt")), set(_pins("mcp.txt"))
     assert _without({*LIBRARIES, *MODULES}, agent) == set()
-    assert _without({*MCP_LIBRARIES, *MCP_MODULES}, mcp) == set()
+    assert _without({*MCP_LIBRARIES}, mcp) == set()
     assert {canonicalize_name(name) for name in MCP_DISTRIBUTIONS} <= mcp
     assert not agent & mcp
 
@@ -68,19 +72,21 @@ def test_all_that_the_agents_code_imports_is_in_the_image() -> None:
     required = {canonicalize_name(Requirement(one).name) for one in load_templates()["base"].python.requirements}
     # IPython is made of it.
     user_code = required | {"traitlets"}
-    # The browser's program runs in the environment of the template that has one.
-    files = [path for path in _agent_files() if not path.name.endswith("_grpc.py") and BROWSER not in path.parents]
+    elsewhere = {USERLAND / name for name in OF_TEMPLATES}
+    code = [path for path in _agent_files() if path.suffix == ".py" and not path.name.endswith("_grpc.py")]
+    files = [path for path in code if not elsewhere & {*path.parents}]
     imported = {name for path in files for name in _imported(path)} - OWN.keys() - set(sys.stdlib_module_names)
     assert "pydantic" in imported
     assert _without(imported, {*_pins("agent.txt"), *_pins("mcp.txt"), *user_code}) == set()
 
 
-def test_all_that_the_browsers_program_imports_is_in_its_environment() -> None:
-    requirements = load_templates()["browser"].python.requirements
+@pytest.mark.parametrize("name", OF_TEMPLATES)
+def test_all_that_a_templates_own_program_imports_is_in_its_environment(name: str) -> None:
+    requirements = load_templates()[name].python.requirements
     required: set[str] = {canonicalize_name(Requirement(one).name) for one in requirements}
-    imported = {name for path in _agent_files() if BROWSER in path.parents for name in _imported(path)}
+    imported = {one for path in _agent_files() if USERLAND / name in path.parents for one in _imported(path)}
     imported -= OWN.keys() | set(sys.stdlib_module_names)
-    assert "playwright" in imported
+    assert OF_TEMPLATES[name] <= imported
     assert _without(imported, required) == set()
 
 

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ByteSize, ValidationError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -18,9 +20,9 @@ from sandmesh.errors import CapabilityMissing, InvalidArgument, RuntimeUnavailab
 from sandmeshd.drivers.engine.app import open_driver
 from sandmeshd.drivers.engine.connection import tls_context
 from sandmeshd.drivers.engine.container_config import AGENT_BYTES, container_config
-from sandmeshd.drivers.engine.container_state import state_of
+from sandmeshd.drivers.engine.container_state import killed_within, state_of
 from sandmeshd.drivers.engine.links import Link
-from sandmeshd.drivers.engine.requirements import check
+from sandmeshd.drivers.engine.requirements import check, default_memory
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.host_directories import opened
@@ -112,6 +114,31 @@ def test_limits_are_the_engines_and_swap_adds_nothing(settings: DockerSettings) 
     assert (host["NanoCpus"], host["PidsLimit"]) == (500_000_000, 46)
 
 
+def test_memory_that_nobody_limits_has_the_bound_of_the_settings_beside_a_workspace_in_memory(
+    settings: DockerSettings,
+) -> None:
+    bound = int(settings.default_memory) + AGENT_BYTES
+    assert _config(settings)["HostConfig"]["Memory"] == bound
+    disk = 16 * MEBIBYTE
+    assert _config(settings, disk_bytes=disk)["HostConfig"]["MemorySwap"] == bound + disk
+    unbounded = settings.model_copy(update={"default_memory": ByteSize(0)})
+    assert _config(unbounded)["HostConfig"]["Memory"] == 0
+
+
+def test_the_bound_is_at_most_half_of_the_machine_and_none_where_the_engine_limits_no_memory(
+    settings: DockerSettings,
+) -> None:
+    assert default_memory(settings, {**WHOLE, "MemTotal": 64 << 30}) == settings.default_memory
+    assert default_memory(settings, {**WHOLE, "MemTotal": 2 << 30}) == 1 << 30
+    assert default_memory(settings, {"MemTotal": 64 << 30}) == 0
+
+
+@pytest.mark.parametrize("value", ["1KiB", "127MiB"])
+def test_a_bound_that_holds_no_sandbox_is_refused(settings: DockerSettings, value: str) -> None:
+    with pytest.raises(ValidationError, match=r"set at least 128.0MiB, or 0 for none"):
+        DockerSettings.model_validate({"paths": settings.paths, "default_memory": value})
+
+
 def test_a_workspace_whose_size_is_limited_is_in_memory_and_no_volume(settings: DockerSettings) -> None:
     limited = _config(settings, disk_bytes=16 * MEBIBYTE)["HostConfig"]
     assert f"size={16 * MEBIBYTE}" in limited["Tmpfs"]["/workspace"]
@@ -145,6 +172,16 @@ def test_how_a_container_ended_is_told() -> None:
     assert state_of(killed) == (pb.RUNTIME_STATE_ENDED, "signal 9, out of memory")
     assert state_of({"Status": "exited", "ExitCode": 1}) == (pb.RUNTIME_STATE_ENDED, "exit code 1")
     assert state_of({"Status": "paused"}) == (pb.RUNTIME_STATE_PAUSED, "")
+
+
+def test_only_what_was_killed_just_now_for_no_known_reason_may_turn_out_to_have_run_out_of_memory() -> None:
+    lately = datetime.now(UTC).isoformat()
+    killed = {"Status": "exited", "ExitCode": 137, "OOMKilled": False, "FinishedAt": lately}
+    assert killed_within(killed, 60)
+    assert not killed_within({**killed, "OOMKilled": True}, 60)
+    assert not killed_within({**killed, "ExitCode": 1}, 60)
+    assert not killed_within({**killed, "FinishedAt": "2020-01-01T00:00:00.123456789Z"}, 60)
+    assert not killed_within({"Status": "running", "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"}, 60)
 
 
 async def test_an_engine_that_is_not_there_is_named_with_the_fix(settings: DockerSettings) -> None:

@@ -489,6 +489,27 @@ class AgentConfig(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnvironmentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___TrainingEnvironment: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___TrainingEnvironment | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     AGENT_TOKEN_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
@@ -510,9 +531,12 @@ class AgentConfig(_message.Message):
     MCP_CONFIG_FIELD_NUMBER: _builtins.int
     CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
     OWN_TOOLS_FIELD_NUMBER: _builtins.int
+    ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     HOME_FIELD_NUMBER: _builtins.int
     TLS_FILE_FIELD_NUMBER: _builtins.int
+    TRUSTED_CERTIFICATES_FIELD_NUMBER: _builtins.int
+    CERTIFICATES_FILE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -549,6 +573,10 @@ class AgentConfig(_message.Message):
     """User code's home, which a snapshot has beside the workspace; empty: none."""
     tls_file: _builtins.str
     """A file with the certificate and the private key that it shows to whoever connects, as PEM. It removes the file."""
+    trusted_certificates: _builtins.bytes
+    """Certificates in PEM that programs inside are to trust, besides the system's."""
+    certificates_file: _builtins.str
+    """The file that has them and the system's; the agent writes it."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -577,6 +605,10 @@ class AgentConfig(_message.Message):
     def own_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnTool]:
         """Tools of the template's own."""
 
+    @_builtins.property
+    def environments(self) -> _containers.MessageMap[_builtins.str, Global___TrainingEnvironment]:
+        """Training environments by name."""
+
     def __init__(
         self,
         *,
@@ -601,13 +633,16 @@ class AgentConfig(_message.Message):
         mcp_config: _builtins.bytes = ...,
         call_timeout: _duration_pb2.Duration | None = ...,
         own_tools: _abc.Iterable[Global___OwnTool] | None = ...,
+        environments: _abc.Mapping[_builtins.str, Global___TrainingEnvironment] | None = ...,
         user_id: _builtins.int = ...,
         home: _builtins.str = ...,
         tls_file: _builtins.str = ...,
+        trusted_certificates: _builtins.bytes = ...,
+        certificates_file: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -646,3 +681,29 @@ class OwnTool(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OwnTool: _TypeAlias = OwnTool  # noqa: Y015
+
+@_typing.final
+class TrainingEnvironment(_message.Message):
+    """TrainingEnvironment is a class that is served inside the sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """The class, as "module:Class"."""
+    source: _builtins.str
+    """The source of the module; empty: the module is installed."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrainingEnvironment: _TypeAlias = TrainingEnvironment  # noqa: Y015

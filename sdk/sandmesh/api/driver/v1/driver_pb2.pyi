@@ -95,6 +95,7 @@ class Capabilities(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
     AGENT_PORT_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
@@ -111,6 +112,8 @@ class Capabilities(_message.Message):
     """A directory of the node can be a sandbox's workspace."""
     agent_port: _builtins.bool
     """Each sandbox needs one port of the node's range, for the link to its agent; the first of `ports` is that."""
+    secrets: _builtins.bool
+    """The egress proxy puts the values of secrets into requests."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when requested, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -139,10 +142,11 @@ class Capabilities(_message.Message):
         isolation: _builtins.str = ...,
         workspace_dir: _builtins.bool = ...,
         agent_port: _builtins.bool = ...,
+        secrets: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "separate_user", b"separate_user", "snapshot", b"snapshot", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -261,6 +265,9 @@ class TemplateInfo(_message.Message):
     PREPARED_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     TOOL_GROUPS_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
     NETWORK_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     NETWORK_FIXED_FIELD_NUMBER: _builtins.int
@@ -270,11 +277,19 @@ class TemplateInfo(_message.Message):
     """Whether a create can start at once."""
     generation: _builtins.str
     """Changes when what the template is made of changes."""
+    description: _builtins.str
+    """What it is for."""
+    image: _builtins.str
+    """Its image; empty where it is built from the template's packages."""
     network_fixed: _builtins.bool
     """Its sandboxes may reach nothing beyond `network`, whatever a request names."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that it has."""
+
+    @_builtins.property
+    def system(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The Debian packages that its sandboxes have besides those of every sandbox."""
 
     @_builtins.property
     def network(self) -> _sandbox_pb2.NetworkGrant:
@@ -291,13 +306,16 @@ class TemplateInfo(_message.Message):
         prepared: _builtins.bool = ...,
         generation: _builtins.str = ...,
         tool_groups: _abc.Iterable[_builtins.str] | None = ...,
+        description: _builtins.str = ...,
+        image: _builtins.str = ...,
+        system: _abc.Iterable[_builtins.str] | None = ...,
         network: _sandbox_pb2.NetworkGrant | None = ...,
         limits: _sandbox_pb2.Limits | None = ...,
         network_fixed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "limits", b"limits", "name", b"name", "network", b"network", "network_fixed", b"network_fixed", "prepared", b"prepared", "tool_groups", b"tool_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "generation", b"generation", "image", b"image", "limits", b"limits", "name", b"name", "network", b"network", "network_fixed", b"network_fixed", "prepared", b"prepared", "system", b"system", "tool_groups", b"tool_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -877,9 +895,31 @@ class ChangeNetworkRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SecretsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _sandbox_pb2.SandboxSecret: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _sandbox_pb2.SandboxSecret | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     GRANT_FIELD_NUMBER: _builtins.int
     REPLACES_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox."""
     @_builtins.property
@@ -890,16 +930,21 @@ class ChangeNetworkRequest(_message.Message):
     def replaces(self) -> _sandbox_pb2.NetworkGrant:
         """The grant that it replaces: where another is in force, nothing changes."""
 
+    @_builtins.property
+    def secrets(self) -> _containers.MessageMap[_builtins.str, _sandbox_pb2.SandboxSecret]:
+        """Secrets whose values are others from now on, by variable, as in its spec; one without `sealed` has no value any more."""
+
     def __init__(
         self,
         *,
         sandbox_id: _builtins.str = ...,
         grant: _sandbox_pb2.NetworkGrant | None = ...,
         replaces: _sandbox_pb2.NetworkGrant | None = ...,
+        secrets: _abc.Mapping[_builtins.str, _sandbox_pb2.SandboxSecret] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "replaces", b"replaces"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "replaces", b"replaces", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grant", b"grant", "replaces", b"replaces", "sandbox_id", b"sandbox_id", "secrets", b"secrets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,7 +70,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """CANCELLED: the client cancelled the request or disconnected."""
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 21
     """UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` tells which: missing, invalid,
-    expired or revoked.
+    expired, revoked or limited (too many wrong ones came from the address).
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 22
     """PERMISSION_DENIED: the principal may not do this: it requires an administrator, or names a user other than the token's."""
@@ -104,6 +104,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """RESOURCE_EXHAUSTED: a quota of the user or of the user's project is reached. `quota` names it, `of` and `name` whose it is,
     `used`, `requested` and `limit` are numbers. Release a sandbox, or wait where creates are counted.
     """
+    ERROR_REASON_SECRET_NOT_FOUND: _ErrorReason.ValueType  # 60
+    """NOT_FOUND: the secret does not exist, or has another owner; or the sandbox has none of that variable."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """ErrorReason names what went wrong. A unary RPC ends with a gRPC status that carries a google.rpc.ErrorInfo:
@@ -155,7 +157,7 @@ ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 20
 """CANCELLED: the client cancelled the request or disconnected."""
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 21
 """UNAUTHENTICATED: no token, or one that is not valid, expired or revoked; `token` tells which: missing, invalid,
-expired or revoked.
+expired, revoked or limited (too many wrong ones came from the address).
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 22
 """PERMISSION_DENIED: the principal may not do this: it requires an administrator, or names a user other than the token's."""
@@ -189,6 +191,8 @@ ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 50
 """RESOURCE_EXHAUSTED: a quota of the user or of the user's project is reached. `quota` names it, `of` and `name` whose it is,
 `used`, `requested` and `limit` are numbers. Release a sandbox, or wait where creates are counted.
 """
+ERROR_REASON_SECRET_NOT_FOUND: ErrorReason.ValueType  # 60
+"""NOT_FOUND: the secret does not exist, or has another owner; or the sandbox has none of that variable."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 
 @_typing.final

@@ -173,6 +173,50 @@ class NetworkGrant(_message.Message):
 Global___NetworkGrant: _TypeAlias = NetworkGrant  # noqa: Y015
 
 @_typing.final
+class SandboxSecret(_message.Message):
+    """SandboxSecret is a secret of a sandbox: user code has a placeholder of the value, and the driver's egress proxy puts the
+    value into headers of requests to its hosts, over TLS.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
+    PLACEHOLDER_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The stored secret with the value, which must be for these hosts, too; empty where `sealed` has the value."""
+    sealed: _builtins.bytes
+    """The value as SealSecret returned it. Never in a response."""
+    placeholder: _builtins.str
+    """What user code has in place of the value. The mesh chooses it."""
+    user_id: _builtins.str
+    """Whose stored secret it is; empty for the mesh's. The mesh sets it."""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The hosts that get the value, as in NetworkGrant, each for one port: 443 where it names none. At least one; never `*`,
+        `:*` or a whole top-level domain. The network grant must allow each.
+        """
+
+    def __init__(
+        self,
+        *,
+        hosts: _abc.Iterable[_builtins.str] | None = ...,
+        name: _builtins.str = ...,
+        sealed: _builtins.bytes = ...,
+        placeholder: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "name", b"name", "placeholder", b"placeholder", "sealed", b"sealed", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SandboxSecret: _TypeAlias = SandboxSecret  # noqa: Y015
+
+@_typing.final
 class SandboxSpec(_message.Message):
     """SandboxSpec is the specification of a sandbox. A sandbox from a pool has exactly the requested spec."""
 
@@ -218,6 +262,27 @@ class SandboxSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SecretsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___SandboxSecret: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___SandboxSecret | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TEMPLATE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
@@ -227,6 +292,7 @@ class SandboxSpec(_message.Message):
     PORT_COUNT_FIELD_NUMBER: _builtins.int
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """The template's name."""
     driver: _builtins.str
@@ -255,6 +321,10 @@ class SandboxSpec(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The caller's labels: keys of 1 to 63 characters, values of at most 255."""
 
+    @_builtins.property
+    def secrets(self) -> _containers.MessageMap[_builtins.str, Global___SandboxSecret]:
+        """Secrets by the environment variable that has the placeholder. The driver's capability is `secrets`."""
+
     def __init__(
         self,
         *,
@@ -267,10 +337,11 @@ class SandboxSpec(_message.Message):
         port_count: _builtins.int = ...,
         snapshot_id: _builtins.str = ...,
         workspace_dir: _builtins.str = ...,
+        secrets: _abc.Mapping[_builtins.str, Global___SandboxSecret] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "snapshot_id", b"snapshot_id", "template", b"template", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -285,6 +356,7 @@ class Lease(_message.Message):
     HOLDER_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """The holder: the session's key."""
     fencing_token: _builtins.int
@@ -293,16 +365,21 @@ class Lease(_message.Message):
     def expire_time(self) -> _timestamp_pb2.Timestamp:
         """When it ends unless it is renewed."""
 
+    @_builtins.property
+    def ttl(self) -> _duration_pb2.Duration:
+        """For how long it was claimed or last renewed: from this a holder tells when to renew, whatever its own clock says."""
+
     def __init__(
         self,
         *,
         holder: _builtins.str = ...,
         fencing_token: _builtins.int = ...,
         expire_time: _timestamp_pb2.Timestamp | None = ...,
+        ttl: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "fencing_token", b"fencing_token", "holder", b"holder"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "fencing_token", b"fencing_token", "holder", b"holder", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1917,3 +1994,142 @@ class GetMeshHealthResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetMeshHealthResponse: _TypeAlias = GetMeshHealthResponse  # noqa: Y015
+
+@_typing.final
+class ListTemplatesRequest(_message.Message):
+    """ListTemplatesRequest is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTemplatesRequest: _TypeAlias = ListTemplatesRequest  # noqa: Y015
+
+@_typing.final
+class TemplateOnNode(_message.Message):
+    """TemplateOnNode is a template as one node has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node."""
+    driver: _builtins.str
+    """Its driver."""
+    prepared: _builtins.bool
+    """Whether a create can start at once; else its first one waits for the template to be built or pulled."""
+    generation: _builtins.str
+    """Changes with anything in the template. Where nodes differ, one was started with other templates."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        driver: _builtins.str = ...,
+        prepared: _builtins.bool = ...,
+        generation: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "generation", b"generation", "node_id", b"node_id", "prepared", b"prepared"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TemplateOnNode: _TypeAlias = TemplateOnNode  # noqa: Y015
+
+@_typing.final
+class Template(_message.Message):
+    """Template is a template that requests may name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    TOOL_GROUPS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    NETWORK_FIXED_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
+    SYSTEM_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name that requests use."""
+    description: _builtins.str
+    """What it is for."""
+    network_fixed: _builtins.bool
+    """A sandbox may reach nothing beyond `network`, whatever a request names."""
+    image: _builtins.str
+    """Its image; empty where it is built from the template's packages."""
+    @_builtins.property
+    def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Groups of tools that its sandboxes have."""
+
+    @_builtins.property
+    def limits(self) -> Global___Limits:
+        """The most that a sandbox may have, and its default where a request names no limit."""
+
+    @_builtins.property
+    def network(self) -> Global___NetworkGrant:
+        """What a sandbox may reach where a request names no network."""
+
+    @_builtins.property
+    def system(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The Debian packages that its sandboxes have besides those of every sandbox."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TemplateOnNode]:
+        """The nodes that have it, by id; it is shown as the first of them describes it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        description: _builtins.str = ...,
+        tool_groups: _abc.Iterable[_builtins.str] | None = ...,
+        limits: Global___Limits | None = ...,
+        network: Global___NetworkGrant | None = ...,
+        network_fixed: _builtins.bool = ...,
+        image: _builtins.str = ...,
+        system: _abc.Iterable[_builtins.str] | None = ...,
+        nodes: _abc.Iterable[Global___TemplateOnNode] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "image", b"image", "limits", b"limits", "name", b"name", "network", b"network", "network_fixed", b"network_fixed", "nodes", b"nodes", "system", b"system", "tool_groups", b"tool_groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Template: _TypeAlias = Template  # noqa: Y015
+
+@_typing.final
+class ListTemplatesResponse(_message.Message):
+    """ListTemplatesResponse has the templates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPLATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def templates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Template]:
+        """By name."""
+
+    def __init__(
+        self,
+        *,
+        templates: _abc.Iterable[Global___Template] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["templates", b"templates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTemplatesResponse: _TypeAlias = ListTemplatesResponse  # noqa: Y015

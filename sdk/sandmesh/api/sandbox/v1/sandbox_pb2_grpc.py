@@ -75,6 +75,11 @@ class SandboxServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.FromString,
                 _registered_method=True)
+        self.ListTemplates = channel.unary_unary(
+                '/sandmesh.api.sandbox.v1.SandboxService/ListTemplates',
+                request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesResponse.FromString,
+                _registered_method=True)
         self.GetCapacity = channel.unary_unary(
                 '/sandmesh.api.sandbox.v1.SandboxService/GetCapacity',
                 request_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.GetCapacityRequest.SerializeToString,
@@ -206,6 +211,13 @@ class SandboxServiceServicer(object):
         """WatchPools streams the unused sandboxes of pools, then each that this allocator adds, until the client cancels, so
         that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
         any other. Ends with: STORE_UNAVAILABLE (watch again).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTemplates(self, request, context):
+        """ListTemplates lists the templates of all nodes that have answered; no node is called.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -357,6 +369,11 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     servicer.WatchPools,
                     request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.SerializeToString,
+            ),
+            'ListTemplates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTemplates,
+                    request_deserializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesResponse.SerializeToString,
             ),
             'GetCapacity': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapacity,
@@ -641,6 +658,33 @@ class SandboxService(object):
             '/sandmesh.api.sandbox.v1.SandboxService/WatchPools',
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsRequest.SerializeToString,
             sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.WatchPoolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTemplates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.sandbox.v1.SandboxService/ListTemplates',
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesRequest.SerializeToString,
+            sandmesh_dot_api_dot_sandbox_dot_v1_dot_sandbox__pb2.ListTemplatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

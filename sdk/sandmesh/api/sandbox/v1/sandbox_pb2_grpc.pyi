@@ -62,6 +62,8 @@ class SandboxServiceStub:
     that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
     any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
+    ListTemplates: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListTemplatesRequest, _sandbox_pb2.ListTemplatesResponse]
+    """ListTemplates lists the templates of all nodes that have answered; no node is called."""
     GetCapacity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]
     """GetCapacity returns what the mesh uses. Ends with: STORE_UNAVAILABLE."""
     ReportActivity: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]
@@ -146,6 +148,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
     any other. Ends with: STORE_UNAVAILABLE (watch again).
     """
+    ListTemplates: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListTemplatesRequest, _sandbox_pb2.ListTemplatesResponse]  # type: ignore[assignment]
+    """ListTemplates lists the templates of all nodes that have answered; no node is called."""
     GetCapacity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetCapacityRequest, _sandbox_pb2.GetCapacityResponse]  # type: ignore[assignment]
     """GetCapacity returns what the mesh uses. Ends with: STORE_UNAVAILABLE."""
     ReportActivity: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReportActivityRequest, _sandbox_pb2.ReportActivityResponse]  # type: ignore[assignment]
@@ -275,6 +279,14 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         that the gateway can open links to their agents in advance. One that is missing, or claimed by then, is resolved like
         any other. Ends with: STORE_UNAVAILABLE (watch again).
         """
+
+    @_abc_1.abstractmethod
+    def ListTemplates(
+        self,
+        request: _sandbox_pb2.ListTemplatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.ListTemplatesResponse, _abc.Awaitable[_sandbox_pb2.ListTemplatesResponse]]:
+        """ListTemplates lists the templates of all nodes that have answered; no node is called."""
 
     @_abc_1.abstractmethod
     def GetCapacity(

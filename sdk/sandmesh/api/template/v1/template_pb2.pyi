@@ -57,6 +57,32 @@ class ToolDefinition(_message.Message):
 Global___ToolDefinition: _TypeAlias = ToolDefinition  # noqa: Y015
 
 @_typing.final
+class EnvironmentDefinition(_message.Message):
+    """EnvironmentDefinition is a training environment: a class that is served inside the sandboxes of a template."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """The class, as "module:Class"."""
+    source: _builtins.str
+    """The source of the module; empty: the module is installed in the template's Python."""
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EnvironmentDefinition: _TypeAlias = EnvironmentDefinition  # noqa: Y015
+
+@_typing.final
 class TemplateDefinition(_message.Message):
     """TemplateDefinition defines a template. Its fields are requirements: a driver that cannot enforce one refuses its sandboxes."""
 
@@ -102,6 +128,27 @@ class TemplateDefinition(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnvironmentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___EnvironmentDefinition: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___EnvironmentDefinition | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     EXTENDS_FIELD_NUMBER: _builtins.int
@@ -115,6 +162,8 @@ class TemplateDefinition(_message.Message):
     TOOLS_FIELD_NUMBER: _builtins.int
     MCP_CONFIG_JSON_FIELD_NUMBER: _builtins.int
     SYSTEM_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    ENVIRONMENTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that requests use: a lowercase letter, then lowercase letters, digits, `_` and `-`, at most 63 in all."""
     description: _builtins.str
@@ -161,6 +210,16 @@ class TemplateDefinition(_message.Message):
         where all are installed, else those that `sandmesh build` unpacked; a driver that cannot refuses the sandboxes.
         """
 
+    @_builtins.property
+    def requirements(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Python packages besides the shipped template's, as pip takes them ("gymnasium==1.4.0"). A driver whose sandboxes
+        have images refuses them: they belong into the image.
+        """
+
+    @_builtins.property
+    def environments(self) -> _containers.MessageMap[_builtins.str, Global___EnvironmentDefinition]:
+        """Training environments by name, besides the shipped template's."""
+
     def __init__(
         self,
         *,
@@ -177,10 +236,12 @@ class TemplateDefinition(_message.Message):
         tools: _abc.Iterable[Global___ToolDefinition] | None = ...,
         mcp_config_json: _builtins.bytes = ...,
         system: _abc.Iterable[_builtins.str] | None = ...,
+        requirements: _abc.Iterable[_builtins.str] | None = ...,
+        environments: _abc.Mapping[_builtins.str, Global___EnvironmentDefinition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "runtime_config", b"runtime_config", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "requirements", b"requirements", "runtime_config", b"runtime_config", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,6 +33,14 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """What belongs to one user: that user's sessions, their sandboxes and calls."""
     SCOPE_ADMIN: _Scope.ValueType  # 2
     """Everything of every user, and tokens."""
+    SCOPE_READ_ONLY: _Scope.ValueType  # 3
+    """As USER where it names a user, else as ADMIN, but only methods without side effects: it creates, calls, changes and
+    ends nothing.
+    """
+    SCOPE_SANDBOX: _Scope.ValueType  # 4
+    """One sandbox alone: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
+    else, and ends with the sandbox.
+    """
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """Scope says what a token's holder may do."""
@@ -43,6 +51,14 @@ SCOPE_USER: Scope.ValueType  # 1
 """What belongs to one user: that user's sessions, their sandboxes and calls."""
 SCOPE_ADMIN: Scope.ValueType  # 2
 """Everything of every user, and tokens."""
+SCOPE_READ_ONLY: Scope.ValueType  # 3
+"""As USER where it names a user, else as ADMIN, but only methods without side effects: it creates, calls, changes and
+ends nothing.
+"""
+SCOPE_SANDBOX: Scope.ValueType  # 4
+"""One sandbox alone: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
+else, and ends with the sandbox.
+"""
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 class _Form:
@@ -84,6 +100,7 @@ class Token(_message.Message):
     LAST_USE_TIME_FIELD_NUMBER: _builtins.int
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
     PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
     """16 characters: of a-z and 2-7, or hexadecimal digits where its form is E2B."""
     name: _builtins.str
@@ -91,9 +108,11 @@ class Token(_message.Message):
     scope: Global___Scope.ValueType
     """What its holder may do."""
     user_id: _builtins.str
-    """The user that it stands for, empty where the scope is ADMIN."""
+    """The user that it stands for, empty where the scope is ADMIN, or READ_ONLY of everything."""
     private_network: _builtins.bool
     """Whether grants of the scope USER may name hosts of private networks, and addresses that are not public."""
+    sandbox_id: _builtins.str
+    """The sandbox that it is for where the scope is SANDBOX, else empty."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -122,10 +141,11 @@ class Token(_message.Message):
         last_use_time: _timestamp_pb2.Timestamp | None = ...,
         revoke_time: _timestamp_pb2.Timestamp | None = ...,
         private_network: _builtins.bool = ...,
+        sandbox_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "revoke_time", b"revoke_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "name", b"name", "private_network", b"private_network", "revoke_time", b"revoke_time", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "name", b"name", "private_network", b"private_network", "revoke_time", b"revoke_time", "sandbox_id", b"sandbox_id", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,18 +163,21 @@ class CreateTokenRequest(_message.Message):
     TTL_FIELD_NUMBER: _builtins.int
     PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What it is for, 1 to 63 characters of any kind."""
     scope: Global___Scope.ValueType
     """What its holder may do."""
     user_id: _builtins.str
-    """The user that it stands for: set where the scope is USER, and only there."""
+    """The user that it stands for: set where the scope is USER, never where it is ADMIN."""
     private_network: _builtins.bool
     """Whether grants may name hosts of private networks, and addresses that are not public: for the scope USER, whose
     sandboxes reach public addresses alone without it. The scope ADMIN may in any case.
     """
     form: Global___Form.ValueType
     """How the secret is written."""
+    sandbox_id: _builtins.str
+    """The sandbox that it is for: set where the scope is SANDBOX, never else. It must exist."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """How long it lasts. Unset: until it is revoked."""
@@ -168,10 +191,11 @@ class CreateTokenRequest(_message.Message):
         ttl: _duration_pb2.Duration | None = ...,
         private_network: _builtins.bool = ...,
         form: Global___Form.ValueType = ...,
+        sandbox_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "name", b"name", "private_network", b"private_network", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "name", b"name", "private_network", b"private_network", "sandbox_id", b"sandbox_id", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

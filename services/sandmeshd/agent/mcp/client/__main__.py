@@ -18,6 +18,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
+    import_module("sandmeshd.agent.mcp.client.placeholders").install()
     import_module("sandmeshd.agent.mcp.client.sessions").serve(channel, passed)
 
 

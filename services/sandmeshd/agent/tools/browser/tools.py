@@ -5,33 +5,29 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
 from sandmesh._tools import TOOLS, Tool
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.calls.toolbox import Handler, Service
-from sandmeshd.agent.files.arguments import Arguments, read_arguments
+from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import unless_stopped
 from sandmeshd.agent.processes.spawner import Processes
 from sandmeshd.agent.tools.browser.process import BrowserContext, BrowserProcess, start_browser_process
+from sandmeshd.agent.tools.browser.view import HARMLESS, View
+from sandmeshd.agent.tools.recorder.trace import Step, Trace
 from sandmeshd.agent.userland import content_blocks, kernel_protocol
 
 GROUP: Final = "browser"
 _MAX_STRUCTURED: Final = 1 << 20
+_CAST: Final = "screencast"
+_PICTURE: Final = "trace_picture"
 _STOPPED: Final = "The call was stopped; what it had begun in the browser may still complete."
-
-
-@dataclass(frozen=True)
-class DebuggingAddress(Arguments):
-    """Starts the browser where none runs, and returns the port and path of its DevTools protocol."""
-
-    tool: ClassVar[str] = "browser.debugging_address"
 
 
 class Browser:
@@ -39,34 +35,113 @@ class Browser:
 
     def __init__(self, context: BrowserContext) -> None:
         self._context = context
+        self._cast: dict[str, Any] | None = None
+        self._warming: asyncio.Task[None] | None = None
+        self._resuming: asyncio.Task[None] | None = None
+        self.trace: Trace | None = None
+        """Where calls are added while a recording is under way."""
         self._process: asyncio.Task[BrowserProcess] | None = None
+        self.view = View(self._open_view)
 
     def handlers(self) -> Mapping[type[Tool], Handler]:
         """Return the handler of each browser tool."""
-        return {cls: partial(self._run, name) for name, cls in TOOLS.items() if cls.group == GROUP}
+        return {cls: partial(self._traced, name) for name, cls in TOOLS.items() if cls.group == GROUP}
 
-    def services(self) -> Mapping[str, Service]:
-        """Return what serves the SDK."""
-        run = partial(self._run, "debugging_address")
-        return {DebuggingAddress.tool: Service(partial(read_arguments, DebuggingAddress), run)}
+    async def debugging_port(self) -> int:
+        """Return the port of the sandbox's loopback at which the browser speaks the DevTools protocol; start it.
+
+        Raises:
+            ToolFailure: It does not start.
+        """
+        reply = await self._request("debugging_address", {})
+        found: object = reply.get("structured")
+        port = cast("dict[str, object]", found).get("port") if isinstance(found, dict) else None
+        if not isinstance(port, int) or not 0 < port < 1 << 16:
+            raise ToolFailure(str(reply.get("error") or "The browser named no port."))
+        return port
+
+    def warm(self) -> None:
+        """Start the browser before anybody needs it. A failure will show at the first call."""
+        self._warming = asyncio.create_task(self._warm())
+
+    async def _warm(self) -> None:
+        with suppress(ToolFailure):
+            await self.debugging_port()
+
+    async def _open_view(self, path: str) -> None:
+        reply = await self._request("open_view", {"path": path})
+        if "error" in reply:
+            raise ToolFailure(str(reply["error"]))
 
     async def close(self) -> None:
         """End the process and the browser."""
+        if self._warming is not None:
+            self._warming.cancel()
         if self._process is not None:
             self._process.cancel()
             await asyncio.wait([self._process])
             if not self._process.cancelled() and self._process.exception() is None:
                 self._process.result().end("The sandbox ends.")
 
-    async def _run(self, tool: str, declared: Tool | DebuggingAddress, call: Call) -> Outcome:
+    async def _traced(self, tool: str, declared: Tool, call: Call) -> Outcome:
+        if self.trace is None:
+            return await self._run(tool, declared, call, Step())
+        async with self.trace.step(tool, vars(declared), self._picture) as step:
+            return await self._run(tool, declared, call, step)
+
+    async def _picture(self, path: str) -> None:
+        """Write a picture of the page to a file of the workspace; nothing where no browser runs."""
+        task = self._process
+        if task is not None and task.done() and self._alive:
+            await task.result().request(_PICTURE, {"path": path})
+
+    async def cast(self, path: str, fps: int) -> None:
+        """Stream images of the page to a pipe in the sandbox, also after the browser has ended, until `end_cast`.
+
+        Raises:
+            ToolFailure: The browser does not start.
+        """
+        self._cast = {"path": path, "fps": fps}
+        reply = await self._request(_CAST, self._cast)
+        if "error" in reply:
+            self._cast = None
+            raise ToolFailure(str(reply["error"]))
+
+    async def end_cast(self) -> None:
+        """End the stream."""
+        self._cast = None
+        if self._alive:
+            with suppress(ToolFailure):
+                await self._request(_CAST, {"path": ""})
+
+    @property
+    def _alive(self) -> bool:
+        """Whether the process runs, or starts."""
+        task = self._process
+        if task is None or not task.done():
+            return task is not None
+        return not (task.cancelled() or task.exception()) and task.result().alive
+
+    async def _start(self) -> BrowserProcess:
+        process = await start_browser_process(self._context)
+        if self._cast is not None:
+            # What streamed has ended with the one before.
+            self._resuming = asyncio.create_task(_resume(process, self._cast))
+        return process
+
+    async def _run(self, tool: str, declared: Tool, call: Call, step: Step) -> Outcome:
         call.started()
+        if tool not in HARMLESS:
+            self.view.check()
         try:
             reply = await unless_stopped(call, self._request(tool, vars(declared)))
         except CallStopped:
             await call.text(_STOPPED)
+            step.failed, step.result = True, _STOPPED
             return Outcome(True, call.stop_reason or pb.END_REASON_CANCELLED, message=_STOPPED)
         if "error" in reply:
             raise ToolFailure(str(reply["error"]))
+        step.result = "\n".join(str(block.get("text", "")) for block in _blocks(reply))
         return await _write(reply, call)
 
     async def _request(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,17 +151,27 @@ class Browser:
     async def _running(self) -> BrowserProcess:
         """Return the process, started where none runs."""
         task = self._process
-        if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().alive)):
-            task = self._process = asyncio.create_task(start_browser_process(self._context))
+        if task is None or not self._alive:
+            task = self._process = asyncio.create_task(self._start())
         return await asyncio.shield(task)
 
 
+async def _resume(process: BrowserProcess, cast: Mapping[str, Any]) -> None:
+    with suppress(ToolFailure):
+        await process.request(_CAST, cast)
+
+
 async def _write(reply: Mapping[str, Any], call: Call) -> Outcome:
-    blocks = reply.get("blocks")
-    for block in cast("list[object]", blocks) if isinstance(blocks, list) else []:
-        await _write_block(cast("dict[str, Any]", block) if isinstance(block, dict) else {}, call)
+    for block in _blocks(reply):
+        await _write_block(block, call)
     structured = json.dumps(reply["structured"]).encode() if reply.get("structured") else b""
     return Outcome(structured=structured if len(structured) <= _MAX_STRUCTURED else b"")
+
+
+def _blocks(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
+    blocks = reply.get("blocks")
+    found = cast("list[object]", blocks) if isinstance(blocks, list) else []
+    return [cast("dict[str, Any]", block) for block in found if isinstance(block, dict)]
 
 
 async def _write_block(block: Mapping[str, Any], call: Call) -> None:

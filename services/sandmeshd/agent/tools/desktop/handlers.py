@@ -26,39 +26,62 @@ from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.desktop.actions import Actions
 from sandmeshd.agent.tools.desktop.screen import Screen
+from sandmeshd.agent.tools.desktop.view import View
+from sandmeshd.agent.tools.recorder.handlers import Recorder
 from sandmeshd.agent.userland import content_blocks
 
 _COPY = 'printf %s "$1" | xclip -selection clipboard -in >/dev/null 2>&1'
 _PASTE = "xclip -selection clipboard -out -target UTF8_STRING 2>/dev/null || true"
+_HARMLESS = frozenset({"screenshot", "get_screenshot", "zoom", "cursor_position", "get_cursor_position", "wait"})
+"""The actions that change nothing, which work while a person has the desktop."""
 _LAUNCH = 'setsid "$@" </dev/null >/dev/null 2>&1 & echo $!'
 
 
-def make_handlers(programs: Programs) -> Mapping[type[Tool], Handler]:
-    """Return the handlers of a sandbox's desktop, which starts with the first of their calls."""
-    desktop = Desktop(Screen(programs))
-    return {
-        ComputerUse: desktop.act,
-        TakeScreenshot: desktop.take_screenshot,
-        GetScreen: desktop.get_screen,
-        ListWindows: desktop.list_windows,
-        FocusWindow: desktop.focus_window,
-        LaunchProgram: desktop.launch,
-        GetClipboard: desktop.get_clipboard,
-        SetClipboard: desktop.set_clipboard,
-        ResizeScreen: desktop.resize,
-    }
+def make_desktop(programs: Programs, recorder: Recorder) -> Desktop:
+    """Return a sandbox's desktop, which starts with the first call that needs it."""
+    return Desktop(Screen(programs), recorder)
 
 
 class Desktop:
     """The tools on one screen."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, recorder: Recorder) -> None:
         self._screen = screen
+        self._recorder = recorder
+        recorder.parts = screen.parts
         self._actions = Actions(screen)
+        self.view = View(screen.parts)
+
+    def handlers(self) -> Mapping[type[Tool], Handler]:
+        """Return the handler of each tool."""
+        return {
+            ComputerUse: self._traced(self.act),
+            TakeScreenshot: self.take_screenshot,
+            GetScreen: self.get_screen,
+            ListWindows: self.list_windows,
+            FocusWindow: self._traced(self.focus_window),
+            LaunchProgram: self._traced(self.launch),
+            GetClipboard: self.get_clipboard,
+            SetClipboard: self._traced(self.set_clipboard),
+            ResizeScreen: self._traced(self.resize),
+        }
+
+    def _traced(self, handler: Handler) -> Handler:
+        """Return a handler whose calls are in the trace of a recording."""
+
+        async def run(request: Tool, call: Call) -> Outcome:
+            async with self._recorder.trace.step(request.name, vars(request), self._screen.picture) as step:
+                outcome = await handler(request, call)
+                step.result = outcome.structured.decode()
+                return outcome
+
+        return run
 
     async def act(self, request: ComputerUse, call: Call) -> Outcome:
         """Carry out an action of a model."""
         call.started()
+        if request.action not in _HARMLESS:
+            self.view.check()
         done = await self._actions.run(request, call)
         return await _image(call, done, "png") if isinstance(done, bytes) else await _plain(call, done)
 
@@ -85,6 +108,7 @@ class Desktop:
     async def focus_window(self, request: FocusWindow, call: Call) -> Outcome:
         """Focus a window that exists."""
         call.started()
+        self.view.check()
         known = {int(each["window_id"], 16): each for each in await self._screen.windows(call)}
         if int(request.window_id, 16) not in known:
             listed = ", ".join(f"{each['window_id']} ({each['title']})" for each in known.values()) or "none"
@@ -95,6 +119,7 @@ class Desktop:
     async def launch(self, request: LaunchProgram, call: Call) -> Outcome:
         """Start a program in the background."""
         call.started()
+        self.view.check()
         find = 'command -v -- "$1" >/dev/null || { echo "there is no program $1" >&2; exit 1; }; '
         pid = await self._screen.run(call, "/bin/sh", "-c", find + _LAUNCH, "launch", *request.command)
         return await _plain(call, {"pid": int(pid)})
@@ -109,6 +134,7 @@ class Desktop:
     async def set_clipboard(self, request: SetClipboard, call: Call) -> Outcome:
         """Replace the clipboard's text."""
         call.started()
+        self.view.check()
         if "\0" in request.text:
             raise ToolFailure("The clipboard takes no zero bytes.")
         await self._screen.run(call, "/bin/sh", "-c", _COPY, "copy", request.text)
@@ -117,6 +143,9 @@ class Desktop:
     async def resize(self, request: ResizeScreen, call: Call) -> Outcome:
         """Change the screen's size."""
         call.started()
+        self.view.check()
+        if self._recorder.filming:
+            raise ToolFailure("The screen is being recorded, at its present size: stop the recording, then resize it.")
         await self._screen.resize(call, request.width, request.height)
         size = await self._screen.size(call)
         return await _plain(call, {"width": size.width, "height": size.height})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Awaitable, Sequence
@@ -27,6 +28,8 @@ if scale != 1:
     image = image.resize(size, Image.Resampling.LANCZOS)
 image.save(sys.stdout.buffer, form.upper())
 """
+# A program draws what a key or a click leads to a moment later.
+_PICTURE: Final = 'sleep 0.2; DISPLAY=$1 exec scrot -p -q 60 -o "$2"'
 _MOST_PIXELS: Final = 64_000_000
 _LISTING_SECONDS: Final = 10.0
 _LISTING_PAUSE_SECONDS: Final = 0.1
@@ -121,6 +124,15 @@ class Screen:
             return await self.run(call, *shot)
         script = 'convert=$1 scale=$2 form=$3; shift 3; "$@" | python -c "$convert" "$scale" "$form"'
         return await self.run(call, "/bin/sh", "-c", script, "convert", _CONVERT, str(scale), form, *shot)
+
+    async def picture(self, path: str) -> None:
+        """Write a small image of the screen to a file of the workspace; nothing where no desktop runs."""
+        if not all(self.parts.describe().values()):
+            return
+        with open(os.devnull, "wb") as null:  # noqa: ASYNC230, PTH123 - a device
+            process = self._programs.launch(["/bin/sh", "-c", _PICTURE, "picture", DISPLAY, path], null.fileno())
+        await process.started
+        await process.ended
 
     async def windows(self, call: Call) -> list[dict[str, Any]]:
         """Return the windows from the bottom to the top."""

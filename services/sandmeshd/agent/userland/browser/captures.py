@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,6 +18,7 @@ from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 _QUALITIES: Final = (80, 50, 20)
 _MAX_STRUCTURED: Final = 200_000
+_PICTURE_SECONDS: Final = 5.0
 _PAGE_SECONDS: Final = 30.0
 
 
@@ -72,6 +74,17 @@ async def _image(target: Page | Locator, kind: Literal["png", "jpeg"], quality: 
             return await target.screenshot(type=kind, quality=how, timeout=limit)
     except (PlaywrightTimeout, TimeoutError):
         raise BrowserFailure(HANGS) from None
+
+
+async def trace_picture(session: BrowserSession, arguments: dict[str, Any], _: Answer) -> None:
+    """Write a small picture of the page for a trace; nothing where none is shown, or it does not answer."""
+    tab = session.current
+    if tab is None or tab.dialog is not None or tab.crashed:
+        return
+    path = writable(session.workspace, arguments["path"])
+    with suppress(Error, TimeoutError):
+        async with asyncio.timeout(_PICTURE_SECONDS):
+            path.write_bytes(await tab.page.screenshot(type="jpeg", quality=60))
 
 
 async def pdf_save(session: BrowserSession, arguments: dict[str, Any], answer: Answer) -> None:

@@ -52,9 +52,14 @@ def find_program() -> str:
     )
 
 
+def proxy_url() -> str:
+    """Return the URL of the sandbox's proxy; "" where it has none."""
+    return os.environ.get("HTTPS_PROXY") or os.environ.get("HTTP_PROXY") or os.environ.get("http_proxy") or ""
+
+
 def arguments() -> list[str]:
     """Return Chromium's arguments. Its requests go through the sandbox's proxy, but those to its own loopback."""
-    proxy = os.environ.get("HTTPS_PROXY") or os.environ.get("HTTP_PROXY") or os.environ.get("http_proxy")
+    proxy = proxy_url()
     return [*_ARGUMENTS, *([f"--proxy-server={proxy}"] if proxy else [])]
 
 

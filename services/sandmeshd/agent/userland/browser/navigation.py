@@ -13,6 +13,7 @@ from playwright.async_api import Error
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.refusals import explain_refusal
 from sandmeshd.agent.userland.browser.session import ACTION_SECONDS, NAVIGATION_SECONDS, BrowserSession
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
@@ -20,6 +21,9 @@ _BARE_HOST: Final = re.compile(r"^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|\[[
 _LOCAL: Final = re.compile(r"^(localhost|127\.|\[::1\])")
 _LOAD_SECONDS: Final = 5.0
 _REFUSED: Final = ("ERR_TUNNEL_CONNECTION_FAILED", "ERR_PROXY", "ERR_NAME_NOT_RESOLVED", "ERR_ADDRESS_UNREACHABLE")
+_ERROR_PAGE: Final = "chrome-error:"
+_ERROR_PAGE_SECONDS: Final = 3.0
+_INTERRUPTIONS: Final = 3
 _BLANK: Final = "about:blank"
 
 
@@ -67,14 +71,15 @@ async def navigate(session: BrowserSession, arguments: dict[str, Any], answer: A
 async def _open(session: BrowserSession, tab: Tab, url: str) -> None:
     session.downloads.started.clear()
     try:
-        await tab.run(tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_SECONDS * 1000))
+        await _goto(tab, url)
     except PlaywrightTimeout:
         raise BrowserFailure(
             f"{url} did not answer within {NAVIGATION_SECONDS:g} s. Try again, or look at browser_network_requests."
         ) from None
     except Error as error:
         if "Download is starting" not in error.message and "ERR_ABORTED" not in error.message:
-            raise BrowserFailure(_explain(url, error.message)) from None
+            await _await_error_page(tab, error)
+            raise BrowserFailure(await _explain(url, error.message)) from None
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOAD_SECONDS):
                 await session.downloads.started.wait()
@@ -84,10 +89,36 @@ async def _open(session: BrowserSession, tab: Tab, url: str) -> None:
             await tab.page.wait_for_load_state("load", timeout=_LOAD_SECONDS * 1000)
 
 
-def _explain(url: str, message: str) -> str:
+async def _goto(tab: Tab, url: str) -> None:
+    for again in range(_INTERRUPTIONS, -1, -1):
+        try:
+            await tab.run(tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_SECONDS * 1000))
+        except Error as error:
+            # By the page that tells of an earlier failure, or by this very navigation, which that one has delayed.
+            mine = any(
+                f'interrupted by another navigation to "{other}' in error.message for other in (_ERROR_PAGE, url)
+            )
+            if not (again and mine):
+                raise
+        else:
+            return
+
+
+async def _await_error_page(tab: Tab, error: Error) -> None:
+    """Wait for the page by which the browser tells of a failure: it would interrupt what is opened next."""
+    if "net::ERR_" in error.message:
+        with suppress(Error):
+            await tab.page.wait_for_url(
+                lambda shown: shown.startswith(_ERROR_PAGE), wait_until="commit", timeout=_ERROR_PAGE_SECONDS * 1000
+            )
+
+
+async def _explain(url: str, message: str) -> str:
     first = message.splitlines()[0].removeprefix("Page.goto: ")
     if any(code in message for code in _REFUSED):
         host = urlsplit(url).hostname
+        if refusal := await explain_refusal(url):
+            return f"The browser cannot reach {host}: {refusal}"
         return (
             f"The browser cannot reach {host} ({first}): the host does not exist, or the sandbox's network grant does "
             "not have it. The sandbox's events name what was refused and why; `network=` of a new sandbox grants hosts."

@@ -10,6 +10,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +20,14 @@ from playwright.async_api import Error
 from sandmesh.shared import frames
 from sandmeshd.agent.userland.browser import actions, captures, navigation, storage
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
+from sandmeshd.agent.userland.browser.screencast import screencast
 from sandmeshd.agent.userland.browser.session import BrowserSession
+from sandmeshd.agent.userland.browser.view import View
 
 ToolRunner = Callable[[BrowserSession, dict[str, Any], Answer], Awaitable[None]]
 
+_ADDRESS: Final = "debugging_address"
+_VIEW: Final = "open_view"
 TOOLS: Final[dict[str, ToolRunner]] = {
     "browser_click": actions.click,
     "browser_close": navigation.close,
@@ -51,7 +56,9 @@ TOOLS: Final[dict[str, ToolRunner]] = {
     "browser_take_screenshot": captures.take_screenshot,
     "browser_type": actions.type_text,
     "browser_wait_for": navigation.wait_for,
-    "debugging_address": storage.debugging_address,
+    "screencast": screencast,
+    "trace_picture": captures.trace_picture,
+    _ADDRESS: storage.debugging_address,
 }
 _CRASHED: Final = (
     "The browser ended unexpectedly during this call: it crashed or was killed. The next call starts it anew, without "
@@ -80,6 +87,7 @@ class _Server:
     def __init__(self, writer: asyncio.StreamWriter, workspace: Path) -> None:
         self._writer = writer
         self._session = BrowserSession(workspace)
+        self._tools = {**TOOLS, _VIEW: View(self._session).open}
         self._turn = asyncio.Lock()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
@@ -110,9 +118,11 @@ class _Server:
 
     async def _answer(self, number: int, tool: str, arguments: dict[str, Any]) -> None:
         answer = Answer()
+        # Where the browser runs who connects to it does not wait: the tool under way may take long.
+        waits = tool not in (_ADDRESS, _VIEW) or not self._session.running
         try:
-            async with self._turn:
-                await self._run(TOOLS[tool], arguments, answer)
+            async with self._turn if waits else nullcontext():
+                await self._run(self._tools[tool], arguments, answer)
         except BrowserFailure as failure:
             self.send({"id": number, "error": "\n".join([*self._session.notes(), str(failure)])})
         except Error as error:

@@ -13,10 +13,13 @@ from playwright.async_api import BrowserContext, Error, Locator, Page, Playwrigh
 from sandmeshd.agent.userland.browser import chromium
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
+from sandmeshd.agent.userland.browser.screencast import Screencast
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 ACTION_SECONDS: Final = 10.0
 NAVIGATION_SECONDS: Final = 60.0
+MOST_TABS: Final = 50
+"""What each tab costs is the sandbox's, whose pages may open as many as they like."""
 _START_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 3.0
@@ -36,8 +39,12 @@ class BrowserSession:
         self._playwright: Playwright | None = None
         self._context: BrowserContext | None = None
         self._tabs: dict[Page, Tab] = {}
-        self._current: Tab | None = None
+        self.current: Tab | None = None
+        """The tab that tools use and people see."""
+        self.screencast = Screencast()
         self._died = False
+        self._closed = 0
+        self._closing: set[asyncio.Future[None]] = set()
 
     @property
     def running(self) -> bool:
@@ -77,15 +84,21 @@ class BrowserSession:
             raise BrowserFailure(f"The browser does not start: {error.message[-1500:]}") from None
 
     def _on_page(self, page: Page) -> None:
+        if len(self._tabs) >= MOST_TABS:
+            self._closed += 1
+            closing = asyncio.ensure_future(_closed(page))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            return
         tab = self._tabs[page] = Tab(page, self.downloads)
         page.on("close", self._on_page_close)
-        if self._current is None:
-            self._current = tab
+        if self.current is None:
+            self.current = tab
 
     def _on_page_close(self, page: Page) -> None:
         tab = self._tabs.pop(page, None)
-        if tab is not None and tab is self._current:
-            self._current = next(reversed(self._tabs.values()), None)
+        if tab is not None and tab is self.current:
+            self.current = next(reversed(self._tabs.values()), None)
 
     def _on_close(self, _: BrowserContext) -> None:
         # `close` has forgotten it before: this one ended by itself.
@@ -94,7 +107,7 @@ class BrowserSession:
             self._died = True
 
     def _forget(self) -> None:
-        self._context = self._current = None
+        self._context = self.current = None
         self._tabs.clear()
 
     async def close(self) -> None:
@@ -123,9 +136,9 @@ class BrowserSession:
     async def tab(self) -> Tab:
         """Return the current tab; a new one where there is none."""
         context = await self.context()
-        if self._current is None:
-            self._current = self._tabs[await context.new_page()]
-        return self._current
+        if self.current is None:
+            self.current = self._tabs[await context.new_page()]
+        return self.current
 
     async def free_tab(self) -> Tab:
         """Return the current tab where no dialog holds it up.
@@ -143,14 +156,21 @@ class BrowserSession:
         return tab
 
     async def new_tab(self) -> Tab:
-        """Open a tab and select it."""
+        """Open a tab and select it.
+
+        Raises:
+            BrowserFailure: There are as many as there may be.
+        """
         context = await self.context()
-        self._current = self._tabs[await context.new_page()]
-        return self._current
+        tab = self._tabs.get(await context.new_page())
+        if tab is None:
+            raise BrowserFailure(f"There are {MOST_TABS} tabs, which is the most: close some by browser_tab_close.")
+        self.current = tab
+        return tab
 
     def select(self, tab: Tab) -> None:
         """Make a tab the current one."""
-        self._current = tab
+        self.current = tab
 
     def at(self, index: int) -> Tab:
         """Return the tab of a number, which counts from 1.
@@ -166,7 +186,7 @@ class BrowserSession:
     def list_tabs(self) -> list[str]:
         """Return a line for each tab."""
         return [
-            f"- {number}: {'(current) ' if tab is self._current else ''}{tab.page.url}"
+            f"- {number}: {'(current) ' if tab is self.current else ''}{tab.page.url}"
             for number, tab in enumerate(self._tabs.values(), 1)
         ]
 
@@ -180,11 +200,14 @@ class BrowserSession:
                 await tab.page.close()
         except TimeoutError:
             await self.close()
+            return
+        if self.current is not None:
+            await _show(self.current)
 
     async def describe(self, answer: Answer) -> None:
         """Add the page's address, title and snapshot, and what happened beside."""
         lines = await self.downloads.report(_REPORT_SECONDS)
-        tab = self._current
+        tab = self.current
         if tab is None:
             answer.add("\n".join([*self.notes(), *lines, "- No page is open."]))
             return
@@ -201,7 +224,24 @@ class BrowserSession:
     def notes(self) -> list[str]:
         """Return what happened to the browser since this was last asked."""
         died, self._died = self._died, False
-        return [_DIED] if died else []
+        closed, self._closed = self._closed, 0
+        more = f"- Pages opened {closed} more tabs than the {MOST_TABS} there may be; these were closed at once."
+        return [*([_DIED] if died else []), *([more] if closed else [])]
+
+
+async def _closed(page: Page) -> None:
+    """Close a page that has no tab."""
+    with suppress(Error, TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await page.close()
+
+
+async def _show(tab: Tab) -> None:
+    """Bring a tab to the front: pages behind draw nothing, which others that drive them would wait for."""
+    if tab.dialog is None:
+        with suppress(Error, TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await tab.page.bring_to_front()
 
 
 def dialog_line(tab: Tab) -> str:

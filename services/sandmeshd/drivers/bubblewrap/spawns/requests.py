@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sandmeshd.drivers.bubblewrap.arguments import FOLDERS_OF_ALL, SOCKETS, SOCKETS_OF_ALL, Mounts
 from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Group, GroupLimits
 from sandmeshd.drivers.bubblewrap.exec_start import Pipe, Plan, open_events, open_files
+from sandmeshd.drivers.bubblewrap.identity import Lease
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, ZygoteKey
 from sandmeshd.drivers.node.agent_config import WORKSPACE
@@ -46,12 +47,22 @@ class Recipe:
         return Kind(key, self.limits, self.mounts.disk_bytes, self.mounts.scratch_bytes)
 
 
-def request_spawn(folder: Folder, group: Group | None, mounts: Mounts, zygote: Zygote) -> Spawn:
-    """Request a sandbox in a folder that exists.
+@dataclass(frozen=True)
+class Place:
+    """What a sandbox has on the host: its folder, which exists, its control groups and its uid."""
+
+    folder: Folder
+    group: Group | None
+    lease: Lease
+
+
+def request_spawn(place: Place, mounts: Mounts, zygote: Zygote) -> Spawn:
+    """Request a sandbox; its uid's lock is duplicated.
 
     Raises:
         ZygoteGone: The zygote does not accept requests.
     """
+    folder, group, lease = place.folder, place.group, place.lease
     with ExitStack() as stack:
         lock, status, output = open_files(folder, stack)
         events = stack.enter_context(open_events(group)) if group else None
@@ -62,10 +73,11 @@ def request_spawn(folder: Folder, group: Group | None, mounts: Mounts, zygote: Z
             own.enter_context(ours)
             with theirs:
                 fds = [lock, status, output, config.reader, theirs.fileno()]
-                zygote.request(_body(folder, mounts), fds if events is None else [*fds, events])
+                optional = [*([lease.lock] if lease.own else []), *([] if events is None else [events])]
+                zygote.request({**_body(folder, mounts), "uid": lease.own}, [*fds, *optional])
             config.close_reader()
             own.pop_all()
-    return Spawn(folder, group, ours, config)
+    return Spawn(folder, group, ours, config, lease.uid)
 
 
 def _body(folder: Folder, mounts: Mounts) -> dict[str, object]:

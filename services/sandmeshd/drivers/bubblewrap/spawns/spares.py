@@ -11,29 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import OrderedDict, deque
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from sandmesh.errors import InternalError, SandmeshError
-from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups, remove_groups
-from sandmeshd.drivers.bubblewrap.exec_start import Plan, make_folder
+from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups
+from sandmeshd.drivers.bubblewrap.exec_start import Plan, make_folder, note_uid
+from sandmeshd.drivers.bubblewrap.identity import Leases, release
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
-from sandmeshd.drivers.bubblewrap.spawns.requests import Kind, Recipe, request_spawn
+from sandmeshd.drivers.bubblewrap.spawns.requests import Kind, Place, Recipe, request_spawn
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import SpawnFailed, Zygotes
-from sandmeshd.drivers.node.deletion import discard
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders
+from sandmeshd.drivers.node.removal import discard
 
 MOST_KINDS = 4
 """The kinds of sandboxes of which spares are kept: those that were created last."""
 
-REFILL_SECONDS = 0.03
-"""After a create: the first call of its sandbox is not to compete with a fork."""
+QUIET_SECONDS = 0.1
+"""How long no sandbox was created before one is prepared: what follows a create is not to compete with a fork."""
 
 LEAST_BYTES = 512 << 20
 """The memory that must be available on the machine for another spare."""
@@ -54,6 +56,7 @@ class Spare:
         Raises:
             OSError: Its directories were removed.
         """
+        note_uid(plan.record, self.spawn.uid)
         plan.record.write(self.folder)
         # The record goes first: from then on a deletion of the sandbox finds all of it.
         self.folder.root.rename(plan.folder.root)
@@ -65,8 +68,9 @@ class Spare:
 class Spares:
     """The spares of one driver."""
 
-    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups) -> None:
+    def __init__(self, settings: BubblewrapSettings, zygotes: Zygotes, groups: Groups, leases: Leases) -> None:
         self._settings = settings
+        self._leases = leases
         self._zygotes = zygotes
         self._groups = groups
         self._folders = Folders(settings.paths)
@@ -74,13 +78,15 @@ class Spares:
         self._recipes: OrderedDict[Kind, Recipe] = OrderedDict()
         self._waiting: dict[Kind, deque[Spare]] = {}
         self._wanted = asyncio.Event()
+        self._last_create = 0.0
         self._filling: asyncio.Task[None] | None = None
         self._discarding: set[asyncio.Task[None]] = set()
 
     def want(self, recipe: Recipe) -> None:
-        """Keep spares of a kind from a moment later on, in place of the kind that was created longest ago."""
+        """Keep spares of a kind once no more are created, in place of the kind that was created longest ago."""
         if not self._count:
             return
+        self._last_create = time.monotonic()
         self._recipes[recipe.kind] = recipe
         self._recipes.move_to_end(recipe.kind)
         stale = [kind for kind in self._recipes if kind.zygote.agent != recipe.kind.zygote.agent]
@@ -92,6 +98,7 @@ class Spares:
 
     def take(self, plan: Plan) -> Spawn | None:
         """Return a spare that has become the sandbox of a plan, except for its configuration; None: there is none."""
+        self._last_create = time.monotonic()
         waiting = self._waiting.get(Recipe.of(plan).kind)
         while waiting:
             spare = waiting.popleft()
@@ -104,10 +111,16 @@ class Spares:
     async def _fill(self) -> None:
         while True:
             await self._wanted.wait()
-            await asyncio.sleep(REFILL_SECONDS)
+            await self._quiet()
             self._wanted.clear()
             while (recipe := self._lacking()) and _available_bytes() >= LEAST_BYTES:
                 await self._add(recipe)
+                await self._quiet()
+
+    async def _quiet(self) -> None:
+        """Return when no sandbox was created for a moment: one after another, they would only wait for spares."""
+        while (left := self._last_create + QUIET_SECONDS - time.monotonic()) > 0:  # noqa: ASYNC110 - nothing happens
+            await asyncio.sleep(left)
 
     def _lacking(self) -> Recipe | None:
         """Return what there are too few spares of, the last created kind first."""
@@ -134,9 +147,10 @@ class Spares:
         folder = self._folders.staged(f"spare-{secrets.token_hex(8)}")
         spawn: Spawn | None = None
         try:
-            make_folder(folder, self._settings)
-            group = self._groups.make(folder, recipe.limits)
-            spawn = request_spawn(folder, group, recipe.mounts, zygote)
+            with closing(self._leases.lease()) as lease:
+                make_folder(folder, lease)
+                group = self._groups.make(folder, recipe.limits)
+                spawn = request_spawn(Place(folder, group, lease), recipe.mounts, zygote)
             async with asyncio.timeout(self._settings.start_timeout):
                 await spawn.prepare()
         except BaseException:
@@ -174,12 +188,12 @@ async def sweep_spares(folders: Folders) -> None:
     for folder in folders.all_staged():
         with suppress(InternalError):
             await end(folder)
-            await remove_groups(folder)
+            await release(folder)
 
 
 async def _remove(folder: Folder) -> None:
     await end(folder)
-    await remove_groups(folder)
+    await release(folder)
     await asyncio.to_thread(discard, folder)
 
 

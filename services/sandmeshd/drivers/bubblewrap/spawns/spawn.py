@@ -25,8 +25,10 @@ log = structlog.get_logger()
 class Spawn:
     """The exchange of messages with a sandbox that is being spawned; it owns `socket_` and `config`."""
 
-    def __init__(self, folder: Folder, group: Group | None, socket_: socket.socket, config: Pipe) -> None:
+    def __init__(self, folder: Folder, group: Group | None, socket_: socket.socket, config: Pipe, uid: int) -> None:
         socket_.setblocking(False)
+        self.uid = uid
+        """The uid of its processes on the host."""
         self.folder = folder
         """Where the sandbox is; a spare moves to another place when it is taken."""
         self._group = group

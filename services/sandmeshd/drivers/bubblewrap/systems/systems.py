@@ -91,7 +91,7 @@ class Systems:
             raise self.missing(template)
         if place.directory is None:
             return (*self._of_host, *host.binds())
-        mounts = bind_host_files(self._settings.readonly_mounts, self._settings.host_uid)
+        mounts = bind_host_files(self._settings.readonly_mounts, self._settings.reader_uid)
         return (*self._binds(place.directory / "root"), *mounts)
 
     def missing(self, template: Template) -> CapabilityMissing:
@@ -124,10 +124,10 @@ class Systems:
                 async with aclosing(self._fill(fresh, template.system, bwrap)) as steps:
                     async for step in steps:
                         yield step
-        if not can_read(target / "root", self._settings.host_uid):
+        if not can_read(target / "root", self._settings.reader_uid):
             fix = f"chmod o+x the directories above {target.parent}, or choose another SANDMESH_SYSTEMS"
             raise RuntimeUnavailable(
-                f"sandboxes (uid {self._settings.host_uid}) cannot read {target}: {fix}", {"fix": fix}
+                f"sandboxes (uid {self._settings.reader_uid}) cannot read {target}: {fix}", {"fix": fix}
             )
 
     async def _fill(self, fresh: Path, packages: Sequence[str], bwrap: Path) -> AsyncGenerator[Step]:

@@ -11,7 +11,13 @@ from aiodocker import DockerError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.drivers.api.templates import check_no_system, check_settings, template_info, template_of
+from sandmeshd.drivers.api.templates import (
+    check_no_packages,
+    check_no_system,
+    check_settings,
+    template_info,
+    template_of,
+)
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, ImageBuilder
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -90,6 +96,8 @@ class Images:
         check_no_system(template, self._settings.profile.name)
         if await self.is_prepared(template):
             return
+        if not self._is_pulled(template):
+            check_no_packages(template, self._templates, self._settings.profile.name)
         name = self.name_of(template)
         # A user's own image is used as it is if it exists: it may have been built here.
         if template.image_is_shipped or await self._engine.image(name) is None:

@@ -20,7 +20,6 @@ _UNSUPPORTED: Final = {
     "mcp": "an MCP gateway in the sandbox: start the servers with `commands.run`, or use the mesh's own MCP door",
     "iam": "tokens of cloud providers",
     "volumeMounts": "volumes",
-    "autoPause": "pauses at the end of a sandbox's time, which ends it",
 }
 _NETWORK: Final = {
     "maskRequestHost": "another Host for requests to its ports",
@@ -50,8 +49,7 @@ def read_creation(request: web.Request, found: dict[str, Any], snapshots: dict[s
     refuse_unsupported(found, _UNSUPPORTED)
     name = text(found, "templateID") or "base"
     seconds = natural(found.get("timeout", _DEFAULT_SECONDS[request.path]), "timeout", LONGEST_SECONDS)
-    if _object(found, "autoResume").get("enabled"):
-        raise ApiError(400, "autoResume: this mesh does not pause a sandbox by itself; leave it out")
+    auto_pause, auto_resume = _read_lifecycle(found)
     network = _object(found, "network")
     refuse_unsupported(network, _NETWORK)
     internet = found.get("allow_internet_access") is not False
@@ -61,8 +59,10 @@ def read_creation(request: web.Request, found: dict[str, Any], snapshots: dict[s
         secure=_is_secure(request, found),
         public_traffic=network.get("allowPublicTraffic") is not False,
         internet=internet,
+        auto_pause=auto_pause,
+        auto_resume=auto_resume,
     )
-    options: Options = {"env": texts(found, "envVars"), "labels": marks.labels(), "ttl": max(1, seconds)}
+    options: Options = {"env": texts(found, "envVars"), "labels": marks.labels(), "ttl": marks.lease(max(1, seconds))}
     grant = read_network(network, internet=internet)
     if grant is not None:
         options["network"] = grant
@@ -107,6 +107,16 @@ def _is_secure(request: web.Request, found: dict[str, Any]) -> bool:
     # The newer route has no such field: its sandboxes always are.
     secure: object = found.get("secure")
     return request.path.startswith("/v2/") if secure is None else secure is True
+
+
+def _read_lifecycle(found: dict[str, Any]) -> tuple[bool, bool]:
+    """Return whether a sandbox is paused when its time is over, and goes on when it is asked for something."""
+    auto_pause, auto_resume = found.get("autoPause") is True, _object(found, "autoResume").get("enabled") is True
+    if auto_pause and found.get("autoPauseMemory") is False:
+        raise ApiError(400, "autoPauseMemory: a pause keeps memory here; take a snapshot to keep files alone")
+    if auto_resume and not auto_pause:
+        raise ApiError(400, "autoResume: only with autoPause, since nothing else pauses a sandbox by itself")
+    return auto_pause, auto_resume
 
 
 def _object(found: dict[str, Any], name: str) -> dict[str, Any]:

@@ -8,17 +8,18 @@ from typing import Final, TypeAlias
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.e2b.control.metrics import MetricsRoutes
 from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes
 from sandmeshd.facades.e2b.control.snapshots import SnapshotRoutes, unsupported
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.guests import Guests
+from sandmeshd.facades.e2b.pauses import Pauser
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _UNSUPPORTED: Final = (
-    "/sandboxes/{id}/metrics",
     "/sandboxes/metrics",
     "/sandboxes/{id}/network",
     "/sandboxes/{id}/fork",
@@ -32,15 +33,17 @@ _UNSUPPORTED: Final = (
 )
 
 
-def add_routes(application: web.Application, clients: MeshClients, guests: Guests, views: Views) -> None:
+def add_routes(
+    application: web.Application, clients: MeshClients, guests: Guests, pauser: Pauser, views: Views
+) -> None:
     """Add the control plane to an application."""
-    sandboxes, snapshots = SandboxRoutes(clients, guests, views), SnapshotRoutes(clients)
+    sandboxes, snapshots = SandboxRoutes(clients, guests, pauser, views), SnapshotRoutes(clients)
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/v2/sandboxes", sandboxes.create),
         ("POST", "/sandboxes", sandboxes.create),
         ("GET", "/v2/sandboxes", sandboxes.list),
         ("GET", "/sandboxes", sandboxes.list),
-        *[("*", path, unsupported) for path in _UNSUPPORTED[1:2]],
+        *[("*", path, unsupported) for path in _UNSUPPORTED[:1]],
         ("GET", "/sandboxes/{id}", sandboxes.get),
         ("DELETE", "/sandboxes/{id}", sandboxes.kill),
         ("POST", "/v2/sandboxes/{id}/connect", sandboxes.connect),
@@ -51,6 +54,7 @@ def add_routes(application: web.Application, clients: MeshClients, guests: Guest
         ("POST", "/sandboxes/{id}/pause", sandboxes.pause),
         ("GET", "/v2/sandboxes/{id}/logs", sandboxes.logs),
         ("GET", "/sandboxes/{id}/logs", sandboxes.logs),
+        ("GET", "/sandboxes/{id}/metrics", MetricsRoutes(clients).get),
         ("POST", "/sandboxes/{id}/snapshots", snapshots.create),
         ("GET", "/snapshots", snapshots.list),
         ("GET", "/templates", snapshots.templates),

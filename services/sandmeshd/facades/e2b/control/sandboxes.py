@@ -11,7 +11,7 @@ from aiohttp import web
 from sandmesh import SandboxAsync
 from sandmesh.errors import TemplateNotFound
 from sandmesh.mesh import MeshAsync, SandboxInfo
-from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.control.creation import LONGEST_SECONDS, Creation, read_creation, unknown_template
 from sandmeshd.facades.e2b.control.pages import read_filters
 from sandmeshd.facades.e2b.control.views import Views
@@ -19,14 +19,16 @@ from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import ENDED, Guests
 from sandmeshd.facades.e2b.identities import mesh_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
+from sandmeshd.facades.e2b.pauses import Pauser
 from sandmeshd.facades.e2b.requests import api_key, json_object, natural, whole_body
 
 
 class SandboxRoutes:
     """Answers the requests about sandboxes, each in the name of its key."""
 
-    def __init__(self, clients: MeshClients, guests: Guests, views: Views) -> None:
+    def __init__(self, clients: MeshClients, guests: Guests, pauser: Pauser, views: Views) -> None:
         self._clients = clients
+        self._pauser = pauser
         self._guests = guests
         self._views = views
 
@@ -37,6 +39,8 @@ class SandboxRoutes:
             snapshots = await _snapshots(mesh, found)
             creation = read_creation(request, found, snapshots)
             sandbox_id = await _make(mesh, creation, request.headers.get("Idempotency-Key"))
+        if creation.marks.auto_pause:
+            self._pauser.note()
         return web.json_response(self._views.created(sandbox_id, creation.marks), status=201)
 
     async def list(self, request: web.Request) -> web.Response:
@@ -70,15 +74,16 @@ class SandboxRoutes:
         async with self._clients.client(key) as mesh:
             info, marks = await own_sandbox(mesh, request)
         async with self._box(info, key) as box:
+            # Before it goes on: one whose time is over would be paused again.
+            if seconds > _left(info, marks):
+                await box.renew(marks.lease(seconds))
             if info.state == "PAUSED":
                 await box.resume()
-            if seconds > _left(info):
-                await box.renew(seconds)
         status = 201 if info.state == "PAUSED" else 200
         return web.json_response(self._views.created(info.sandbox_id, marks), status=status)
 
     async def set_timeout(self, request: web.Request) -> web.Response:
-        """Set when a sandbox ends: so many seconds from now; 0 ends it."""
+        """Set when a sandbox's time is over: so many seconds from now; 0 is now."""
         found = json_object(await whole_body(request))
         return await self._renew(request, natural(found.get("timeout"), "timeout", LONGEST_SECONDS))
 
@@ -113,13 +118,13 @@ class SandboxRoutes:
         return web.json_response({"logs": logs})
 
     async def _renew(self, request: web.Request, seconds: int) -> web.Response:
-        if seconds == 0:
-            return await self.kill(request)
         key = api_key(request)
         async with self._clients.client(key) as mesh:
-            info, _ = await own_sandbox(mesh, request)
+            info, marks = await own_sandbox(mesh, request)
+        if seconds == 0 and not marks.auto_pause:
+            return await self.kill(request)
         async with self._box(info, key) as box:
-            await box.renew(seconds)
+            await box.renew(marks.lease(seconds))
         return web.Response(status=204)
 
     def _box(self, info: SandboxInfo, key: str) -> SandboxAsync:
@@ -154,7 +159,7 @@ async def _make(mesh: MeshAsync, creation: Creation, idempotency_key: str | None
     except TemplateNotFound:
         raise unknown_template(creation.marks.template) from None
     (sandbox_id,) = session.sandboxes.values()
-    if creation.seconds == 0:
+    if creation.seconds == 0 and not creation.marks.auto_pause:
         await mesh.sandboxes.kill(sandbox_id)
     return sandbox_id
 
@@ -167,5 +172,5 @@ async def _snapshots(mesh: MeshAsync, found: dict[str, Any]) -> dict[str, str]:
     return {one.snapshot_id: one.sandbox_type for one in listed.snapshots}
 
 
-def _left(info: SandboxInfo) -> float:
-    return (info.lease.expires - datetime.now(UTC)).total_seconds() if info.lease is not None else 0.0
+def _left(info: SandboxInfo, marks: Marks) -> float:
+    return (marks.ends(info.lease.expires) - datetime.now(UTC)).total_seconds() if info.lease is not None else 0.0

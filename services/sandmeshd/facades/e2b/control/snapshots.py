@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from sandmesh.mesh import MeshAsync
-from sandmeshd.facades.e2b.clients import MeshClients
+from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
 from sandmeshd.facades.e2b.control.templates import TEMPLATES
 from sandmeshd.facades.e2b.errors import ApiError

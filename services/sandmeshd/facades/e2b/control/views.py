@@ -51,7 +51,7 @@ class Views:
             "sandboxID": public_id(info.sandbox_id),
             "clientID": "sandmesh",
             "startedAt": write_time(info.created),
-            "endAt": write_time(info.lease.expires if info.lease is not None else info.created),
+            "endAt": write_time(marks.ends(info.lease.expires) if info.lease is not None else info.created),
             "cpuCount": max(1, round(info.limits.cpus or 1)),
             "memoryMB": memory,
             "diskSizeMB": disk,
@@ -68,7 +68,7 @@ class Views:
             **self.created(info.sandbox_id, marks),
             "allowInternetAccess": marks.internet,
             "network": {"allowPublicTraffic": marks.public_traffic},
-            "lifecycle": {"autoResume": False, "onTimeout": "kill"},
+            "lifecycle": {"autoResume": marks.auto_resume, "onTimeout": "pause" if marks.auto_pause else "kill"},
         }
 
 

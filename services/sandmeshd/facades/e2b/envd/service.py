@@ -10,7 +10,7 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.e2b.envd import connect, files, filesystem, processes
 from sandmeshd.facades.e2b.errors import ApiError, api_error, os_error
-from sandmeshd.facades.e2b.guests import Guest, is_gone
+from sandmeshd.facades.e2b.guests import Guest, is_away
 
 Unary: TypeAlias = Callable[[Guest, dict[str, Any]], Awaitable[dict[str, Any]]]
 Stream: TypeAlias = Callable[[Guest, web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
@@ -53,7 +53,7 @@ async def answer(guest: Guest, request: web.Request) -> web.StreamResponse:
             raise
         return _refused(request, os_error(error, request.query.get("path", "")))
     except SandmeshError as error:
-        if is_gone(error):
+        if is_away(error):
             raise
         return _refused(request, api_error(error))
 

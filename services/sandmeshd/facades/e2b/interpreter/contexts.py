@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sandmesh.errors import WrongState
+from sandmesh.errors import InvalidArgument, WrongState
 from sandmesh.sandbox.kernels import KernelAsync
 from sandmeshd.facades.e2b.envd.paths import HOME, inside
 from sandmeshd.facades.e2b.errors import ApiError
@@ -12,18 +12,19 @@ from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.requests import text
 
 DEFAULT: Final = "default"
-_LANGUAGES: Final = frozenset({"", "python", "python3"})
+PYTHON: Final = "python"
+OWN: Final = frozenset({PYTHON, "javascript", "typescript", "bash"})
+"""Languages whose kernels are always there; others are Jupyter kernels that the sandbox has installed."""
+_NAMES: Final[dict[str, str]] = {
+    **dict.fromkeys(("", "python3"), PYTHON),
+    **dict.fromkeys(("js", "deno"), "javascript"),
+    "ts": "typescript",
+}
 
 
-def check_language(language: str) -> None:
-    """Check a language.
-
-    Raises:
-        ApiError: No kernel runs it here.
-    """
-    if language.lower() not in _LANGUAGES:
-        message = f"language '{language}' is not available: this sandbox has kernels of python; run others by commands"
-        raise ApiError(400, message)
+def language_name(asked: str) -> str:
+    """Return a language's name here."""
+    return _NAMES.get(asked.lower(), asked.lower())
 
 
 async def context_kernel(guest: Guest, name: str) -> KernelAsync:
@@ -38,18 +39,41 @@ async def context_kernel(guest: Guest, name: str) -> KernelAsync:
         raise ApiError(404, f"Context {name} not found") from None
 
 
+async def execution_kernel(guest: Guest, name: str, language: str) -> KernelAsync:
+    """Return the kernel of an execution: a context's, else that of its language, which is made for the first.
+
+    Raises:
+        ApiError: There is no such context, or no kernel runs the language.
+    """
+    wanted = language_name(language)
+    if name or wanted == PYTHON:
+        return await context_kernel(guest, name)
+    if any(one.kernel_id == wanted for one in await guest.box.kernels.list()):
+        return await guest.box.kernels.get(wanted)
+    return await _made(guest, wanted, HOME, wanted)
+
+
 async def create(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Make a context."""
-    check_language(text(found, "language"))
-    directory = text(found, "cwd") or HOME
-    kernel = await guest.box.kernels.create("python", cwd=inside(directory))
-    guest.contexts[kernel.id] = ("python", directory)
-    return _described(guest, kernel.id)
+    language, directory = language_name(text(found, "language")), text(found, "cwd") or HOME
+    kernel = await _made(guest, language, directory)
+    return _described(guest, kernel.id, kernel.language)
+
+
+async def _made(guest: Guest, language: str, directory: str, kernel_id: str | None = None) -> KernelAsync:
+    try:
+        kernel = await guest.box.kernels.create(language, kernel_id, cwd=inside(directory))
+    except (WrongState, InvalidArgument) as error:
+        offered = ", ".join(sorted(OWN))
+        message = f"language '{language}' is not available in this sandbox ({error}); there are {offered}"
+        raise ApiError(400, message) from None
+    guest.contexts[kernel.id] = (kernel.language, directory)
+    return kernel
 
 
 async def list_all(guest: Guest) -> list[dict[str, Any]]:
     """List the contexts, the default one too."""
-    return [_described(guest, one.kernel_id) for one in await guest.box.kernels.list() if one.language == "python"]
+    return [_described(guest, one.kernel_id, one.language) for one in await guest.box.kernels.list()]
 
 
 async def restart(guest: Guest, name: str) -> None:
@@ -65,6 +89,6 @@ async def remove(guest: Guest, name: str) -> None:
     guest.executions.pop(name, None)
 
 
-def _described(guest: Guest, name: str) -> dict[str, Any]:
-    language, directory = guest.contexts.get(name, ("python", HOME))
+def _described(guest: Guest, name: str, language: str) -> dict[str, Any]:
+    _, directory = guest.contexts.get(name, (language, HOME))
     return {"id": name, "language": language, "cwd": directory}

@@ -14,23 +14,13 @@ from sandmesh.events import CallEvent, ContentBlock, Output, Result
 from sandmesh.sandbox.kernels import KernelAsync
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import Guest
-from sandmeshd.facades.e2b.interpreter.contexts import DEFAULT, check_language, context_kernel
+from sandmeshd.facades.e2b.interpreter.contexts import execution_kernel
 from sandmeshd.facades.e2b.interpreter.results import ends_in_value, read_result
+from sandmeshd.facades.e2b.interpreter.variables import setting
 from sandmeshd.facades.e2b.keepalives import with_pauses
 from sandmeshd.facades.e2b.requests import text, texts
 
 _KEEPALIVE_SECONDS: Final = 5.0
-_SET: Final = """import os as __e2b_os
-__e2b_saved = {{name: __e2b_os.environ.get(name) for name in {values!r}}}
-__e2b_os.environ.update({values!r})
-"""
-_UNSET: Final = """for __e2b_name, __e2b_value in __e2b_saved.items():
-    if __e2b_value is None:
-        __e2b_os.environ.pop(__e2b_name, None)
-    else:
-        __e2b_os.environ[__e2b_name] = __e2b_value
-"""
-
 Line = dict[str, Any]
 
 
@@ -39,14 +29,14 @@ async def execute(guest: Guest, request: web.Request, found: dict[str, Any]) -> 
     name, language = text(found, "context_id"), text(found, "language")
     if name and language:
         raise ApiError(400, "Only one of context_id or language can be provided")
-    check_language(language)
     code, values = text(found, "code"), texts(found, "env_vars")
-    kernel = await context_kernel(guest, name)
-    number = guest.executions[name or DEFAULT] = guest.executions.get(name or DEFAULT, 0) + 1
+    kernel = await execution_kernel(guest, name, language)
+    around = setting(kernel.language, values) if values else ("", "")
+    number = guest.executions[kernel.id] = guest.executions.get(kernel.id, 0) + 1
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
     await response.prepare(request)
     await _write(response, {"type": "number_of_executions", "execution_count": number})
-    async with aclosing(_with_variables(kernel, code, values)) as lines:
+    async with aclosing(_with_variables(kernel, code, *around)) as lines:
         async for line in with_pauses(lines, _KEEPALIVE_SECONDS):
             await _write(response, line or {"type": "keepalive"})
     await _write(response, {"type": "end_of_execution"})
@@ -54,24 +44,24 @@ async def execute(guest: Guest, request: web.Request, found: dict[str, Any]) -> 
     return response
 
 
-async def _with_variables(kernel: KernelAsync, code: str, values: dict[str, str]) -> AsyncGenerator[Line]:
+async def _with_variables(kernel: KernelAsync, code: str, before: str, after: str) -> AsyncGenerator[Line]:
     if not code.strip():
         return
-    if values:
-        await kernel.run(_SET.format(values=values))
+    if before:
+        await kernel.run(before)
     try:
         async with aclosing(_lines(kernel, code)) as lines:
             async for line in lines:
                 yield line
     finally:
-        if values:
-            await kernel.run(_UNSET)
+        if after:
+            await kernel.run(after)
 
 
 async def _lines(kernel: KernelAsync, code: str) -> AsyncGenerator[Line]:
     """Yield what a cell writes and shows; a block is held until it is known whether it is the last."""
     held: ContentBlock | None = None
-    is_value = ends_in_value(code)
+    is_value = ends_in_value(code) if kernel.language == "python" else "display(" not in code
     async with kernel.stream(code) as events:
         async for event in events:
             if held is not None and isinstance(event, ContentBlock | Result):

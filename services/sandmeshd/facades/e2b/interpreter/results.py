@@ -18,6 +18,7 @@ _FORMS: Final = {
     "application/javascript": "javascript",
 }
 _TABLE: Final = "application/vnd.dataresource+json"
+_CHART: Final = "e2b/chart"
 _LARGEST_LITERAL: Final = 256 << 10
 _SHOWING: Final = frozenset({"display", "print", "show"})
 
@@ -37,6 +38,8 @@ def read_result(block: dict[str, Any], *, is_main: bool) -> dict[str, Any]:
             result[_FORMS[kind]] = value
         elif kind == _TABLE:
             result["data"] = _columns(value)
+        elif kind == _CHART:
+            result["chart"] = value
         elif kind == "text/plain":
             result["text"] = value
     return result

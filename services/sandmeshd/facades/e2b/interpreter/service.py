@@ -6,7 +6,7 @@ from aiohttp import web
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.e2b.errors import ApiError, api_error
-from sandmeshd.facades.e2b.guests import Guest, is_gone
+from sandmeshd.facades.e2b.guests import Guest, is_away
 from sandmeshd.facades.e2b.interpreter import contexts, execution
 from sandmeshd.facades.e2b.requests import json_object, whole_body
 
@@ -22,7 +22,7 @@ async def answer(guest: Guest, request: web.Request) -> web.StreamResponse:
     except ApiError as error:
         return error.response()
     except SandmeshError as error:
-        if is_gone(error):
+        if is_away(error):
             raise
         return api_error(error).response()
 

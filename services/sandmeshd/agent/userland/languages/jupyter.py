@@ -1,8 +1,8 @@
 """A Jupyter kernel as a kernel of the sandbox: the program between the agent's frames and jupyter_client.
 
-`python -P __main__.py jupyter FD`: FD is the kernel's channel, and the variable SANDMESH_KERNEL names a kernel
-specification of the template or of what was installed in the sandbox. The kernel is a process of its own; when it ends,
-this one does.
+`python -P __main__.py languages.jupyter FD`: FD is the kernel's channel, and the variable SANDMESH_KERNEL names a
+kernel specification of the template or of what was installed in the sandbox. The kernel is a process of its own; when
+it ends, this one does.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from sandmeshd.agent.userland import content_blocks, exception_report, kernel_pr
 
 _START_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 0.05
+_SETUPS: Final = {
+    "ir": "; for R install r-base-core and the R package IRkernel, and run IRkernel::installspec() in R",
+    "java": "; for Java install a JDK and JJava, whose installer adds the Jupyter kernel 'java'",
+}
+"""What adds the kernels that are asked for by the names of their languages."""
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -48,11 +53,12 @@ def _start(name: str) -> tuple[Any, Any]:
         kernelspec: Any = importlib.import_module("jupyter_client.kernelspec")
         manager: Any = importlib.import_module("jupyter_client.manager")
     except ImportError:
-        raise RuntimeError(f"kernels of {name!r} need jupyter_client in the template or sandbox: install it") from None
+        message = f"kernels of {name!r} need jupyter_client in the template or sandbox: install it"
+        raise RuntimeError(message + _SETUPS.get(name, "")) from None
     known: dict[str, str] = kernelspec.KernelSpecManager().find_kernel_specs()
     if name not in known:
-        listed = ", ".join(sorted({"python", *known}))
-        raise RuntimeError(f"there is no Jupyter kernel {name!r} here: there are {listed}")
+        listed = ", ".join(sorted({"bash", "javascript", "python", "typescript", *known}))
+        raise RuntimeError(f"there is no Jupyter kernel {name!r} here: there are {listed}" + _SETUPS.get(name, ""))
     nothing = os.open(os.devnull, os.O_RDWR)
     # By sockets in the file system: for TCP, ZeroMQ asks for the machine's interfaces, which user code may not.
     started: Any = manager.KernelManager(kernel_name=name, transport="ipc")

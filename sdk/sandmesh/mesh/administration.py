@@ -1,0 +1,36 @@
+"""Tokens, audit, quotas and secrets: a part of the client of a mesh."""
+
+from __future__ import annotations
+
+from sandmesh.mesh.audit import AuditAsync
+from sandmesh.mesh.quotas import QuotasAsync
+from sandmesh.mesh.resources import TokensAsync
+from sandmesh.mesh.rpc import Rpc
+from sandmesh.mesh.secrets import MeshSecretsAsync
+
+
+class Administration:
+    """What of a mesh is about users and what they may do."""
+
+    def __init__(self, rpc: Rpc) -> None:
+        self._rpc = rpc
+
+    @property
+    def tokens(self) -> TokensAsync:
+        """The tokens of clients: create, list, revoke."""
+        return TokensAsync(self._rpc)
+
+    @property
+    def audit(self) -> AuditAsync:
+        """Who changed what, and who was refused: list."""
+        return AuditAsync(self._rpc)
+
+    @property
+    def quotas(self) -> QuotasAsync:
+        """The quotas of projects and users: list, set, assign."""
+        return QuotasAsync(self._rpc)
+
+    @property
+    def secrets(self) -> MeshSecretsAsync:
+        """The secrets that the mesh stores: list, set, remove."""
+        return MeshSecretsAsync(self._rpc)

@@ -1,0 +1,1 @@
+"""Sandboxes with training environments."""

@@ -1,0 +1,1 @@
+"""Kernels of other languages than Python, each a program between the agent's frames and a language."""

@@ -1,0 +1,1 @@
+"""The processes of training environments: one that imports an environment, and one for each of its instances."""

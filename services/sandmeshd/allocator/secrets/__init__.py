@@ -1,0 +1,1 @@
+"""Secrets: stored encrypted, resolved for creates, and put in force in running sandboxes."""

@@ -1,0 +1,1 @@
+"""`sandmesh replay`: what was recorded, shown."""

@@ -1,0 +1,188 @@
+"""`sandmesh training`: the tasks of training environments, and episodes of a program that acts in them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandmesh.errors import InvalidArgument, SandmeshError
+from sandmeshd.cli.terminal.connection import CALL_SECONDS, ConnectionOptions
+from sandmeshd.cli.terminal.lifetime import run_command
+from sandmeshd.cli.terminal.option_groups import grouped
+from sandmeshd.cli.terminal.options import Format, Output
+from sandmeshd.cli.terminal.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from sandmesh import TrainingSandboxAsync
+
+training_commands = typer.Typer(
+    help="List the tasks of training environments, and run episodes of a program that acts in them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Environment = Annotated[
+    str, typer.Argument(help="An environment, as gym:CartPole-v1 or bfcl:multi_turn.", metavar="ENVIRONMENT")
+]
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """Where the tasks are."""
+
+    sandbox_type: Annotated[
+        str | None,
+        typer.Option("--type", "-t", help="The type of the sandbox; by default bfcl for bfcl, else training."),
+    ] = None
+    split: Annotated[str, typer.Option(help="The part of the tasks.")] = "train"
+
+    def box(self, connection: ConnectionOptions, environment: str) -> TrainingSandboxAsync:
+        """Return a sandbox that is to be created."""
+        from sandmesh import TrainingSandboxAsync  # noqa: PLC0415 - help needs no SDK
+
+        own = "bfcl" if environment.partition(":")[0] == "bfcl" else "training"
+        kind = self.sandbox_type or own
+        return TrainingSandboxAsync(None, CALL_SECONDS, connection.address, connection.token, kind)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Which episodes are run."""
+
+    agent: Annotated[
+        str,
+        typer.Option(
+            help="A program that reads a state as a line of JSON and answers with an action as one.", metavar="COMMAND"
+        ),
+    ]
+    tasks: Annotated[int, typer.Option(help="The first so many tasks.", min=1)] = 10
+    at_once: Annotated[int, typer.Option(help="Episodes at a time.", min=1, max=100)] = 4
+    steps: Annotated[int, typer.Option(help="The most steps of an episode.", min=1)] = 1000
+
+
+@dataclass
+class Episode:
+    """How an episode went; `fault` says whose fault its failure was."""
+
+    task: str
+    steps: int = 0
+    reward: float = 0.0
+    score: Any = None
+    fault: str = ""
+    error: str = ""
+
+
+@training_commands.command(name="ls", epilog="Example: sandmesh training ls --split test bfcl:live_simple")
+@grouped
+def list_tasks(
+    environment: Environment, connection: ConnectionOptions, tasks: TaskOptions, output: Output = Format.TEXT
+) -> None:
+    """List the tasks of an environment, one a line."""
+    found = run_command(_list(tasks.box(connection, environment), environment, tasks.split))
+    if output is Format.JSON:
+        print_json(found)
+    else:
+        typer.echo("".join(f"{task}\n" for task in found), nl=False)
+
+
+@training_commands.command(
+    epilog="Example: sandmesh training run gym:CartPole-v1 --agent 'python3 agent.py' --tasks 20"
+)
+@grouped
+def run(
+    environment: Environment,
+    connection: ConnectionOptions,
+    tasks: TaskOptions,
+    options: RunOptions,
+    output: Output = Format.TEXT,
+) -> None:
+    """Run episodes, each with a process of the agent's program, and print their scores.
+
+    The first line that the program reads has "state" and "info", each further one also "reward" and "is_terminated"; it
+    answers each with a line, the action.
+    """
+    if not shlex.split(options.agent):
+        raise typer.BadParameter("--agent needs a command")
+    episodes = run_command(_run(tasks.box(connection, environment), environment, tasks.split, options))
+    if output is Format.JSON:
+        print_json([asdict(one) for one in episodes])
+    else:
+        rows = [
+            [one.task, str(one.steps), f"{one.reward:g}", json.dumps(one.score), one.fault, one.error]
+            for one in episodes
+        ]
+        print_table(("TASK", "STEPS", "REWARD", "SCORE", "FAULT", "ERROR"), rows)
+    if any(one.fault for one in episodes):
+        raise typer.Exit(1)
+
+
+async def _list(box: TrainingSandboxAsync, environment: str, split: str) -> list[str]:
+    async with box:
+        return await box.get_task_ids(environment, split)
+
+
+async def _run(box: TrainingSandboxAsync, environment: str, split: str, options: RunOptions) -> Sequence[Episode]:
+    turns = asyncio.Semaphore(options.at_once)
+    async with box:
+        chosen = (await box.get_task_ids(environment, split))[: options.tasks]
+
+        async def play(task: str) -> Episode:
+            async with turns:
+                return await _play(box, environment, task, options)
+
+        return await asyncio.gather(*map(play, chosen))
+
+
+async def _play(box: TrainingSandboxAsync, environment: str, task: str, options: RunOptions) -> Episode:
+    episode = Episode(task)
+    agent = await asyncio.create_subprocess_exec(
+        *shlex.split(options.agent), stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=16 << 20
+    )
+    try:
+        await _act(box, environment, agent, episode, options.steps)
+    except SandmeshError as error:
+        episode.fault, episode.error = error.fault, error.message
+    finally:
+        if agent.returncode is None:
+            agent.kill()
+        await agent.wait()
+    return episode
+
+
+async def _act(
+    box: TrainingSandboxAsync, environment: str, agent: asyncio.subprocess.Process, episode: Episode, most: int
+) -> None:
+    state = await box.create_instance(environment, episode.task)
+    instance = state["info"]["instance_id"]
+    try:
+        while episode.steps < most and not state.get("is_terminated"):
+            state = await box.step(instance, await _answer(agent, state))
+            episode.steps += 1
+            episode.reward += state["reward"]
+        episode.score = await box.evaluate(instance)
+    finally:
+        await box.release_instance(instance)
+
+
+async def _answer(agent: asyncio.subprocess.Process, state: dict[str, Any]) -> Any:
+    """Return the agent's answer to a state.
+
+    Raises:
+        InvalidArgument: It ended, or wrote what is not a line of JSON.
+    """
+    if agent.stdin is None or agent.stdout is None:
+        raise InvalidArgument("the agent has no standard input and output")
+    try:
+        agent.stdin.write(json.dumps(state).encode() + b"\n")
+        await agent.stdin.drain()
+        line = await agent.stdout.readline()
+        return json.loads(line)
+    except (ConnectionError, ValueError) as error:
+        raise InvalidArgument(f"the agent's program ended, or its answer is not a line of JSON: {error}") from None

@@ -1,0 +1,155 @@
+"""Pauses sandboxes: every process stands still, keeps its memory, and still ends when it is killed.
+
+A sandbox with a control group of version 2 is frozen by it. Any other is stopped by SIGSTOP from outside: nothing in
+it can continue what is stopped, since all of it is. The freezer of version 1 is not used: what it froze does not end
+by SIGKILL, so that a driver that was killed would leave processes that nothing ends.
+
+The folder says that the sandbox is paused before anything is stopped, and which processes its own user had stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from sandmesh.errors import InternalError
+from sandmeshd.drivers.node.processes import found
+from sandmeshd.drivers.node.records import Folder
+
+FREEZE = "cgroup.freeze"
+PATIENCE_SECONDS = 5.0
+POLL_SECONDS = 0.005
+
+_STILL = frozenset("TtZXx")
+"""States that a process leaves only by a signal, if at all (proc_pid_stat(5))."""
+
+
+def is_paused(folder: Folder) -> bool:
+    """Return whether a sandbox is paused, or was being paused when its driver was killed."""
+    return _mark(folder).exists()
+
+
+async def pause(folder: Folder) -> None:
+    """Stop every process of a sandbox; one that is paused stays so.
+
+    Raises:
+        InternalError: Some do not stop; all of them go on.
+    """
+    if not is_paused(folder):
+        _write_mark(folder)
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await _stop(folder)
+    except TimeoutError:
+        await resume(folder)
+        raise InternalError(f"the processes of {folder.sandbox_id} do not stand still: try again") from None
+
+
+async def resume(folder: Folder) -> None:
+    """Resume a paused sandbox, but for what its own user had stopped; one that runs stays as it is."""
+    mark = _mark(folder)
+    if not mark.exists():
+        return
+    for group in _freezable_groups(folder):
+        (group / FREEZE).write_text("0")
+    kept = set(json.loads(mark.read_text()))
+    # Parents last: a shell whose children were continued before it never learns that they were stopped.
+    for pid in reversed(_processes(folder)):
+        if pid not in kept:
+            _send(pid, signal.SIGCONT)
+    mark.unlink()
+
+
+def _mark(folder: Folder) -> Path:
+    return folder.root / "paused"
+
+
+def _write_mark(folder: Folder) -> None:
+    stopped = [pid for pid in _processes(folder) if _states(pid) & set("Tt")]
+    written = folder.root / "paused.new"
+    written.write_text(json.dumps(stopped))
+    written.replace(_mark(folder))
+
+
+async def _stop(folder: Folder) -> None:
+    groups = _freezable_groups(folder)
+    for group in groups:
+        await _freeze(group)
+    if not groups:
+        await _stop_by_signal(folder)
+
+
+async def _freeze(group: Path) -> None:
+    (group / FREEZE).write_text("1")
+    while True:
+        if "frozen 1" in (group / "cgroup.events").read_text():
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _stop_by_signal(folder: Folder) -> None:
+    before: list[int] = []
+    # A process may fork until it has stopped: the list is complete once all on it stood still while it was made.
+    while True:
+        listed = _processes(folder)
+        moving = [pid for pid in listed if not _states(pid) <= _STILL]
+        if not moving and listed == before:
+            return
+        for pid in moving:
+            _send(pid, signal.SIGSTOP)
+        before = listed
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _freezable_groups(folder: Folder) -> list[Path]:
+    """Return the sandbox's groups that can freeze it as a whole."""
+    with suppress(FileNotFoundError):
+        return [path for line in folder.groups.read_text().splitlines() if ((path := Path(line)) / FREEZE).exists()]
+    return []
+
+
+def _processes(folder: Folder) -> list[int]:
+    """Return the processes of a sandbox as the host numbers them, PID 1 first, each before its children."""
+    with found(folder) as living:
+        init = folder.status_value("child-pid")
+        if living is None or init is None:
+            return []
+        children: dict[int, list[int]] = {}
+        for pid, parent in _all_processes():
+            children.setdefault(parent, []).append(pid)
+        processes = [init]
+        for pid in processes:
+            processes.extend(sorted(children.get(pid, ())))
+        return processes
+
+
+def _all_processes() -> Iterator[tuple[int, int]]:
+    """Yield each process of the machine with its parent."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError):
+                yield int(entry.name), int(_fields(Path(entry.path) / "stat")[1])
+
+
+def _states(pid: int) -> set[str]:
+    """Return the states of a process's threads, none where it has ended."""
+    states: set[str] = set()
+    with suppress(OSError):
+        for task in os.scandir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                states.add(_fields(Path(task.path) / "stat")[0])
+    return states
+
+
+def _fields(stat: Path) -> list[str]:
+    return stat.read_text().rpartition(")")[2].split()
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)

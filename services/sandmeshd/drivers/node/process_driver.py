@@ -1,0 +1,150 @@
+"""What every driver does alike whose sandboxes are processes of this machine: it follows them and removes them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import ClassVar, NoReturn
+
+import structlog
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.errors import CapabilityMissing, SandboxStartFailed
+from sandmeshd.drivers.api.changes import Watched
+from sandmeshd.drivers.api.settings import DriverSettings
+from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver
+from sandmeshd.drivers.node.processes import Sandboxed, end, find
+from sandmeshd.drivers.node.records import Folder, Record, observe
+from sandmeshd.drivers.node.removal import discard
+
+ENDING_AT_ONCE = 32
+"""The most sandboxes whose processes end at a time with the driver: more would wait for each other in the kernel."""
+
+log = structlog.get_logger()
+
+
+class Tracker(Watched):
+    """Follows running sandboxes until they end, and reports it to watchers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._following: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None = None) -> None:
+        """Follow a sandbox until it ends, then close its processes' pidfds and `lifetime`, a descriptor."""
+        task = asyncio.create_task(self._follow(folder, processes, lifetime))
+        self._following[folder.sandbox_id] = task
+
+    async def _follow(self, folder: Folder, processes: Sandboxed, lifetime: int | None) -> None:
+        try:
+            await processes.ended()
+            log.info("a sandbox ended", sandbox_id=folder.sandbox_id, detail=folder.end_detail())
+        finally:
+            processes.close()
+            if lifetime is not None:
+                os.close(lifetime)
+            self._following.pop(folder.sandbox_id, None)
+        self.changed(folder.sandbox_id)
+
+    async def settled(self, folder: Folder) -> None:
+        """Return when a sandbox that was killed is no longer followed."""
+        task = self._following.get(folder.sandbox_id)
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def close(self) -> None:
+        """Stop following; the sandboxes live on."""
+        tasks = list(self._following.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class ProcessDriver(NodeDriver):
+    """One mesh's sandboxes, whose PID 1 holds the lock of its folder; a runtime's driver starts them."""
+
+    name: ClassVar[str]
+    """The driver's name, for messages."""
+
+    def __init__(self, settings: DriverSettings) -> None:
+        self._tracker = Tracker()
+        super().__init__(settings.paths, self._tracker, settings.snapshot_bytes)
+        self._ends_with_driver = settings.ends_with_driver
+
+    async def _follow(self, folder: Folder, record: Record, lifetime: int | None = None) -> pb.RuntimeSandbox:
+        """Follow a sandbox whose agent listens, and record that it runs; `lifetime` is closed when it ends.
+
+        Raises:
+            SandboxStartFailed: It ended meanwhile.
+        """
+        processes = find(folder)
+        if processes is None:
+            if lifetime is not None:
+                os.close(lifetime)
+            detail = folder.end_detail()
+            raise SandboxStartFailed(f"{folder.sandbox_id} ended as soon as it listened", {"detail": detail})
+        self._tracker.follow(folder, processes, lifetime)
+        return await self._finish_start(folder, record)
+
+    async def _observe(self, folder: Folder) -> pb.RuntimeSandbox | None:
+        return observe(folder, self._paths.mesh_id)
+
+    async def _end(self, folder: Folder) -> None:
+        await end(folder)
+
+    async def _remove(self, folder: Folder) -> None:
+        self._warm_links.drop(folder.sandbox_id)
+        if not folder.is_there():
+            return
+        await end(folder)
+        await self._tracker.settled(folder)
+        await self._release(folder)
+        await asyncio.to_thread(discard, folder)
+
+    async def _release(self, folder: Folder) -> None:
+        """Release what a sandbox without processes has outside of its folder; by default nothing."""
+
+    async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
+        """Return the end of what agent and monitor wrote."""
+        await self._inspect(request.sandbox_id)
+        folder = self._folders.folder(request.sandbox_id)
+        data, end_offset = folder.tail(request.tail_bytes or TAIL_BYTES, request.after_offset)
+        return pb.GetLogsResponse(data=data, end_offset=end_offset)
+
+    async def pause_sandbox(self, request: pb.PauseSandboxRequest) -> pb.PauseSandboxResponse:
+        """Refuse: nothing here can freeze processes."""
+        await self._refuse(request.sandbox_id, "pause")
+
+    async def resume_sandbox(self, request: pb.ResumeSandboxRequest) -> pb.ResumeSandboxResponse:
+        """Refuse: nothing here can freeze processes."""
+        await self._refuse(request.sandbox_id, "pause")
+
+    async def _refuse(self, sandbox_id: str, needs: str) -> NoReturn:
+        await self._inspect(sandbox_id)
+        raise CapabilityMissing(f"the {self.name} driver has no {needs}: choose another driver", {"needs": needs})
+
+    async def adopt(self) -> None:
+        """Follow the sandboxes that run, and finish interrupted removals."""
+        await self._finish_removals()
+        for folder in self._folders.all():
+            processes = find(folder)
+            if processes is not None:
+                self._tracker.follow(folder, processes)
+
+    async def close(self) -> None:
+        """Release the sandboxes; those that end with the driver are deleted."""
+        try:
+            if self._ends_with_driver:
+                await self._delete_all()
+        finally:
+            self._warm_links.close()
+            await self._tracker.close()
+
+    async def _delete_all(self) -> None:
+        slots = asyncio.Semaphore(ENDING_AT_ONCE)
+
+        async def delete(folder: Folder) -> None:
+            async with slots:
+                await self._delete(folder)
+
+        await asyncio.gather(*map(delete, self._folders.all()))

@@ -1,0 +1,149 @@
+"""The door: its routes, and whose request each is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias, cast
+
+from aiohttp import web
+
+from sandmesh.errors import SandmeshError
+from sandmeshd.facades.agentscope import workspace
+from sandmeshd.facades.agentscope.boxes import Boxes
+from sandmeshd.facades.agentscope.errors import RequestError, response_of
+from sandmeshd.facades.agentscope.methods import Methods
+from sandmeshd.facades.clients import MeshClients
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+NAMES: Final = (
+    "cleanup",
+    "create_from_pool",
+    "create",
+    "release",
+    "start",
+    "stop",
+    "get_status",
+    "get_info",
+    "check_health",
+    "list_tools",
+    "call_tool",
+    "add_mcp_servers",
+    "get_session_mapping",
+    "list_session_keys",
+)
+
+
+class Door:
+    """Answers AgentScope Runtime's SDK."""
+
+    def __init__(self, clients: MeshClients, boxes: Boxes, idle_seconds: float) -> None:
+        self._boxes = boxes
+        self._methods = Methods(clients, boxes, idle_seconds)
+
+    def add(self, application: web.Application) -> None:
+        """Add the door to an application."""
+        routes = application.router
+        for name in NAMES:
+            handler = _guarded(self._method(name))
+            routes.add_post(f"/{name}", handler)
+            routes.add_post(f"/{name}_async", handler)
+        routes.add_route("*", "/proxy/{identity}/workspace/{path:.*}", _guarded(self._files))
+        routes.add_route("*", "/proxy/{identity}/{path:.*}", _guarded(_missing))
+        routes.add_route("*", "/desktop/{identity}{path:(/.*)?}", _guarded(_missing))
+        routes.add_get("/health", _health)
+
+    def _method(self, name: str) -> Handler:
+        method = getattr(self._methods, name)
+        parameters = inspect.signature(method).parameters
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            token = bearer_token(request)
+            values = {key: value for key, value in (await _arguments(request)).items() if key in parameters}
+            values.pop("token", None)
+            lacking = [one.name for one in parameters.values() if one.default is one.empty and one.name not in values]
+            if lacking != ["token"]:
+                raise RequestError(422, f"{name}: {', '.join(lacking[1:])} is missing")
+            return web.json_response({"data": await method(token, **values)})
+
+        return answer
+
+    async def _files(self, request: web.Request) -> web.StreamResponse:
+        box = await self._boxes.box(bearer_token(request), request.match_info["identity"])
+        return await workspace.answer(box, request)
+
+
+@asynccontextmanager
+async def open_door(address: str, idle_seconds: float) -> AsyncGenerator[Door]:
+    """Serve AgentScope Runtime's SDK for the mesh at an address until the block ends."""
+    clients, boxes = MeshClients(address), Boxes(address)
+    try:
+        yield Door(clients, boxes, idle_seconds)
+    finally:
+        await boxes.close()
+        await clients.close()
+
+
+def bearer_token(request: web.Request) -> str:
+    """Return the token that a request shows.
+
+    Raises:
+        RequestError: It shows none.
+    """
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or not token.strip():
+        fix = "give bearer_token=..., a token of `sandmesh token create NAME`"
+        raise RequestError(401, f"Authentication required: {fix}")
+    return token.strip()
+
+
+async def _arguments(request: web.Request) -> dict[str, Any]:
+    try:
+        found: object = await request.json()
+    except ValueError:
+        raise RequestError(400, "the body is not JSON") from None
+    if not isinstance(found, dict):
+        raise RequestError(400, "the body is not an object")
+    values = cast("dict[str, Any]", found)
+    for name, value in values.items():
+        _check(name, value)
+    return values
+
+
+_KINDS: Final[dict[str, tuple[type, str]]] = {
+    **dict.fromkeys(
+        ("identity", "sandbox_type", "tool_name", "tool_type", "session_ctx_id", "mount_dir", "storage_path"),
+        (str, "text"),
+    ),
+    **dict.fromkeys(("arguments", "meta", "server_configs", "environment"), (dict, "an object")),
+    "overwrite": (bool, "true or false"),
+}
+
+
+def _check(name: str, value: object) -> None:
+    kind, what = _KINDS.get(name, (object, ""))
+    if value is not None and not isinstance(value, kind):
+        raise RequestError(422, f"{name} is {what}")
+
+
+async def _missing(request: web.Request) -> web.StreamResponse:
+    bearer_token(request)
+    raise RequestError(501, f"{request.path}: this door has no desktops, and of sandboxes only their files")
+
+
+async def _health(_: web.Request) -> web.Response:
+    return web.json_response({"status": "healthy", "version": "sandmesh"})
+
+
+def _guarded(handler: Handler) -> Handler:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except (RequestError, SandmeshError, OSError) as error:
+            if isinstance(error, ConnectionError):
+                raise
+            return response_of(error)
+
+    return answer

@@ -1,0 +1,65 @@
+"""Pauses sandboxes whose time is over, where their makers asked for that in place of an end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from sandmesh.errors import SandmeshError
+from sandmesh.mesh import SandboxInfo
+from sandmeshd.facades.e2b.guests import Guests
+from sandmeshd.facades.e2b.identities import public_id
+from sandmeshd.facades.e2b.marks import read_marks
+
+POLL_SECONDS: Final = 1.0
+
+log = structlog.get_logger()
+
+
+class Pauser:
+    """Pauses what is due; all that it knows is in the mesh's records, so that a new door goes on where one ended."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+        self._made = asyncio.Event()
+
+    def note(self) -> None:
+        """Note that such a sandbox was made."""
+        self._made.set()
+
+    async def run(self) -> None:
+        """Pause what is due until cancelled; without such sandboxes this waits for the next."""
+        while True:
+            self._made.clear()
+            try:
+                following = await self._pause_due()
+            except SandmeshError as error:
+                log.warning("it is not known which sandboxes are to be paused", error=error.message)
+                following = True
+            if not following:
+                await self._made.wait()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _pause_due(self) -> bool:
+        """Pause what is due; return whether others will be."""
+        infos = await self._guests.all()
+        pausing = [info for info in infos if (marks := read_marks(info.labels)) and marks.auto_pause]
+        for info in pausing:
+            if info.state == "READY" and _is_due(info):
+                await self._pause(info)
+        return bool(pausing)
+
+    async def _pause(self, info: SandboxInfo) -> None:
+        try:
+            guest = await self._guests.guest(public_id(info.sandbox_id))
+            await guest.box.pause()
+        except SandmeshError as error:
+            log.warning("a sandbox could not be paused", sandbox_id=info.sandbox_id, error=error.message)
+
+
+def _is_due(info: SandboxInfo) -> bool:
+    marks = read_marks(info.labels)
+    return marks is not None and info.lease is not None and marks.ends(info.lease.expires) <= datetime.now(UTC)

@@ -1,0 +1,132 @@
+"""A listening socket that strangers cannot keep closed to others: it accepts so many connections, and no idle ones.
+
+aiohttp's own sites accept without end, and wait for an hour for the first request of a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from aiohttp import web
+
+from sandmeshd.runtime.descriptors import connections_allowed
+
+HANDSHAKE_SECONDS: Final = 10.0
+HEAD_SECONDS: Final = 20.0
+"""How long the first head of a connection may take."""
+IDLE_SECONDS: Final = 75.0
+"""How long a connection may take until its next request."""
+BACKLOG: Final = 1024
+RETRY_SECONDS: Final = 0.1
+
+
+class Door:
+    """Accepts the connections of one address for an application's server, within its limits."""
+
+    def __init__(self, server: web.Server, options: Mapping[str, Any], tls: ssl.SSLContext | None) -> None:
+        self._server = server
+        self._options = options
+        self._tls = tls
+        self._by_peer: Counter[str] = Counter()
+        self._most = connections_allowed()
+        self._accepting: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def listen(self, host: str, port: int, *, shared: bool) -> tuple[str, int]:
+        """Listen, and return the address with the port that was chosen.
+
+        Raises:
+            OSError: It cannot be listened at.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
+        listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(listener))
+        bound: tuple[str, int] = listener.getsockname()[:2]
+        return bound
+
+    async def close(self) -> None:
+        """Accept no more."""
+        tasks = {task for task in (self._accepting, *self._opening) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with listener:
+            while True:
+                try:
+                    connection, address = await loop.sock_accept(listener)
+                except OSError:
+                    # There are no descriptors, or the peer has gone already.
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                self._admit(connection, str(address[0]))
+
+    def _admit(self, connection: socket.socket, peer: str) -> None:
+        if self._by_peer.total() >= self._most or self._by_peer[peer] >= self._most_of(peer):
+            connection.close()
+            return
+        self._by_peer[peer] += 1
+        task = asyncio.create_task(self._open(connection, peer))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    def _most_of(self, peer: str) -> int:
+        # From loopback come the connections of proxies, which are everybody's.
+        return self._most if ipaddress.ip_address(peer.partition("%")[0]).is_loopback else self._most // 4
+
+    async def _open(self, connection: socket.socket, peer: str) -> None:
+        made = _Connection(self._server, self._options, lambda: self._leave(peer))
+        loop, limit = asyncio.get_running_loop(), HANDSHAKE_SECONDS if self._tls else None
+        with suppress(OSError):
+            # A handshake that fails or takes too long is not for the log: strangers cause it.
+            await loop.connect_accepted_socket(lambda: made, connection, ssl=self._tls, ssl_handshake_timeout=limit)
+        if not made.was_made:
+            connection.close()
+            self._leave(peer)
+
+    def _leave(self, peer: str) -> None:
+        self._by_peer[peer] -= 1
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
+
+
+class _Connection(web.RequestHandler):
+    """A connection that has to bring a request in time, and whose end is noted."""
+
+    __slots__ = ("_ended", "_head_limit", "was_made")
+
+    def __init__(self, server: web.Server, options: Mapping[str, Any], ended: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, keepalive_timeout=IDLE_SECONDS, **options)
+        self._ended = ended
+        self._head_limit: asyncio.TimerHandle | None = None
+        self.was_made = False
+        """Whether the connection was ever open; its end is noted then."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Open it."""
+        self.was_made = True
+        super().connection_made(transport)
+        self._head_limit = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._limit_head)
+
+    def _limit_head(self) -> None:
+        if not self._request_count:
+            self.force_close()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Close it."""
+        if self._head_limit is not None:
+            self._head_limit.cancel()
+        super().connection_lost(exc)
+        self._ended()

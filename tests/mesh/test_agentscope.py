@@ -1,0 +1,156 @@
+"""The door for AgentScope Runtime's SDK: the package as it is published, and requests that it never sends."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from sandmesh.errors import InvalidArgument
+from tests.environments import environment_of
+
+from .agentscope_world import World, open_world
+from .conftest import run_mesh
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "agentscope"
+PACKAGE = "agentscope-runtime==1.1.6.post2"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world() -> AsyncGenerator[World]:
+    """Run one mesh with this door and E2B's for all tests."""
+    async with open_world(e2b=True) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ada(world: World) -> str:
+    """Return ada's token."""
+    return await world.token("ada")
+
+
+async def test_a_mesh_without_the_setting_has_no_such_door() -> None:
+    async with run_mesh() as mesh, aiohttp.ClientSession() as http:
+        assert mesh.agentscope is None
+        (url, *_) = await mesh.http.open()
+        async with http.post(f"{url}/list_session_keys", json={}) as response:
+            assert response.status == 404
+
+
+async def test_settings_that_contradict_the_door_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="SANDMESH_WORKERS"):
+        async with run_mesh(agentscope=True, workers=2):
+            pass
+
+
+async def test_the_unmodified_package_needs_an_address_and_a_token_alone(world: World) -> None:
+    python = await asyncio.to_thread(environment_of, PACKAGE)
+    environment = {**os.environ, "BASE_URL": world.url, "BEARER_TOKEN": await world.token("package")}
+    process = await asyncio.create_subprocess_exec(
+        str(python),
+        str(EXAMPLES / "runtime.py"),
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 200)
+    assert (process.returncode, out.decode().splitlines()[-1:]) == (0, ["every call answered"]), err.decode()
+
+
+async def test_tokens_that_are_missing_or_wrong_are_401(world: World) -> None:
+    for token in (None, "nonsense", "smesh_" + "a" * 16 + "_" + "a" * 52):
+        for method in ("list_session_keys", "create_from_pool", "cleanup_async"):
+            status, found = await world.call(token, method)
+            assert (status, isinstance(found["detail"], str)) == (401, True)
+    assert (await world.send("GET", "/proxy/sb_x/workspace/list?path=."))[0] == 401
+    assert await world.send("GET", "/health") == (200, {"status": "healthy", "version": "sandmesh"})
+
+
+async def test_another_users_sandbox_is_not_found_by_any_route(world: World, ada: str) -> None:
+    eve = await world.token("eve")
+    _, made = await world.call(ada, "create_from_pool", sandbox_type="base", meta={"session_ctx_id": "of-ada"})
+    identity = made["data"]
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("get_info", {}),
+        ("get_status", {}),
+        ("check_health", {}),
+        ("start", {}),
+        ("stop", {}),
+        ("list_tools", {}),
+        ("call_tool", {"tool_name": "run_shell_command", "arguments": {"command": "true"}}),
+        ("add_mcp_servers", {"server_configs": {"mcpServers": {}}}),
+    ]
+    for method, more in calls:
+        for name in (method, f"{method}_async"):
+            assert (await world.call(eve, name, identity=identity, **more))[0] == 404, name
+    for method, path in (
+        ("GET", "file?path=a"),
+        ("PUT", "file?path=a"),
+        ("GET", "list?path=."),
+        ("GET", "exists?path=a"),
+        ("DELETE", "entry?path=a"),
+    ):
+        assert (await world.send(method, f"/proxy/{identity}/workspace/{path}", eve))[0] == 404
+    assert await world.call(eve, "release", identity=identity) == (200, {"data": False})
+    assert await world.call(eve, "list_session_keys") == (200, {"data": []})
+    assert await world.call(eve, "get_session_mapping", session_ctx_id="of-ada") == (200, {"data": []})
+    assert (await world.call(eve, "cleanup"))[0] == 200
+    assert (await world.call(ada, "check_health", identity=identity)) == (200, {"data": True})
+    assert await world.call(ada, "release", identity=identity) == (200, {"data": True})
+    assert await world.call(ada, "release", identity=identity) == (200, {"data": False})
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "status", "says"),
+    [
+        ("create_from_pool", {"sandbox_type": "nonsense"}, 404, "nonsense"),
+        ("create_from_pool", {"sandbox_type": ["base"]}, 422, "sandbox_type"),
+        ("create", {"sandbox_type": "base", "mount_dir": "/etc"}, 400, "mount_dir"),
+        ("create", {"sandbox_type": "base", "meta": "x"}, 422, "meta"),
+        ("get_info", {}, 422, "identity"),
+        ("get_info", {"identity": "sb_nobody"}, 404, "sb_nobody"),
+        ("call_tool", {"identity": "../x", "tool_name": "t"}, 404, "No container"),
+    ],
+)
+async def test_what_does_not_fit_is_refused_with_the_reason(
+    world: World, ada: str, method: str, arguments: dict[str, Any], status: int, says: str
+) -> None:
+    found_status, found = await world.call(ada, method, **arguments)
+    assert (found_status, says in found["detail"]) == (status, True), found
+
+
+async def test_what_is_no_request_is_refused(world: World, ada: str) -> None:
+    for data in (b"", b"{", b"[]", b"\xff"):
+        assert (await world.send("POST", "/get_info", ada, data=data))[0] == 400
+    for path in ("/desktop/sb_x/vnc/vnc_relay.html", "/proxy/sb_x/elsewhere"):
+        assert (await world.send("GET", path, ada))[0] == 501
+    assert (await world.send("GET", "/get_info", ada))[0] == 405
+
+
+async def test_files_are_refused_by_what_is_wrong_with_them(world: World, ada: str) -> None:
+    identity = (await world.call(ada, "create", sandbox_type="base"))[1]["data"]
+    place = f"/proxy/{identity}/workspace"
+    assert (await world.send("GET", f"{place}/file?path=missing", ada))[0] == 404
+    assert (await world.send("GET", f"{place}/file", ada))[0] == 422
+    assert (await world.send("GET", f"{place}/list?path=.&depth=0", ada))[0] == 422
+    assert (await world.send("POST", f"{place}/move", ada, json={"source": 1}))[0] == 422
+    assert (await world.send("GET", f"{place}/file?path=/etc/passwd", ada))[0] in (400, 403, 404)
+    assert (await world.send("GET", f"{place}/elsewhere?path=x", ada))[0] == 404
+    data = os.urandom(5 << 20)
+    status, written = await world.send("PUT", f"{place}/file?path=deep/down/big", ada, data=io.BytesIO(data))
+    assert (status, written["size"], written["path"]) == (200, len(data), "/workspace/deep/down/big")
+    async with world.http.get(
+        f"{world.url}{place}/file?path=deep/down/big&format=bytes", headers={"Authorization": f"Bearer {ada}"}
+    ) as response:
+        assert await response.read() == data
+    assert await world.call(ada, "cleanup") == (200, {"data": None})
+    assert await world.call(ada, "list_session_keys") == (200, {"data": []})

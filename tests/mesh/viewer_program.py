@@ -1,0 +1,100 @@
+"""A person who watches a desktop or a browser: a browser, told line by line what to do on the page at a URL.
+
+The lines are commands of a letter and a text; each is answered by a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+
+from playwright.sync_api import Page, sync_playwright
+
+COLOURS = """() => {
+  const canvas = document.querySelector('#screen canvas');
+  if (!canvas || !canvas.width) return [0, 0, 0];
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  const found = new Set(new Uint32Array(data.buffer));
+  return [canvas.width, canvas.height, found.size];
+}"""
+
+PASTE = """(element, text) => {
+  const data = new DataTransfer();
+  data.setData('text/plain', text);
+  element.dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true}));
+}"""
+
+
+def see(page: Page, text: str) -> object:
+    """Return the picture's width, height and number of colours; that takes a while, in which the page may draw."""
+    del text
+    page.wait_for_timeout(100)
+    return page.evaluate(COLOURS)
+
+
+def point(page: Page, text: str) -> None:
+    """Click on a point of the picture, given as parts of its width and height."""
+    at = [float(part) for part in text.split()]
+    frame = page.locator("#screen canvas").bounding_box()
+    assert frame is not None
+    page.mouse.click(frame["x"] + at[0] * frame["width"], frame["y"] + at[1] * frame["height"])
+
+
+def type_line(page: Page, text: str) -> None:
+    """Type a text and Enter."""
+    page.keyboard.type(text, delay=20)
+    page.keyboard.press("Enter")
+
+
+def answer_dialog(page: Page, text: str) -> None:
+    """Accept the dialog of the page that is watched."""
+    page.locator("#answer").fill(text)
+    page.locator("#accept").click()
+
+
+def wait(page: Page, text: str) -> None:
+    """Wait until the page says who has control."""
+    page.wait_for_function(
+        "text => document.getElementById('status').textContent.includes(text)", arg=text, timeout=60_000
+    )
+
+
+COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
+    "colours": see,
+    "press": lambda page, text: page.get_by_role("button", name=text).click(),
+    "type": type_line,
+    "keys": lambda page, text: page.keyboard.type(text, delay=10),
+    "click": lambda page, _: page.locator("#screen canvas").click(),
+    "point": point,
+    "paste": lambda page, text: page.locator("#keys").evaluate(PASTE, text),
+    "choose": lambda page, text: page.get_by_label("Tabs").select_option(index=int(text)),
+    "tabs": lambda page, _: page.locator("#tabs option").all_inner_texts(),
+    "dialog": answer_dialog,
+    "says": lambda page, text: page.locator("#message", has_text=text).wait_for(timeout=60_000),
+    "picture": lambda page, text: page.screenshot(path=text) and None,
+    "shown": lambda page, text: page.get_by_role("button", name=text).is_visible(),
+    "await": wait,
+}
+
+
+def answer(page: Page, command: str, text: str) -> object:
+    """Carry a command out and return its result, or else who has control."""
+    result = COMMANDS[command](page, text)
+    return page.inner_text("#status") if result is None or command == "choose" else result
+
+
+def main(program: str, url: str) -> None:
+    """Open the page and obey."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(url)
+        for line in sys.stdin:
+            command, _, text = line.rstrip("\n").partition(" ")
+            sys.stdout.write(json.dumps(answer(page, command, text)) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

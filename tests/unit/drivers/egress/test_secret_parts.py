@@ -1,0 +1,69 @@
+"""What hides values in answers, and what finds placeholders in what leaves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandmesh.shared.hosts import read_host
+from sandmeshd.drivers.egress.policy import Refused, Target
+from sandmeshd.drivers.egress.secrets.mask import Mask
+from sandmeshd.drivers.egress.secrets.table import Secret, SecretTable
+
+VALUE, PLACEHOLDER = b"sk-live-12345678", b"sandmesh_secret_abc"
+OWN, OTHER = Target("api.test", 443), Target("other.test", 443)
+
+
+def table(value: bytes | None = VALUE, host: str = "api.test") -> SecretTable:
+    return SecretTable([Secret("API_KEY", PLACEHOLDER, (read_host(host),), value)])
+
+
+@given(st.lists(st.sampled_from([VALUE, VALUE[:5], VALUE[5:], b"sk-", b"text", b"\n"]), max_size=12), st.data())
+def test_a_mask_hides_a_value_wherever_it_is_cut(parts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
+    mask = Mask([VALUE])
+    pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    passed = b"".join([*map(mask.feed, pieces), mask.rest()])
+    assert passed == whole.replace(VALUE, b"*" * len(VALUE))
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 240), max_size=6))
+def test_a_scan_finds_a_placeholder_wherever_it_is_cut(noise: bytes, cuts: list[int]) -> None:
+    whole = noise + PLACEHOLDER + noise
+    look = table().scan(OTHER)
+    edges = sorted({min(cut, len(whole)) for cut in cuts})
+
+    def carry() -> None:
+        for start, end in zip([0, *edges], [*edges, len(whole)], strict=True):
+            look(whole[start:end])
+
+    with pytest.raises(Refused, match=r"API_KEY was sent to other\.test:443"):
+        carry()
+
+
+def test_headers_get_the_value_for_their_host_alone() -> None:
+    headers = [(b"Authorization", b"Bearer " + PLACEHOLDER), (b"X-Two", PLACEHOLDER + b":" + PLACEHOLDER)]
+    filled = table().filled(OWN, headers)
+    assert filled == [(b"Authorization", b"Bearer " + VALUE), (b"X-Two", VALUE + b":" + VALUE)]
+    with pytest.raises(Refused):
+        table().filled(OTHER, headers)
+
+
+def test_a_wildcard_is_for_names_below_it_on_the_port_of_tls() -> None:
+    wild = table(host="*.api.test")
+    assert wild.covers(Target("eu.api.test", 443))
+    assert not wild.covers(Target("api.test", 443))
+    assert not wild.covers(Target("eu.api.test", 80))
+    assert table(host="api.test:8443").covers(Target("api.test", 8443))
+    assert not table(host="api.test:8443").covers(OWN)
+
+
+def test_a_value_that_was_taken_away_refuses_its_requests() -> None:
+    with pytest.raises(Refused, match="has no value any more"):
+        table(None).filled(OWN, [(b"X", PLACEHOLDER)])
+
+
+def test_nothing_shows_a_value_by_accident() -> None:
+    assert VALUE.decode() not in repr(Secret("API_KEY", PLACEHOLDER, (), VALUE))
