@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -28,6 +29,14 @@ sys.path.append(site)
 from sandmeshd.agent.userland import container_zygote
 container_zygote.run_two([int(fd)], site)
 """
+IGNORING_RESERVED = """
+import ctypes, os, sys
+ignore = (ctypes.c_ulong * 4)(1)
+for number in (32, 33):
+    ctypes.CDLL(None).syscall({"x86_64": 13, "aarch64": 134}[os.uname().machine], number, ignore, None, 8)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+"""As the children of make and of whatever else uses posix_spawn have it."""
 LIMITS = {"processes": 0, "file_bytes": 0, "user": 0, "descriptors": 0, "signals": 0}
 
 
@@ -134,6 +143,19 @@ def test_signals_that_were_ignored_when_the_mesh_was_started_end_programs(ground
             zygote.spawn(number, "sh", "-c", f"kill -{name} $$")
             assert zygote.next()["started"] == number
             assert os.WTERMSIG(zygote.next()["status"]) == number
+
+
+def test_signals_of_the_c_library_that_were_ignored_when_the_mesh_was_started_are_reset(
+    ground: Ground, tmp_path: Path
+) -> None:
+    with zygote_at(ground, tmp_path, sys.executable, "-c", IGNORING_RESERVED) as zygote:
+        assert zygote.next() == {"up": True}
+        ignored = Path(f"/proc/{zygote.process.pid}/status").read_text()
+        assert int(ignored.partition("SigIgn:")[2].split()[0], 16) >> 31 == 0b11
+        zygote.spawn(1, "sh", "-c", "grep SigIgn /proc/$$/status > ignored")
+        assert zygote.next()["started"] == 1
+        assert zygote.next() == {"ended": 1, "status": 0, "failure": None}
+        assert (tmp_path / "ignored").read_text().split() == ["SigIgn:", "0" * 16]
 
 
 def test_in_gvisor_programs_are_forked_from_a_process_that_has_imported_nothing_for_kernels(

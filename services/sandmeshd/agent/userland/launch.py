@@ -80,6 +80,7 @@ def reset_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in _RESET:
         signal.signal(number, signal.SIG_DFL)
+    syscalls.reset_reserved_signals()
 
 
 def join_cgroups(cgroup_fds: list[int]) -> None:

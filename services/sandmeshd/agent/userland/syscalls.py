@@ -44,6 +44,9 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _INSTRUCTION_BYTES: Final = 8
+_SYS_RT_SIGACTION: Final = {"x86_64": 13, "aarch64": 134}.get(os.uname().machine)
+_OF_THE_C_LIBRARY: Final = (32, 33)
+"""Signals that its functions refuse to change."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _interpreter = ctypes.PyDLL(None)
@@ -51,6 +54,8 @@ _interpreter = ctypes.PyDLL(None)
 for _name in ("prctl", "unshare", "setns", "mount", "capset", "setfsuid", "setfsgid"):
     # Looked up where forks share it: each look-up writes to a dozen pages.
     getattr(_libc, _name)
+_DEFAULT_ACTION = ctypes.create_string_buffer(32)
+"""The kernel's struct sigaction of SIG_DFL, without flags and mask."""
 
 
 class _FilterProgram(ctypes.Structure):
@@ -87,6 +92,13 @@ def fork_bare() -> int:
 def set_name(name: str) -> None:
     """Set what tools show as this process's name, at most 15 characters."""
     _checked(_libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0), "prctl(PR_SET_NAME)")
+
+
+def reset_reserved_signals() -> None:
+    """Reset the signals that the C library keeps to itself: its posix_spawn leaves them ignored, so make's children do."""
+    if _SYS_RT_SIGACTION is not None:
+        for number in _OF_THE_C_LIBRARY:
+            _libc.syscall(_SYS_RT_SIGACTION, number, _DEFAULT_ACTION, None, ctypes.c_size_t(8))
 
 
 def adopt_orphans() -> None:
