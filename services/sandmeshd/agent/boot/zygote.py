@@ -24,7 +24,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from sandmeshd.agent.processes.namespaces import PROGRAM
-from sandmeshd.agent.userland import syscalls
+from sandmeshd.agent.userland import heap, syscalls
 
 NAME = "sandmesh-zygote"
 START_SECONDS = 60
@@ -179,4 +179,5 @@ def _import() -> None:
         sys.exit("the zygote has threads and cannot fork")
     # Sandboxes share the memory of what was imported: collections must not write to it.
     gc.collect()
+    heap.fill_holes()
     gc.freeze()

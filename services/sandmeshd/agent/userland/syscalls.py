@@ -95,7 +95,7 @@ def set_name(name: str) -> None:
 
 
 def reset_reserved_signals() -> None:
-    """Reset the signals that the C library keeps to itself: its posix_spawn leaves them ignored, so make's children do."""
+    """Reset the signals that the C library keeps to itself, which its posix_spawn leaves ignored, make's for one."""
     if _SYS_RT_SIGACTION is not None:
         for number in _OF_THE_C_LIBRARY:
             _libc.syscall(_SYS_RT_SIGACTION, number, _DEFAULT_ACTION, None, ctypes.c_size_t(8))

@@ -23,7 +23,7 @@ import socket
 import time
 from typing import Any, NoReturn
 
-from sandmeshd.agent.userland import isolation, launch, syscalls
+from sandmeshd.agent.userland import heap, isolation, launch, syscalls
 from sandmeshd.agent.userland.zygote import Zygote, import_steps
 
 NAMESPACES = ("user", "ipc", "uts", "net", "cgroup", "pid", "mnt")
@@ -73,6 +73,7 @@ class TemplateProcess:
     def serve(self) -> NoReturn:
         """Fork for each request until the agents' zygote exits."""
         gc.collect()
+        heap.fill_holes()
         gc.freeze()
         # Nobody waits for the forks.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
