@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--markdown] [NAME ...]`: measures a mesh on this machine and prints a table.
+"""Measure a mesh on this machine and print a table.
 
 `transports` and `drivers` compare ways to a mesh and drivers in turns. Programs of their own: `python -m
 benchmarks.call_path` prints each function that one call enters, and `python -m benchmarks.density` what each further
@@ -8,17 +8,14 @@ sandbox costs as they accumulate.
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import adapter, call_path, drivers, figures, profiles, servers, streams, transfers, transports
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
+from benchmarks.report import arguments, machine, show
 from sandmesh import SandmeshError
 
 Bench = Callable[[RunningMesh], Awaitable[list[Figure]]]
@@ -73,45 +70,16 @@ async def measured(name: str, bench: Bench, mesh: RunningMesh) -> list[Figure]:
         return [Figure(name, f"failed: {error.reason} {error}")]
 
 
-def machine() -> str:
-    """Return what the figures were measured on, and how busy it was."""
-    user = "root" if os.geteuid() == 0 else "an ordinary user"
-    load = os.getloadavg()[0]
-    system = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
-    return f"{system}, as {user}, load average {load:.1f}"
-
-
-def table(found: list[Figure], title: str) -> Table:
-    """Lay the figures out."""
-    made = Table("what", "measured", "aim", title=title, title_justify="left")
-    for figure in found:
-        made.add_row(figure.what, figure.measured, figure.aim)
-    return made
-
-
-def markdown(found: list[Figure], title: str) -> str:
-    """Return the figures as a page has them."""
-    rows = [f"| {_indented(figure.what)} | {figure.measured} | {figure.aim} |" for figure in found]
-    return "\n".join([f"{title}:", "", "| what | measured | aim |", "| --- | --- | --- |", *rows])
-
-
-def _indented(what: str) -> str:
-    return "&nbsp;" * (len(what) - len(what.lstrip())) + what.lstrip()
-
-
 def main() -> None:
     """Run the benchmarks that the arguments name, or all."""
-    arguments = sys.argv[1:]
-    names = set(arguments) - {"--markdown"} or set(NAMES)
-    unknown = names - set(NAMES)
-    if unknown:
-        raise SystemExit(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
+    parser = arguments("benchmarks", __doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    options = parser.parse_args()
+    if unknown := sorted({*options.names} - {*NAMES}):
+        parser.error(f"no benchmark {', '.join(unknown)}: there are {', '.join(NAMES)}")
     before = machine()
-    found = asyncio.run(measure(Console(stderr=True), names))
-    if "--markdown" in arguments:
-        print(markdown(found, before))
-    else:
-        Console().print(table(found, before))
+    found = asyncio.run(measure(Console(stderr=True), set(options.names or NAMES)))
+    show(found, before, as_markdown=options.markdown)
 
 
 if __name__ == "__main__":

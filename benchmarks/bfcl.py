@@ -1,12 +1,12 @@
 """Scores of recorded answers in episodes of the environment `bfcl`, beside those of the package's own runner.
 
-`python -m benchmarks.bfcl [EACH]` prints the table of docs/training.md, for every EACH-th task of each category.
+The table is that of docs/training.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,7 +67,9 @@ def compare(box: BFCLSandbox, each: int) -> Mapping[str, Counter[str]]:
 
 def main() -> None:
     """Print the table."""
-    each = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    parser = argparse.ArgumentParser("python -m benchmarks.bfcl", description=__doc__)
+    parser.add_argument("each", nargs="?", type=int, default=1, help="take every so many-th task of each category (1)")
+    each = parser.parse_args().each
     with BFCLSandbox() as box:
         counts = compare(box, each)
     print("| category | answers | right by the package | right by episodes | differ |\n| --- | --- | --- | --- | --- |")

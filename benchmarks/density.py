@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import mmap
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from rich.console import Console
 from benchmarks.figures import Figure, box_of
 from benchmarks.meshes import RunningMesh, processes_below, running_mesh
 from benchmarks.profiles import spent
+from benchmarks.report import arguments, machine, show
 from sandmesh import BaseSandboxAsync
 
 COUNTS = (0, 100, 500, 1_000)
@@ -165,12 +165,12 @@ def figures(steps: list[Step], ended: float) -> list[Figure]:
 
 def main() -> None:
     """Measure and print."""
-    from benchmarks.__main__ import machine, markdown, table  # noqa: PLC0415 - that one imports the others
-
-    counts = [int(argument) for argument in sys.argv[1:] if argument.isdigit()] or COUNTS
+    parser = arguments("benchmarks.density", __doc__)
+    parser.add_argument("counts", nargs="*", type=int, metavar="COUNT", help="sandboxes alive: 0 100 500 1000")
+    options = parser.parse_args()
     title = machine()
-    found = figures(*asyncio.run(density(counts, Console(stderr=True))))
-    print(markdown(found, title)) if "--markdown" in sys.argv else Console().print(table(found, title))
+    found = figures(*asyncio.run(density(sorted(options.counts) or COUNTS, Console(stderr=True))))
+    show(found, title, as_markdown=options.markdown)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,18 @@
-"""`python -m benchmarks.screens [--markdown]`: measures browsers and desktops, in turns with an empty gRPC call."""
+"""Measure browsers and desktops, in turns with an empty gRPC call, and print a table."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from rich.console import Console
-
-from benchmarks.__main__ import machine, markdown, table
 from benchmarks.containers import processes_of
 from benchmarks.figures import Figure, timed
 from benchmarks.meshes import RunningMesh, pool_is_full, proportional_bytes, running_mesh
+from benchmarks.report import arguments, machine, show
 from benchmarks.rfb import viewing
 from benchmarks.yardstick import EmptyCall, empty_calls
 from sandmesh import BrowserSandboxAsync, GuiSandboxAsync
@@ -183,12 +180,9 @@ async def screens() -> list[Figure]:
 
 def main() -> None:
     """Print the table."""
+    options = arguments("benchmarks.screens", __doc__).parse_args()
     title = machine()
-    found = asyncio.run(screens())
-    if "--markdown" in sys.argv[1:]:
-        sys.stdout.write(markdown(found, title) + "\n")
-    else:
-        Console().print(table(found, title))
+    show(asyncio.run(screens()), title, as_markdown=options.markdown)
 
 
 if __name__ == "__main__":
