@@ -94,6 +94,10 @@ def _desktop() -> str:
     return f"not installed: {lacks} (apt-get install --no-install-recommends {lacks})" if lacks else ""
 
 
+def _adb() -> str:
+    return "" if shutil.which("adb") else "adb is not installed (apt-get install --no-install-recommends adb)"
+
+
 def _control_groups() -> str:
     from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups  # noqa: PLC0415
     from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
@@ -107,6 +111,7 @@ def _control_groups() -> str:
 
 
 PROBES: dict[str, Callable[[], str]] = {
+    "adb": _adb,
     "root": _root,
     "ordinary user": _ordinary_user,
     "debian": _debian,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         BrowserSandboxAsync,
         FilesystemSandboxAsync,
         GuiSandboxAsync,
+        MobileSandboxAsync,
         SandboxAsync,
     )
     from sandmesh.sandbox.class_registry import SandboxConfig
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.processes import ProcessAsync, ProcessesAsync, ProcessInfo
     from sandmesh.sandbox.service import SandboxService
     from sandmesh.sandbox.session.info import SessionInfo
-    from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, Sandbox
+    from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, MobileSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
     from sandmesh.sandbox.training.boxes import BFCLSandbox, BFCLSandboxAsync, TrainingSandbox, TrainingSandboxAsync
@@ -70,6 +71,8 @@ __all__ = [
     "McpServer",
     "Mesh",
     "MeshAsync",
+    "MobileSandbox",
+    "MobileSandboxAsync",
     "NetworkGrant",
     "Output",
     "Process",
@@ -122,6 +125,8 @@ _HOMES = {
     "SandboxAsync": "sandbox.boxes",
     "GuiSandbox": "sandbox.sync",
     "GuiSandboxAsync": "sandbox.boxes",
+    "MobileSandbox": "sandbox.sync",
+    "MobileSandboxAsync": "sandbox.boxes",
     "Environment": "shared.environment",
     "EnvironmentRefusal": "shared.environment",
     "InstanceFailed": "sandbox.training.methods",

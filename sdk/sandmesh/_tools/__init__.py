@@ -76,6 +76,16 @@ from sandmesh._tools.kernels import (
     RunCode,
 )
 from sandmesh._tools.mcp import AddMcpServers, ConnectMcp, ListMcpServers, RemoveMcpServer, WatchTools
+from sandmesh._tools.mobile import (
+    Adb,
+    AdbUse,
+    MobileGetScreenResolution,
+    MobileGetScreenshot,
+    MobileInputText,
+    MobileKeyEvent,
+    MobileSwipe,
+    MobileTap,
+)
 from sandmesh._tools.processes import ListProcesses, StartProcess, TerminalSize, WaitForPort
 from sandmesh._tools.training import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step
 
@@ -85,6 +95,8 @@ if TYPE_CHECKING:
 __all__ = [
     "PLUMBING",
     "TOOLS",
+    "Adb",
+    "AdbUse",
     "AddMcpServers",
     "BrowserClick",
     "BrowserClose",
@@ -141,6 +153,12 @@ __all__ = [
     "ListMcpServers",
     "ListProcesses",
     "ListWindows",
+    "MobileGetScreenResolution",
+    "MobileGetScreenshot",
+    "MobileInputText",
+    "MobileKeyEvent",
+    "MobileSwipe",
+    "MobileTap",
     "MoveFile",
     "Param",
     "ReadFile",

@@ -91,7 +91,7 @@ P = ParamSpec("P")
 
 TOOLS: dict[str, type[Tool]] = {}
 
-PLUMBING = frozenset({"process", "kernel", "mcp", "desktop"})
+PLUMBING = frozenset({"process", "kernel", "mcp", "desktop", "device"})
 """Groups that every sandbox has and that the SDK's handles use: listed only if they are requested explicitly."""
 
 

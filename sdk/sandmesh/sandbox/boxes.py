@@ -17,7 +17,14 @@ from sandmesh.sandbox.ports import PortsAsync, view_url
 from sandmesh.sandbox.session.lease import Lifetimes
 from sandmesh.sandbox.snapshots import SnapshotsAsync
 from sandmesh.sandbox.tool_calls import ToolCallsAsync
-from sandmesh.sandbox.tool_groups import BrowserTools, DesktopTools, FilesystemTools, GenericTools, GitTools
+from sandmesh.sandbox.tool_groups import (
+    BrowserTools,
+    DesktopTools,
+    FilesystemTools,
+    GenericTools,
+    GitTools,
+    MobileTools,
+)
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
@@ -175,3 +182,9 @@ class GuiSandboxAsync(FilesystemSandboxAsync, DesktopTools):
             from sandmesh.sandbox.screen.desktop import DesktopAsync  # noqa: PLC0415 - see above
 
         return DesktopAsync(self.call, self._port_target)
+
+
+class MobileSandboxAsync(BaseSandboxAsync, MobileTools):
+    """A sandbox that holds an Android device, beside a Python kernel and a shell, where `adb` reaches it too."""
+
+    default_type: ClassVar[str] = "mobile"

@@ -12,10 +12,18 @@ from sandmesh.sandbox.boxes import (
     BrowserSandboxAsync,
     FilesystemSandboxAsync,
     GuiSandboxAsync,
+    MobileSandboxAsync,
     SandboxAsync,
 )
 from sandmesh.sandbox.class_registry import class_registry
-from sandmesh.sandbox.tool_groups import BrowserTools, DesktopTools, FilesystemTools, GenericTools, GitTools
+from sandmesh.sandbox.tool_groups import (
+    BrowserTools,
+    DesktopTools,
+    FilesystemTools,
+    GenericTools,
+    GitTools,
+    MobileTools,
+)
 from sandmesh.sandbox.toolkit import Toolkit
 from sandmesh.shared.fork_lock import fork_lock
 
@@ -264,3 +272,9 @@ class GuiSandbox(FilesystemSandbox, DesktopTools):
             from sandmesh.sandbox.screen.desktop import Desktop  # noqa: PLC0415 - see above
 
         return Desktop(cast("GuiSandboxAsync", self.twin).desktop)
+
+
+class MobileSandbox(BaseSandbox, MobileTools):
+    """A sandbox that holds an Android device, beside a Python kernel and a shell, where `adb` reaches it too."""
+
+    twin_class: ClassVar[type[SandboxAsync]] = MobileSandboxAsync

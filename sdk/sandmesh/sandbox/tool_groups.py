@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sandmesh._tools import (
+    AdbUse,
     BrowserClick,
     BrowserClose,
     BrowserConsoleMessages,
@@ -43,6 +44,12 @@ from sandmesh._tools import (
     GitLogs,
     ListAllowedDirectories,
     ListDirectory,
+    MobileGetScreenResolution,
+    MobileGetScreenshot,
+    MobileInputText,
+    MobileKeyEvent,
+    MobileSwipe,
+    MobileTap,
     MoveFile,
     ReadFile,
     ReadMultipleFiles,
@@ -125,6 +132,18 @@ class DesktopTools:
     computer_use = tool_method(ComputerUse)
 
 
+class MobileTools:
+    """The screen and the keys of an Android device."""
+
+    adb_use = tool_method(AdbUse)
+    mobile_get_screen_resolution = tool_method(MobileGetScreenResolution)
+    mobile_tap = tool_method(MobileTap)
+    mobile_swipe = tool_method(MobileSwipe)
+    mobile_input_text = tool_method(MobileInputText)
+    mobile_key_event = tool_method(MobileKeyEvent)
+    mobile_get_screenshot = tool_method(MobileGetScreenshot)
+
+
 MIXINS: Mapping[str, type] = MappingProxyType(
     {
         "generic": GenericTools,
@@ -132,5 +151,6 @@ MIXINS: Mapping[str, type] = MappingProxyType(
         "filesystem": FilesystemTools,
         "browser": BrowserTools,
         "computer-use": DesktopTools,
+        "mobile": MobileTools,
     },
 )

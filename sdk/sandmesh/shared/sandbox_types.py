@@ -12,6 +12,7 @@ SANDBOX_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "filesystem": ("generic", "git", "filesystem"),
         "browser": ("generic", "git", "browser"),
         "gui": ("generic", "git", "filesystem", "computer-use"),
+        "mobile": ("generic", "git", "mobile"),
         "training": ("training",),
         "bfcl": ("training",),
         "dummy": (),

@@ -61,6 +61,10 @@ class GuiSandboxAsync(BaseSandboxAsync, sandmesh.GuiSandboxAsync):
     """A sandbox with a desktop, for an event loop."""
 
 
+class MobileSandboxAsync(BaseSandboxAsync, sandmesh.MobileSandboxAsync):
+    """A sandbox that holds an Android device, for an event loop."""
+
+
 class Sandbox(sandmesh.Sandbox):
     """A sandbox of any type."""
 
@@ -106,6 +110,10 @@ class BrowserSandbox(BaseSandbox, sandmesh.BrowserSandbox):
 
 class GuiSandbox(BaseSandbox, sandmesh.GuiSandbox):
     """A sandbox with a desktop."""
+
+
+class MobileSandbox(BaseSandbox, sandmesh.MobileSandbox):
+    """A sandbox that holds an Android device."""
 
 
 def variant(made: type[B]) -> type[B]:

@@ -21,6 +21,8 @@ _BOXES = {
     "BrowserSandboxAsync": f"{HERE}.boxes:BrowserSandboxAsync",
     "GuiSandbox": f"{HERE}.boxes:GuiSandbox",
     "GuiSandboxAsync": f"{HERE}.boxes:GuiSandboxAsync",
+    "MobileSandbox": f"{HERE}.boxes:MobileSandbox",
+    "MobileSandboxAsync": f"{HERE}.boxes:MobileSandboxAsync",
     "DummySandbox": "sandmesh:DummySandbox",
 }
 _BASE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "generic")
@@ -70,6 +72,8 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.box.browser.browser_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.gui": _BOXES,
         f"{ROOT}.sandbox.box.gui.gui_sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.mobile": _BOXES,
+        f"{ROOT}.sandbox.box.mobile.mobile_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.dummy": _BOXES,
         f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
         f"{ROOT}.sandbox.enums": {"SandboxType": "sandmesh:SandboxType"},
@@ -96,8 +100,6 @@ MODULES = MappingProxyType(
 _CLOUD = "it stands for another company's cloud; make a sandbox of your own mesh"
 ABSENT = MappingProxyType(
     {
-        "MobileSandbox": "there is no Android yet",
-        "MobileSandboxAsync": "there is no Android yet",
         "TrainingSandbox": "there are no training environments yet",
         "CloudSandbox": _CLOUD,
         "AgentbaySandbox": _CLOUD,

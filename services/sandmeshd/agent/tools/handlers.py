@@ -104,6 +104,8 @@ def make_toolbox(
         desktop = import_module("sandmeshd.agent.tools.desktop.handlers").make_desktop(shell.programs, recorder)
         handlers.update(desktop.handlers())
         services = {**services, **_add_view("desktop", desktop.view, runners.ports)}
+    if "mobile" in groups:
+        handlers.update(import_module("sandmeshd.agent.tools.mobile.handlers").make_mobile(shell.programs).handlers())
     if not _ready:
         _get_ready(handlers if whole else FIRST)
     checks: dict[type[Tool], Callable[[Any], None]] = {

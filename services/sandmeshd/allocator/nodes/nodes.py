@@ -28,6 +28,9 @@ from sandmeshd.allocator.records.spec import normalized, spec_key
 from sandmeshd.allocator.records.template_limits import apply_template_limits
 from sandmeshd.allocator.settings import AllocatorSettings
 
+_DEVICE_TOOLS = "mobile"
+"""The group of tools of templates whose sandboxes hold a device."""
+
 log = structlog.get_logger()
 
 
@@ -102,7 +105,7 @@ class Nodes:
         nodes = await self._of_driver(spec.driver)
         nodes = await self._with_template(nodes, spec.template)
         nodes = _with_workspaces(_with_ports(nodes, spec.port_count), spec.workspace_dir)
-        nodes = _with_secrets(nodes, bool(spec.secrets))
+        nodes = _with_devices(_with_secrets(nodes, bool(spec.secrets)), spec.template)
         nodes = _same_version(_in_rotation(await self.preparations.prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
         template = nodes[0].template(spec.template)
@@ -194,6 +197,16 @@ def _with_secrets(nodes: Sequence[Node], wanted: bool) -> list[Node]:
         name = nodes[0].info.name if nodes[0].info else "?"
         message = f"the driver {name} cannot keep secrets out of sandboxes: drop `secrets`, or choose another driver"
         raise CapabilityMissing(message, {"needs": "secrets"})
+    return found
+
+
+def _with_devices(nodes: Sequence[Node], template: str) -> list[Node]:
+    wanted = any(_DEVICE_TOOLS in one.tool_groups for node in nodes if (one := node.template(template)))
+    found = [node for node in nodes if not wanted or (node.info and node.info.capabilities.devices)]
+    if not found:
+        fix = "attach one: `sandmesh up --adb-device SERIAL`, as `adb devices` lists it"
+        message = f"no node has an Android device, which sandboxes of {template!r} hold: {fix}"
+        raise CapabilityMissing(message, {"needs": "adb_device", "fix": fix})
     return found
 
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
+from sandmeshd.cli.doctor.devices import check_devices
 from sandmeshd.cli.doctor.engines import check_engine
 from sandmeshd.cli.doctor.findings import Finding, bad, good, warning
 from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
@@ -47,6 +48,7 @@ def check_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _runtime_directory(settings)
     yield _descriptors()
     yield from check_engine(settings)
+    yield from check_devices(settings)
 
 
 def _python() -> Finding:

@@ -48,6 +48,10 @@ class UpOptions:
         typer.Option(help="The most sandboxes at once, including those in pools.", metavar="COUNT"),
     ] = None
 
+    adb_device: Annotated[
+        list[str] | None,
+        typer.Option(help="An Android device for sandboxes, as `adb devices` lists it; repeatable.", metavar="SERIAL"),
+    ] = None
     extension: Extensions = None
     template: Templates = None
     keep: Annotated[
@@ -73,6 +77,7 @@ class UpOptions:
             "listen": tuple(self.listen) if self.listen else None,
             "pools": _parse_pools(self.pool) or None,
             "max_sandboxes": self.max_sandboxes,
+            "adb_devices": tuple(self.adb_device) if self.adb_device else None,
             "extensions": tuple(self.extension) if self.extension else None,
             "templates": tuple(self.template) if self.template else None,
             "keep_sandboxes": self.keep,
@@ -86,6 +91,7 @@ class UpOptions:
         """Return the options as a command line that works in any directory."""
         listens = [argument for address in self.listen or () for argument in ("--listen", address)]
         pools = [argument for pool in self.pool or () for argument in ("--pool", pool)]
+        devices = [argument for serial in self.adb_device or () for argument in ("--adb-device", serial)]
         files = {"--config": self.config, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
         valued: dict[str, object] = {"--workers": self.workers, "--max-sandboxes": self.max_sandboxes}
         valued |= {option: None if path is None else path.absolute() for option, path in files.items()}
@@ -97,6 +103,7 @@ class UpOptions:
         return [
             *listens,
             *pools,
+            *devices,
             *set_options,
             *extensions,
             *templates,

@@ -11,6 +11,7 @@ from sandmesh.errors import CapabilityMissing, SandmeshError, SecretNotFound
 from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.decorators.kept_grants import Kept
+from sandmeshd.drivers.egress.devices.leases import GROUP, Devices
 from sandmeshd.drivers.egress.grants import is_open, policy_of
 from sandmeshd.drivers.egress.outlets import Outlet
 from sandmeshd.drivers.egress.proxy import EgressProxy, open_proxy
@@ -33,10 +34,12 @@ class EgressGuard(ForwardingDriver):
         self._settings = settings
         self._subscribers = Subscribers()
         self._defaults: dict[str, sandbox_pb2.NetworkGrant] = {}
+        self._with_device: set[str] = set()
 
     async def adopt(self) -> None:
         """Serve the egress of the sandboxes that run already."""
         listed = await self._driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=self._mesh_id))
+        self._proxy.devices.keep(sandbox.sandbox_id for sandbox in listed.sandboxes)
         living = [sandbox for sandbox in listed.sandboxes if sandbox.state != pb.RUNTIME_STATE_ENDED]
         if living:
             await self.get_info(pb.GetInfoRequest())
@@ -47,6 +50,8 @@ class EgressGuard(ForwardingDriver):
         """Return what the driver is and can do, and remember its templates' grants."""
         info = await self._driver.get_info(request)
         self._defaults = {template.name: template.network for template in info.templates}
+        self._with_device = {template.name for template in info.templates if GROUP in template.tool_groups}
+        info.capabilities.devices[:] = self._proxy.devices.serials
         info.capabilities.secrets = self._settings.mesh_secret is not None
         return info
 
@@ -57,11 +62,23 @@ class EgressGuard(ForwardingDriver):
             raise CapabilityMissing(message, {"needs": "secrets"})
         if request.spec.network.mode:
             policy_of(request.spec.network, self._settings)
-        elif request.spec.template not in self._defaults:
+        if request.spec.template not in self._defaults:
             await self.get_info(pb.GetInfoRequest())
-        made = await self._driver.create_sandbox(request)
+        made = await self._create(request)
         self._admit(made.sandbox)
         return made
+
+    async def _create(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
+        if request.spec.template not in self._with_device:
+            return await self._driver.create_sandbox(request)
+        devices, had = self._proxy.devices, self._proxy.devices.holds(request.sandbox_id)
+        await devices.take(request.sandbox_id)
+        try:
+            return await self._driver.create_sandbox(request)
+        except BaseException:
+            if not had:
+                devices.release(request.sandbox_id)
+            raise
 
     async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
         """Put a grant in force, end open connections that it does not allow, and return what is in force."""
@@ -98,7 +115,7 @@ class EgressGuard(ForwardingDriver):
 
     def _admit(self, sandbox: pb.RuntimeSandbox) -> None:
         made_with = self._made_with(sandbox)
-        if not is_open(made_with):
+        if not is_open(made_with) and not self._proxy.devices.holds(sandbox.sandbox_id):
             return
         grant = self._kept.read(sandbox.sandbox_id) or made_with
 
@@ -120,6 +137,7 @@ class EgressGuard(ForwardingDriver):
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
         """Stop a sandbox's egress and remove it."""
         await self._proxy.dismiss(request.sandbox_id)
+        self._proxy.devices.release(request.sandbox_id)
         deleted = await self._driver.delete_sandbox(request)
         self._kept.remove(request.sandbox_id)
         self._kept_secrets.remove(request.sandbox_id)
@@ -158,7 +176,8 @@ async def open_egress(
     Raises:
         InvalidArgument: The node's own proxy is not an http:// URL.
     """
-    async with open_proxy(settings, Listeners(paths.listeners), resolver, outlet) as proxy:
+    devices = Devices(paths.node_state / "devices", settings)
+    async with open_proxy(settings, Listeners(paths.listeners), devices, resolver, outlet) as proxy:
         guarded = EgressGuard(driver, paths, proxy, settings)
         await guarded.adopt()
         yield guarded

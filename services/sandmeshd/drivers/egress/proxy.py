@@ -12,6 +12,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.auth.sealer import Sealer
+from sandmeshd.drivers.egress.devices.leases import Devices, is_adb
 from sandmeshd.drivers.egress.dialer import Dialer, Upstream
 from sandmeshd.drivers.egress.exchange import Exchange
 from sandmeshd.drivers.egress.grants import policy_of
@@ -38,8 +39,9 @@ Alive = Callable[[], Awaitable[bool]]
 class EgressProxy:
     """The egress proxy of all sandboxes of a driver; opened by `open_proxy`."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: Upstream, devices: Devices) -> None:
         self._upstream = upstream
+        self.devices = devices
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dialers: dict[str, Dialer] = {}
         self._terminations: dict[str, Termination] = {}
@@ -139,9 +141,11 @@ class _SandboxEgress:
         self._settings = upstream.settings
         self._dialer = dialer
         self._open = 0
+        self._sandbox_id = ""
 
     async def serve(self, sandbox: pb.RuntimeSandbox, alive: Alive, report: Report) -> None:
         """Keep the link to the agent open, again after it breaks, while the sandbox lives."""
+        self._sandbox_id = sandbox.sandbox_id
         reports = Reports(sandbox.sandbox_id, report)
         backoff = _Backoff()
         try:
@@ -167,7 +171,8 @@ class _SandboxEgress:
             return
         self._open += 1
         try:
-            await exchange.serve()
+            if not await self._serve_device(stream):
+                await exchange.serve()
         except Exception:
             log.exception("a connection out of a sandbox failed unexpectedly")
             await stream.reset()
@@ -175,10 +180,28 @@ class _SandboxEgress:
             self._open -= 1
             self._proxy.release()
 
+    async def _serve_device(self, stream: Stream) -> bool:
+        """Serve an adb client; return whether it was one."""
+        try:
+            async with asyncio.timeout(self._settings.head_seconds):
+                holds = self._proxy.devices.holds(self._sandbox_id)
+                if not holds or not is_adb(await stream.peek()):
+                    return False
+        except OSError:
+            # TimeoutError is one: what opened the connection says nothing.
+            await stream.reset()
+            return True
+        await self._proxy.devices.serve(self._sandbox_id, stream)
+        return True
+
 
 @asynccontextmanager
 async def open_proxy(
-    settings: EgressSettings, listeners: Listeners, resolver: Resolver | None = None, outlet: Outlet | None = None
+    settings: EgressSettings,
+    listeners: Listeners,
+    devices: Devices,
+    resolver: Resolver | None = None,
+    outlet: Outlet | None = None,
 ) -> AsyncGenerator[EgressProxy]:
     """Open the egress proxy of a driver; `resolver` and `outlet` replace the system's.
 
@@ -190,7 +213,7 @@ async def open_proxy(
     warn_of_directories(settings.indexes)
     resolver = resolver or SystemResolver()
     reserved = Reserved(resolver, read_hosts(settings.reserved), listeners)
-    proxy = EgressProxy(Upstream(settings, resolver, outlet or outlet_of(settings), reserved))
+    proxy = EgressProxy(Upstream(settings, resolver, outlet or outlet_of(settings), reserved), devices)
     try:
         yield proxy
     finally:

@@ -42,6 +42,15 @@ class EgressSettings(Settings):
     ca_file: Path | None = Field(default=None, validation_alias="SANDMESH_EGRESS_CA_FILE")
     """A PEM file of certificates that may sign those of secrets' hosts, besides the ones that the system trusts."""
 
+    adb_devices: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_ADB_DEVICES")
+    """Android devices for sandboxes of the type mobile, as a JSON list of serials of `adb devices` on the node."""
+
+    adb_server: str = Field(default="127.0.0.1:5037", pattern=r"^.+:\d{1,5}$", validation_alias="SANDMESH_ADB_SERVER")
+    """The address of the node's adb server, which has these devices."""
+
+    adb_reset: str = Field(default="", validation_alias="SANDMESH_ADB_RESET")
+    """A shell script that resets a device before a sandbox gets it; by default the one in docs/mobile.md."""
+
     mesh_secret: SecretStr | None = Field(default=None, exclude=True)
     """The secret that the mesh's services share; without it there are no secrets in sandboxes."""
 

@@ -75,8 +75,8 @@ class Stream:
 
     # What the proxy calls.
 
-    async def read(self) -> bytes:
-        """Return the next bytes, none at the end.
+    async def peek(self) -> bytes:
+        """Return the next bytes and leave them to be read, none at the end.
 
         Raises:
             ConnectionResetError: The other end is gone.
@@ -87,6 +87,16 @@ class Stream:
                 return b""
             self._news.clear()
             await self._news.wait()
+        return self._received[0]
+
+    async def read(self) -> bytes:
+        """Return the next bytes, none at the end.
+
+        Raises:
+            ConnectionResetError: The other end is gone.
+        """
+        if not await self.peek():
+            return b""
         data = self._received.popleft()
         self._unread -= len(data)
         self.bytes_read += len(data)

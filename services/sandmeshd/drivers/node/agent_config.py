@@ -13,7 +13,9 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.egress import EgressSettings, describe, effective_grant, egress_port, egress_variables
+from sandmeshd.drivers.egress.devices.leases import GROUP
 from sandmeshd.drivers.egress.secrets.termination import authority_of
+from sandmeshd.drivers.egress.variables import PORT
 from sandmeshd.templates import OwnTool, Template, TrainingEnvironment
 
 FINISHED_CALL_SECONDS = 600
@@ -118,7 +120,8 @@ def let_out(
     """Add to sandbox and configuration what lets it out as far as its grant goes; what was stated stays."""
     grant = effective_grant(sandbox.spec, template)
     sandbox.enforced["network"] = describe(grant)
-    config.egress_port = egress_port(grant)
+    # A device is reached by the same way, whatever the grant.
+    config.egress_port = PORT if GROUP in template.tool_groups else egress_port(grant)
     if sandbox.spec.environment.keys() & {"VIRTUAL_ENV", "PATH"} == {"VIRTUAL_ENV"}:
         config.environment["PATH"] = f"{config.environment['VIRTUAL_ENV']}/bin:{PATH}"
     if sandbox.spec.secrets:

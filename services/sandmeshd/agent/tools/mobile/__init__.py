@@ -1,0 +1,1 @@
+"""The Android device of a sandbox, by the program adb."""
