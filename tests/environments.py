@@ -18,9 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 ATTEMPTS, SECONDS = 3, 400
 
 
-def environment_of(*requirements: str) -> Path:
-    """Return the Python of an environment with these requirements and the SDK's own; it is made once a machine."""
-    own = [one for one in importlib.metadata.requires("sandmesh") or () if "extra ==" not in one]
+def environment_of(*requirements: str, with_own: bool = True) -> Path:
+    """Return the Python of an environment with these requirements and the SDK's own; it is made once a machine.
+
+    What cannot be installed beside the SDK has an environment without the latter's.
+    """
+    required = importlib.metadata.requires("sandmesh") or () if with_own else ()
+    own = [one for one in required if "extra ==" not in one]
     wanted = sorted([*requirements, *own])
     name = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:16]
     folder = default_state_directory() / "cache" / "test-environments" / name

@@ -286,7 +286,7 @@ def test_the_old_paths_are_there_only_between_install_and_uninstall() -> None:
     try:
         assert run("from agentscope_runtime.sandbox import BaseSandbox as found")["found"] is not None
         with pytest.raises(ImportError, match="no counterpart"):
-            run("from agentscope_runtime.sandbox import AgentbaySandbox")
+            run("from agentscope_runtime.sandbox import E2bSandBox")
         with pytest.raises(ModuleNotFoundError, match="no counterpart"):
             run("import agentscope_runtime.engine.deployers")
         with pytest.raises(ImportError, match="NoSuchName"):

@@ -25,6 +25,11 @@ _BOXES = {
     "MobileSandboxAsync": f"{HERE}.boxes:MobileSandboxAsync",
     "DummySandbox": "sandmesh:DummySandbox",
 }
+_CLOUDS = {
+    name: f"{HERE}.cloud:{name}"
+    for name in ("AgentbaySandbox", "AsyncAgentbaySandbox", "AsyncCloudSandbox", "CloudSandbox")
+}
+_TYPE = {"SandboxType": f"{HERE}.cloud.types:SandboxType"}
 _BASE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "generic")
 _FILE_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "filesystem")
 _BROWSER_TOOLS = tuple(name for name, declaration in TOOLS.items() if declaration.group == "browser")
@@ -37,7 +42,7 @@ _TOOL = {"Tool": "sandmesh.tools:ToolFunction"}
 _REGISTRY = {
     "SandboxRegistry": "sandmesh:SandboxRegistry",
     "SandboxConfig": "sandmesh:SandboxConfig",
-    "SandboxType": "sandmesh:SandboxType",
+    **_TYPE,
 }
 _MANAGER = {"SandboxManager": f"{HERE}.manager:SandboxManager"}
 _SERVICE = {"SandboxService": f"{HERE}.service:SandboxService"}
@@ -59,7 +64,7 @@ MODULES = MappingProxyType(
         f"{ROOT}.engine.services.sandbox.sandbox_service_factory": _FACTORY,
         f"{ROOT}.engine.services.sandbox_service": _SERVICE,
         f"{ROOT}.engine.services.environment_manager": _ENVIRONMENT,
-        f"{ROOT}.sandbox": {**_BOXES, **_REGISTRY},
+        f"{ROOT}.sandbox": {**_BOXES, **_CLOUDS, **_REGISTRY},
         f"{ROOT}.sandbox.box": _NONE,
         f"{ROOT}.sandbox.box.sandbox": _BOXES,
         f"{ROOT}.sandbox.box.components": _FILES,
@@ -76,7 +81,11 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.box.mobile.mobile_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.dummy": _BOXES,
         f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
-        f"{ROOT}.sandbox.enums": {"SandboxType": "sandmesh:SandboxType"},
+        f"{ROOT}.sandbox.box.agentbay": _CLOUDS,
+        f"{ROOT}.sandbox.box.agentbay.agentbay_sandbox": _CLOUDS,
+        f"{ROOT}.sandbox.box.cloud": _CLOUDS,
+        f"{ROOT}.sandbox.box.cloud.cloud_sandbox": _CLOUDS,
+        f"{ROOT}.sandbox.enums": _TYPE,
         f"{ROOT}.sandbox.registry": _REGISTRY,
         f"{ROOT}.sandbox.utils": {"build_image_uri": f"{HERE}.images:build_image_uri"},
         f"{ROOT}.sandbox.manager": _MANAGER,
@@ -101,8 +110,6 @@ _CLOUD = "it stands for another company's cloud; make a sandbox of your own mesh
 ABSENT = MappingProxyType(
     {
         "TrainingSandbox": "there are no training environments yet",
-        "CloudSandbox": _CLOUD,
-        "AgentbaySandbox": _CLOUD,
         "CloudComputerSandbox": _CLOUD,
         "CloudPhoneSandbox": _CLOUD,
         "E2bSandBox": _CLOUD,
