@@ -31,7 +31,11 @@ prefix = _LENGTH.pack
 
 
 class FrameTooLarge(ValueError):
-    """A peer announced a message over the limit."""
+    """A peer announced a message over the limit, or sent none; `received` is what came from its beginning on."""
+
+    def __init__(self, message: str, received: bytes = b"") -> None:
+        super().__init__(message)
+        self.received = received
 
 
 class FrameBuffer:
@@ -60,7 +64,7 @@ class FrameBuffer:
         while size - start >= _PREFIX:
             (length,) = _LENGTH.unpack_from(data, start)
             if length > self._limit:
-                raise _too_large(length, self._limit)
+                raise _too_large(length, self._limit, data[start:])
             end = start + _PREFIX + length
             if end > size:
                 break
@@ -78,14 +82,14 @@ class FrameBuffer:
                 return len(data) + 1
         (length,) = _LENGTH.unpack_from(buffer, 0)
         if length > self._limit:
-            raise _too_large(length, self._limit)
+            raise _too_large(length, self._limit, bytes(buffer) + data[start:])
         end: int = start + _PREFIX + length - len(buffer)
         buffer += data[start:end]
         return end
 
 
-def _too_large(length: int, limit: int) -> FrameTooLarge:
-    return FrameTooLarge(f"a message of {length} bytes is over the limit of {limit}")
+def _too_large(length: int, limit: int, received: bytes = b"") -> FrameTooLarge:
+    return FrameTooLarge(f"a message of {length} bytes is over the limit of {limit}", received)
 
 
 def pack(message: bytes) -> bytes:

@@ -1,18 +1,23 @@
-"""Where agents listen, for those who connect: a socket of this machine, or TLS with a certificate that is known before.
+"""Where agents listen, for those who connect: a socket of this machine, TLS with a pinned certificate, or a WebSocket.
 
-Such a certificate is the sandbox's own and signed by nobody. Who connects compares its SHA-256 with the address's pin,
-and only then says a word: whoever is in between can neither answer for the agent nor read or change what is said.
+A pinned certificate is the sandbox's own and signed by nobody. Who connects compares its SHA-256 with the address's
+pin, and only then says a word: whoever is in between can neither answer for the agent nor read or change what is said.
+At a WebSocket's address TLS ends at a cloud's gateway or a proxy, whose certificate the system's authorities sign.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import ssl
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
-from urllib.parse import parse_qs, urlsplit
+from typing import Final, Protocol
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
 class _Connected(Protocol):
@@ -21,16 +26,22 @@ class _Connected(Protocol):
 
 @dataclass(frozen=True)
 class AgentAddress:
-    """An endpoint, read: the path of a socket, or host and port, with a pin where TLS is spoken there."""
+    """An endpoint, read: the path of a socket, or host and port; with TLS, a pin or the target of a request."""
 
     path: str = ""
     host: str = ""
     port: int = 0
     pin: str = ""
+    target: str = ""
+    """Of the request for a WebSocket; empty where frames are sent as they are."""
+    affinity: tuple[str, str] | None = None
+    """The header by which a cloud's gateway finds the sandbox, and its value."""
 
     @property
     def tls(self) -> ssl.SSLContext | None:
         """What to connect with, None where TLS is not spoken."""
+        if self.target:
+            return system_authorities()
         return _any_certificate() if self.pin else None
 
     def check(self, connected: _Connected) -> None:
@@ -57,19 +68,49 @@ def _any_certificate() -> ssl.SSLContext:
     return context
 
 
+@cache
+def system_authorities() -> ssl.SSLContext:
+    """Return what checks certificates by the system's authorities, or those of SSL_CERT_FILE."""
+    return ssl.create_default_context()
+
+
 def read_address(endpoint: str) -> AgentAddress:
-    """Read unix:///path, tcp://host:port or tls://host:port?pin=HEX.
+    """Read unix:///path, tcp://host:port, tls://host:port?pin=HEX or wss://host/path?affinity=NAME:VALUE.
 
     Raises:
         ConnectionError: It is none of them.
     """
     parts = urlsplit(endpoint)
+    if parts.scheme == "wss" and parts.hostname:
+        return _read_websocket(endpoint)
     pin = parse_qs(parts.query).get("pin", [""])[0]
     if parts.scheme == "unix":
         return AgentAddress(path=endpoint.removeprefix("unix://"))
     if parts.hostname and parts.port and (parts.scheme == "tcp" or (parts.scheme == "tls" and pin)):
         return AgentAddress(host=parts.hostname, port=parts.port, pin=pin if parts.scheme == "tls" else "")
     raise ConnectionError(f"no agent can be reached at {endpoint!r}")
+
+
+def _read_websocket(endpoint: str) -> AgentAddress:
+    parts = urlsplit(endpoint)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    named = [value for name, value in query if name == "affinity"]
+    affinity: tuple[str, str] | None = None
+    if named:
+        name, _, value = named[0].partition(":")
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise ConnectionError(f"the affinity in {endpoint!r} is not NAME:VALUE of a header")
+        affinity = name, value
+    rest = urlencode([(name, value) for name, value in query if name != "affinity"])
+    target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{rest}" if rest else "")
+    return AgentAddress(host=parts.hostname or "", port=parts.port or 443, target=target, affinity=affinity)
+
+
+def websocket_endpoint(url: str, header: str, value: str) -> str:
+    """Write the address of an agent behind a cloud's gateway, from the gateway's URL and the header that finds it."""
+    parts = urlsplit(url)
+    query = urlencode([*parse_qsl(parts.query), ("affinity", f"{header}:{value}")])
+    return urlunsplit(("wss", parts.netloc, parts.path or "/", query, ""))
 
 
 def tls_endpoint(host: str, port: int, pin: str) -> str:

@@ -11,6 +11,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
 from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.link import AgentLink, Channel
+from sandmeshd.agentlink.websocket import open_websocket
 
 TIMEOUT_SECONDS = 5.0
 GOODBYE_SECONDS = 1.0
@@ -109,7 +110,7 @@ async def _dialled(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
         yield link
     finally:
         link.close()
-        if read_address(sandbox.endpoint).pin:
+        if read_address(sandbox.endpoint).tls is not None:
             # The other end of a TLS connection closes it too, and is not waited for long.
             _, late = await asyncio.wait([link.closed], timeout=GOODBYE_SECONDS)
             if late:
@@ -122,6 +123,8 @@ async def _dial(endpoint: str, link: Callable[[], AgentLink]) -> AgentLink:
     if address.path:
         _, made = await loop.create_unix_connection(link, address.path)
         return made
+    if address.target:
+        return await open_websocket(address, link())
     transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
     try:
         address.check(transport)

@@ -66,8 +66,13 @@ class FramedLink(asyncio.Protocol, ABC):
         try:
             for message in self._buffer.feed(data):
                 self.frame_received(message)
-        except frames.FrameTooLarge:
-            self.close()
+        except frames.FrameTooLarge as error:
+            self.not_a_frame(error.received)
+
+    def not_a_frame(self, data: bytes) -> None:
+        """Handle data of which no frame begins; it ends the link."""
+        del data
+        self.close()
 
     def pause_writing(self) -> None:
         """Stop sending until the peer has read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -12,6 +13,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.agent.v1 import agent_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.errors import InvalidArgument, ProtocolMismatch, SandmeshError, TooLarge, to_detail
+from sandmesh.shared import frames
 from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.agent.calls.call import Call
 from sandmeshd.agent.calls.dispatcher import Dispatcher
@@ -20,6 +22,7 @@ from sandmeshd.agent.network.egress import Egress
 
 LARGEST_ARGUMENTS: Final = 64 << 20
 _HELLO_SECONDS: Final = 10.0
+_HTTP: Final = b"GET "
 
 
 class _PartialStart:
@@ -42,6 +45,7 @@ class Link(FramedLink):
         self._dispatcher = dispatcher
         self._egress = egress
         self._authenticated = False
+        self._upgraded = False
         self._hello_timer = self._loop.call_later(_HELLO_SECONDS, self.close)
         self._partial_starts: dict[int, _PartialStart] = {}
         self._frames: dict[str, Callable[[int, pb.Fenced, Any], None]] = {
@@ -67,6 +71,19 @@ class Link(FramedLink):
         self._calls.clear()
         self._subscriptions.clear()
         self._partial_starts.clear()
+
+    def not_a_frame(self, data: bytes) -> None:
+        """Read a request of HTTP where the connection begins with one; end the link otherwise."""
+        transport = self._transport
+        if self._authenticated or self._upgraded or transport is None or not data.startswith(_HTTP):
+            self.close()
+            return
+        self._upgraded = True
+        self._buffer = frames.FrameBuffer(frames.MAX_LINK_MESSAGE)
+        # Few links come this way.
+        request = import_module("sandmeshd.agent.link.upgrade").HttpRequest(transport, self)
+        transport.set_protocol(request)
+        request.data_received(data)
 
     def frame_received(self, frame: bytes) -> None:
         """Handle a frame; one that cannot be decoded ends the link."""

@@ -22,6 +22,7 @@ PARTS = {
         "shared/environment.py",
         "shared/frames.py",
         "shared/tar.py",
+        "shared/websocket.py",
         "api/__init__.py",
         "api/agent",
         "api/call",

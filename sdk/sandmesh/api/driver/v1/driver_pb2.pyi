@@ -532,8 +532,8 @@ class RuntimeSandbox(_message.Message):
     state: Global___RuntimeState.ValueType
     """Its state in the runtime."""
     endpoint: _builtins.str
-    """unix:///path, tcp://host:port or tls://host:port?pin=HEX, as the gateway can reach it. The pin is the SHA-256 of the
-    agent's certificate.
+    """unix:///path, tcp://host:port, tls://host:port?pin=HEX or wss://host/path?affinity=NAME:VALUE, as the gateway can
+    reach it. The pin is the SHA-256 of the agent's certificate; the affinity is a header of the request for a WebSocket.
     """
     agent_token: _builtins.str
     """The token that the agent requires."""
