@@ -10,7 +10,7 @@ import asyncio
 import base64
 import os
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from sandmesh.shared.websocket import (
     LINK_SUBPROTOCOL,
@@ -21,7 +21,8 @@ from sandmesh.shared.websocket import (
     read_head,
 )
 from sandmeshd.agentlink.addresses import AgentAddress
-from sandmeshd.agentlink.link import AgentLink
+
+P = TypeVar("P", bound=asyncio.Protocol)
 
 PING_SECONDS: Final = 20.0
 """After how much silence a ping is sent: proxies end connections that are quiet for a minute. After twice it, none
@@ -29,8 +30,8 @@ having been answered, the connection is lost."""
 _END: Final = b"\r\n\r\n"
 
 
-async def open_websocket(address: AgentAddress, link: AgentLink, ping_seconds: float = PING_SECONDS) -> AgentLink:
-    """Connect a link through the WebSocket at an address, whose certificate fits its host.
+async def open_websocket(address: AgentAddress, link: P, ping_seconds: float = PING_SECONDS) -> P:
+    """Connect a link, or another protocol, through the WebSocket at an address, whose certificate fits its host.
 
     After `ping_seconds` of silence a ping is sent.
 
@@ -52,7 +53,7 @@ async def open_websocket(address: AgentAddress, link: AgentLink, ping_seconds: f
 class _Upgrade(asyncio.Protocol):
     """Requests the WebSocket, then passes on what its messages carry."""
 
-    def __init__(self, address: AgentAddress, link: AgentLink, ping_seconds: float) -> None:
+    def __init__(self, address: AgentAddress, link: asyncio.Protocol, ping_seconds: float) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the link is connected."""
         self._address = address

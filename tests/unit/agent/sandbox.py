@@ -139,6 +139,13 @@ def _launch(ground: Ground, folder: Path, fds: dict[str, int]) -> subprocess.Pop
 @contextmanager
 def start(ground: Ground, **changed: Any) -> Generator[tuple[Sandbox, str]]:
     """Start an agent, give what it said of itself, and end it."""
+    with started_with(ground, config(ground, **changed)) as started:
+        yield started
+
+
+@contextmanager
+def started_with(ground: Ground, first_line: bytes) -> Generator[tuple[Sandbox, str]]:
+    """Start an agent with this line as its configuration."""
     with _folder(ground) as folder:
         config_read, config_write = os.pipe()
         ready_read, ready_write = os.pipe()
@@ -147,7 +154,7 @@ def start(ground: Ground, **changed: Any) -> Generator[tuple[Sandbox, str]]:
         for fd in (config_read, ready_write, lock):
             os.close(fd)
         try:
-            os.write(config_write, config(ground, **changed))
+            os.write(config_write, first_line)
             with os.fdopen(ready_read) as ready:
                 line = ready.readline()
             yield Sandbox(process, folder), line

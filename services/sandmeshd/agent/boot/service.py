@@ -37,7 +37,7 @@ def serve(descriptors: Descriptors, control: socket.socket, *, zygote_configured
     """Serve until the driver closes its pipe, a SIGTERM or the loss of the zygote. Returns: the exit code."""
     try:
         config = _read_config(descriptors.config)
-        memory = Memory(descriptors.memory if config.memory_bytes else -1, config.memory_bytes)
+        memory = _memory(config, descriptors)
         if descriptors.life >= 0:
             os.dup2(descriptors.life, descriptors.config, inheritable=False)
             os.close(descriptors.life)
@@ -46,6 +46,10 @@ def serve(descriptors: Descriptors, control: socket.socket, *, zygote_configured
     except (OSError, ValueError, DecodeError) as error:
         _report(descriptors.ready, {"error": str(error)})
         return 1
+
+
+def _memory(config: agent_pb2.AgentConfig, descriptors: Descriptors) -> Memory:
+    return Memory(descriptors.memory if config.memory_bytes else -1, config.memory_bytes)
 
 
 def _read_config(fd: int) -> agent_pb2.AgentConfig:
@@ -87,6 +91,14 @@ async def _serve(
 
     loop.add_signal_handler(signal.SIGTERM, end, 0)
     signal.signal(signal.SIGCHLD, _reap)
+    if config.HasField("birth"):
+        if config.ends_with_driver:
+            loop.add_reader(descriptors.config, end, 0)
+        born = await _await_birth(config, descriptors.ready, ending)
+        loop.remove_reader(descriptors.config)
+        if born is None:
+            return ending.result()
+        config, memory = born, _memory(born, descriptors)
     if not zygote_configured:
         configure_zygote(config, control)
     if config.ends_with_driver:
@@ -102,6 +114,20 @@ async def _serve(
         return code
 
 
+async def _await_birth(
+    config: agent_pb2.AgentConfig, ready: int, ending: asyncio.Future[int]
+) -> agent_pb2.AgentConfig | None:
+    """Wait for the configuration that is still to come; None where the agent ends before."""
+    late_birth: Any = import_module("sandmeshd.agent.boot.late_birth")
+    waiting = asyncio.create_task(late_birth.await_birth(config, lambda: _report(ready, {"waiting": True}, more=True)))
+    await asyncio.wait([waiting, ending], return_when=asyncio.FIRST_COMPLETED)
+    if ending.done():
+        waiting.cancel()
+        return None
+    born: agent_pb2.AgentConfig = waiting.result()
+    return born
+
+
 def _reap(_number: int, _frame: object) -> None:
     """Reap orphans, which become children of PID 1."""
     with suppress(ChildProcessError):
@@ -109,7 +135,8 @@ def _reap(_number: int, _frame: object) -> None:
             pass
 
 
-def _report(fd: int, line: dict[str, object]) -> None:
+def _report(fd: int, line: dict[str, object], *, more: bool = False) -> None:
     with suppress(OSError):
         os.write(fd, json.dumps(line).encode() + b"\n")
-        os.close(fd)
+        if not more:
+            os.close(fd)

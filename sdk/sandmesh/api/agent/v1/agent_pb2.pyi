@@ -537,6 +537,7 @@ class AgentConfig(_message.Message):
     TLS_FILE_FIELD_NUMBER: _builtins.int
     TRUSTED_CERTIFICATES_FIELD_NUMBER: _builtins.int
     CERTIFICATES_FILE_FIELD_NUMBER: _builtins.int
+    BIRTH_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -609,6 +610,10 @@ class AgentConfig(_message.Message):
     def environments(self) -> _containers.MessageMap[_builtins.str, Global___TrainingEnvironment]:
         """Training environments by name."""
 
+    @_builtins.property
+    def birth(self) -> Global___Birth:
+        """The configuration is to come over the first connection, and only `listen` is set beside this: see Birth."""
+
     def __init__(
         self,
         *,
@@ -639,14 +644,99 @@ class AgentConfig(_message.Message):
         tls_file: _builtins.str = ...,
         trusted_certificates: _builtins.bytes = ...,
         certificates_file: _builtins.str = ...,
+        birth: Global___Birth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["birth", b"birth", "call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentConfig: _TypeAlias = AgentConfig  # noqa: Y015
+
+@_typing.final
+class Birth(_message.Message):
+    """Birth is what an agent knows that is started before anybody knows which sandbox it will be. It listens at `listen` and
+    waits for one BirthRequest, over whichever connection comes first: an empty frame, then TLS 1.3 in which the mesh is
+    the server, shows the certificate and signs the handshake, so nothing can be replayed or read. No user code runs
+    before. What comes from another mesh is refused, and the agent goes on waiting.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_SHA256_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    certificate_sha256: _builtins.str
+    """The SHA-256 of the mesh's certificate, in hexadecimal digits."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long the agent waits; then it ends."""
+
+    def __init__(
+        self,
+        *,
+        certificate_sha256: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_sha256", b"certificate_sha256", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Birth: _TypeAlias = Birth  # noqa: Y015
+
+@_typing.final
+class BirthRequest(_message.Message):
+    """BirthRequest is the one message of the mesh."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPIRE_UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    expire_unix_seconds: _builtins.int
+    """After which the agent refuses it, by its own clock, in seconds since 1970."""
+    @_builtins.property
+    def config(self) -> Global___AgentConfig:
+        """The configuration, without `birth`; where `listen` is empty, the agent stays where it listens."""
+
+    def __init__(
+        self,
+        *,
+        expire_unix_seconds: _builtins.int = ...,
+        config: Global___AgentConfig | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "expire_unix_seconds", b"expire_unix_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BirthRequest: _TypeAlias = BirthRequest  # noqa: Y015
+
+@_typing.final
+class BirthResponse(_message.Message):
+    """BirthResponse is the agent's answer, after which it closes the connection and becomes the sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _errors_pb2.ErrorDetail:
+        """Why the request was refused; the agent goes on waiting."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.ErrorDetail | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BirthResponse: _TypeAlias = BirthResponse  # noqa: Y015
 
 @_typing.final
 class OwnTool(_message.Message):
