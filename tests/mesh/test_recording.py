@@ -18,6 +18,7 @@ from sandmesh import BrowserSandboxAsync, GuiSandbox, GuiSandboxAsync, errors
 from sandmeshd.cli.user_app import app
 
 from .conftest import run_mesh
+from .viewers import viewing
 
 pytestmark = [pytest.mark.needs("desktop"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -239,6 +240,31 @@ async def test_a_recording_of_a_browser_goes_on_when_the_browser_dies(address: s
     assert (steps[-2]["failed"], steps[-1]["tool"]) == (False, "browser_close")
     assert {"0001.jpg", "0002.jpg", f"{len(steps) - 1:04}.jpg"} <= names
     assert f"{len(steps):04}.jpg" not in names  # of a browser that was closed there is no picture
+
+
+@pytest.mark.needs("chromium")
+async def test_a_recording_and_a_person_see_the_same_page_and_neither_ends_the_other(
+    address: str, tmp_path: Path
+) -> None:
+    async with BrowserSandboxAsync(base_url=address, timeout=120) as other:
+        await other.fs.write("page.html", "<title>One</title><body bgcolor=blue><p>hello</p>")
+        await other.fs.write("after.html", "<title>After</title><body bgcolor=red><p>again</p>")
+        assert not (await other.browser_navigate("file:///workspace/page.html")).is_error
+        url = await other.browser.url()
+        async with viewing(url) as person:
+            await person.sees_a_picture(1280, 720)
+            async with other.browser.record(folder="first") as recording:
+                # Once nobody watches it goes on, and sees what comes then.
+                await person.close()
+                assert not (await other.browser_navigate("file:///workspace/after.html")).is_error
+                await other.browser_wait_for(time=1)
+        (tmp_path / "video.mp4").write_bytes(await other.fs.read(recording.result.video, "bytes"))
+        assert "red" in _colours(tmp_path / "video.mp4")
+        async with viewing(url) as person:
+            async with other.browser.record(folder="second", video="webm"):
+                await person.sees_a_picture(1280, 720)
+            assert not (await other.browser_resize(800, 600)).is_error
+            await person.sees_a_picture(800, 600)
 
 
 async def test_a_sandbox_without_ffmpeg_says_how_to_get_it(address: str) -> None:

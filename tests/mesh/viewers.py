@@ -33,6 +33,12 @@ class Viewer:
         assert line, f"{command} {text} failed"
         return json.loads(line)
 
+    async def close(self) -> None:
+        """Close the page."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+
     async def sees_a_picture(self, width: int, height: int) -> None:
         """Wait until the picture has a size and several colours."""
         seen: Any = None
@@ -50,9 +56,8 @@ async def viewing(url: str) -> AsyncGenerator[Viewer]:
     python = await asyncio.to_thread(environment_of, "playwright")
     command = (str(python), str(PROGRAM), CHROMIUM, url)
     process = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    viewer = Viewer(process)
     try:
-        yield Viewer(process)
+        yield viewer
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        await process.wait()
+        await viewer.close()

@@ -13,6 +13,7 @@ from playwright.async_api import BrowserContext, Error, Locator, Page, Playwrigh
 from sandmeshd.agent.userland.browser import chromium
 from sandmeshd.agent.userland.browser.answer import Answer, BrowserFailure
 from sandmeshd.agent.userland.browser.downloads import Downloads
+from sandmeshd.agent.userland.browser.follower import Follower
 from sandmeshd.agent.userland.browser.screencast import Screencast
 from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
@@ -41,7 +42,8 @@ class BrowserSession:
         self._tabs: dict[Page, Tab] = {}
         self.current: Tab | None = None
         """The tab that tools use and people see."""
-        self.screencast = Screencast()
+        self.follower = Follower(self)
+        self.screencast = Screencast(self.follower)
         self._died = False
         self._closed = 0
         self._closing: set[asyncio.Future[None]] = set()

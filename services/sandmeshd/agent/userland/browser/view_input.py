@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from playwright.async_api import Error
 
+from sandmeshd.agent.userland.browser.follower import DevTools
 from sandmeshd.agent.userland.browser.session import BrowserSession
 from sandmeshd.agent.userland.browser.tab import Tab
 
@@ -17,16 +18,6 @@ _BUTTONS: Final = ("none", "left", "middle", "right", "back", "forward")
 _MOST_WAITING: Final = 256
 """A page that does not answer keeps this much input at most; what comes then is dropped."""
 _LONGEST_NAME: Final = 32
-
-
-class DevTools(Protocol):
-    """A connection to a page over the browser's DevTools protocol."""
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """Send a command and return its result."""
-
-    async def detach(self) -> None:
-        """End the connection."""
 
 
 class Input:
