@@ -26,6 +26,7 @@ from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import Ending
 from sandmeshd.mesh.sweep import remove, sweep_private
+from sandmeshd.mesh.url_doors import door_urls, open_url_doors
 from sandmeshd.runtime.listeners import Listeners
 from sandmeshd.runtime.locks import held
 from sandmeshd.runtime.metrics import Observed
@@ -65,6 +66,8 @@ class Mesh:
     """The variables that E2B's clients need, empty where the mesh has no door for them."""
     agentscope: str | None
     """The `base_url` of AgentScope Runtime's SDK, None where the mesh has no door for it."""
+    doors: Mapping[str, str]
+    """The URLs of the doors whose clients need no more than that and a token, by name."""
 
 
 @asynccontextmanager
@@ -105,8 +108,10 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         address, http = listening.addresses[0], listening.http
         # Its routes are there before E2B's door opens the listener.
         await stack.enter_async_context(open_agentscope(settings, address, http))
+        await stack.enter_async_context(open_url_doors(settings, address, http))
         variables = await stack.enter_async_context(open_e2b(settings, mesh_secret(settings), address, http))
-        yield Mesh(listening.addresses, http, ending, variables, await agentscope_url(settings, http))
+        urls = await agentscope_url(settings, http), await door_urls(settings, http)
+        yield Mesh(listening.addresses, http, ending, variables, *urls)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import typer
 
@@ -32,6 +32,8 @@ class StartedMesh:
     """The variables that E2B's clients need; None where the mesh has no door for them."""
     agentscope: str | None = None
     """The `base_url` of AgentScope Runtime's SDK; None where the mesh has no door for it."""
+    doors: Mapping[str, str] | None = None
+    """The URLs of the doors whose clients need no more than that and a token; None where the mesh has none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -96,6 +98,11 @@ class PipeReporter:
         self._status.fail(error)
 
 
+_DOORS: Final = {
+    "swerex": ("SWE-ReX's RemoteRuntime reaches it", 'host="{}/swerex/NAME", auth_token="..."'),
+}
+
+
 def _describe(mesh: StartedMesh) -> list[str]:
     lines = ["The mesh is ready. Programs of this user find it by themselves; others connect by base_url:"]
     lines += [f"  {url}" for url in mesh.base_urls]
@@ -113,6 +120,10 @@ def _describe(mesh: StartedMesh) -> list[str]:
             "AgentScope Runtime's SDK reaches it with these arguments, and a token of `sandmesh token create NAME`:"
         )
         lines.append(f'  base_url="{mesh.agentscope}", bearer_token="..."')
+    for name, url in (mesh.doors or {}).items():
+        what, arguments = _DOORS[name]
+        lines.append(f"{what} with these arguments, and a token of `sandmesh token create NAME`:")
+        lines.append("  " + arguments.format(url))
     fate = "are kept for the next start" if mesh.keep else "end with it"
     if mesh.log is None:
         return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]

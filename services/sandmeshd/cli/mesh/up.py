@@ -120,6 +120,9 @@ class DoorOptions:
     agentscope: Annotated[
         bool, typer.Option("--agentscope", help="Serve AgentScope Runtime's SDK on the HTTP listener too.")
     ] = False
+    swerex: Annotated[
+        bool, typer.Option("--swerex", help="Serve SWE-ReX's RemoteRuntime on the HTTP listener too.")
+    ] = False
     domain: Annotated[
         str | None,
         typer.Option(
@@ -132,11 +135,12 @@ class DoorOptions:
     def settings(self) -> dict[str, object]:
         """Return the options as settings; None where one is not set."""
         e2b = True if self.e2b or self.domain else None
-        return {"e2b": e2b, "e2b_domain": self.domain, "agentscope": self.agentscope or None}
+        doors = {"agentscope": self.agentscope or None, "swerex": self.swerex or None}
+        return {"e2b": e2b, "e2b_domain": self.domain, **doors}
 
     def command_line(self) -> list[str]:
         """Return the options as a command line."""
-        flags = {"--e2b": self.e2b, "--agentscope": self.agentscope}
+        flags = {"--e2b": self.e2b, "--agentscope": self.agentscope, "--swerex": self.swerex}
         domain = ["--domain", self.domain] if self.domain else []
         return [*(flag for flag, chosen in flags.items() if chosen), *domain]
 

@@ -12,8 +12,8 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.agentscope import workspace
 from sandmeshd.facades.agentscope.boxes import Boxes
-from sandmeshd.facades.agentscope.errors import RequestError, response_of
 from sandmeshd.facades.agentscope.methods import Methods
+from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.clients import MeshClients
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]

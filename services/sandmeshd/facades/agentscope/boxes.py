@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from sandmesh import SandboxAsync
 from sandmesh.errors import NotFound, SandboxLost
-from sandmeshd.facades.agentscope.errors import RequestError
+from sandmeshd.facades.answers import RequestError
 
 MOST: Final = 1_000
 SECONDS: Final = 60.0

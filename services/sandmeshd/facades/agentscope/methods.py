@@ -10,7 +10,7 @@ from sandmesh import ToolResult
 from sandmesh.inputs import Options
 from sandmesh.mesh import SandboxInfo
 from sandmeshd.facades.agentscope.boxes import SECONDS, Boxes
-from sandmeshd.facades.agentscope.errors import RequestError
+from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.clients import MeshClients
 
 LABEL: Final = "agentscope"

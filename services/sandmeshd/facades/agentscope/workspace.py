@@ -9,7 +9,7 @@ from aiohttp import BodyPartReader, web
 
 from sandmesh import SandboxAsync
 from sandmeshd.facades.agentscope import entries
-from sandmeshd.facades.agentscope.errors import RequestError
+from sandmeshd.facades.answers import RequestError
 
 Route: TypeAlias = Callable[[SandboxAsync, web.Request], Awaitable[web.StreamResponse]]
 

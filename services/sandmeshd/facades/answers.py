@@ -1,4 +1,4 @@
-"""Failures as AgentScope Runtime's SDK reads them: a status of HTTP, and `detail`."""
+"""Failures as clients of several doors read them: a status of HTTP, and `detail`."""
 
 from __future__ import annotations
 

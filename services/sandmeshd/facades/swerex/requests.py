@@ -1,0 +1,109 @@
+"""What clients send, checked; what they leave out has SWE-ReX's own defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sandmeshd.facades.answers import RequestError
+
+Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
+Text = Annotated[str, Field(max_length=16 << 20)]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class CreateSession(_Request):
+    """Starts a shell."""
+
+    startup_source: list[Text] = []
+    session: str = "default"
+    session_type: Literal["bash"] = "bash"
+    startup_timeout: Seconds = 1.0
+
+
+class BashAction(_Request):
+    """Runs a command in a shell."""
+
+    command: Text
+    session: str = "default"
+    timeout: Seconds | None = None
+    is_interactive_command: bool = False
+    is_interactive_quit: bool = False
+    check: Literal["silent", "raise", "ignore"] = "raise"
+    error_msg: Text = ""
+    expect: list[Text] = []
+    action_type: Literal["bash"] = "bash"
+
+
+class BashInterrupt(_Request):
+    """Interrupts what runs in a shell."""
+
+    session: str = "default"
+    timeout: Seconds = 0.2
+    n_retry: int = Field(default=3, ge=0, le=100)
+    expect: list[Text] = []
+    action_type: Literal["bash_interrupt"]
+
+
+class CloseSession(_Request):
+    """Ends a shell."""
+
+    session: str = "default"
+    session_type: Literal["bash"] = "bash"
+
+
+class Command(_Request):
+    """Runs a command that no shell of the client's keeps."""
+
+    command: Text | Annotated[list[Text], Field(min_length=1)]
+    timeout: Seconds | None = None
+    shell: bool = False
+    check: bool = False
+    error_msg: Text = ""
+    env: dict[str, Text] | None = None
+    cwd: str | None = None
+    merge_output_streams: bool = False
+
+
+class ReadFile(_Request):
+    """Reads a file."""
+
+    path: str
+    encoding: str | None = None
+    errors: str | None = None
+
+
+class WriteFile(_Request):
+    """Writes a file."""
+
+    content: Text
+    path: str
+
+
+_ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
+    "create_session": TypeAdapter(CreateSession),
+    "run_in_session": TypeAdapter(Annotated[BashAction | BashInterrupt, Field(discriminator="action_type")]),
+    "close_session": TypeAdapter(CloseSession),
+    "execute": TypeAdapter(Command),
+    "read_file": TypeAdapter(ReadFile),
+    "write_file": TypeAdapter(WriteFile),
+}
+METHODS: Final = tuple(_ADAPTERS)
+
+
+def read_request(method: str, body: bytes) -> dict[str, Any]:
+    """Return the body of a method's request, complete.
+
+    Raises:
+        RequestError: It does not fit.
+    """
+    try:
+        found: BaseModel = _ADAPTERS[method].validate_json(body)
+    except ValidationError as error:
+        details = [{"loc": one["loc"], "msg": one["msg"], "type": one["type"]} for one in error.errors()[:10]]
+        raise RequestError(422, f"{method}: {details[0]['msg']} ({'.'.join(map(str, details[0]['loc']))})") from None
+    return found.model_dump()

@@ -1,0 +1,57 @@
+"""Doors whose clients need a URL and a token of the mesh alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+
+from sandmesh.errors import InvalidArgument
+from sandmeshd.mesh.settings import MeshSettings
+from sandmeshd.runtime.http import HttpListener
+
+Opened = Mapping[str, str]
+"""The URL of each door, by its name."""
+
+
+def open_names(settings: MeshSettings) -> dict[str, float]:
+    """Return the idle seconds of the doors that the settings open, by their names."""
+    doors = {"swerex": settings.swerex_door}
+    return {name: door.idle_seconds for name, door in doors.items() if door.enabled}
+
+
+@asynccontextmanager
+async def open_url_doors(settings: MeshSettings, address: str, listener: HttpListener) -> AsyncGenerator[None]:
+    """Serve them until the block ends, where the settings say so, once the listener is open.
+
+    Raises:
+        InvalidArgument: The settings contradict each other.
+    """
+    names = open_names(settings)
+    if names and settings.workers > 1:
+        variables = ", ".join(f"SANDMESH_{name.upper()}" for name in names)
+        raise InvalidArgument(f"{variables}: served by one process: set SANDMESH_WORKERS to 1 (--workers 1)")
+    async with AsyncExitStack() as stack:
+        for name, idle_seconds in names.items():
+            opened = await asyncio.to_thread(import_module, f"sandmeshd.facades.{name}.app")
+            door = await stack.enter_async_context(opened.open_door(address, idle_seconds))
+            listener.add(door.add)
+        yield
+
+
+async def door_urls(settings: MeshSettings, listener: HttpListener) -> Opened:
+    """Return the URLs of the doors that are open, with the listener open.
+
+    Raises:
+        InvalidArgument: There is no HTTP listener.
+        MeshUnavailable: An address cannot be listened at.
+    """
+    names = open_names(settings)
+    if not names:
+        return {}
+    urls = await listener.open()
+    if not urls:
+        variables = ", ".join(f"SANDMESH_{name.upper()}" for name in names)
+        raise InvalidArgument(f"{variables}: this needs the HTTP listener: set SANDMESH_HTTP_LISTEN")
+    return dict.fromkeys(names, settings.gateway.http_url or urls[0])
