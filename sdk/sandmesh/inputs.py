@@ -176,6 +176,12 @@ class Options(TypedDict, total=False):
     A relative path is resolved by this program. A private mesh accepts what this user owns, others what they allow.
     """
 
+    profile: str | None
+    """The profile of the browser: its cookies and storage begin as the last sandbox with it left them.
+
+    Each user's profiles are their own, and one sandbox at a time has one. The mesh needs a storage.
+    """
+
     template: str | None
     """The template, if it is not named as the type."""
 

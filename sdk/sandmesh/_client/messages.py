@@ -104,6 +104,7 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         workspace_dir=_write_path("workspace_dir", options.get("workspace_dir")),
         snapshot_id=_write_snapshot(options.get("snapshot")),
         secrets=write_secrets(options.get("secrets"), options.get("env")),
+        browser_profile="" if options.get("profile") is None else read_name("profile", options.get("profile")),
     )
 
 

@@ -44,6 +44,17 @@ async def packed(sandbox: driver_pb2.RuntimeSandbox, token: int) -> AsyncGenerat
             yield data
 
 
+async def profile_packed(sandbox: driver_pb2.RuntimeSandbox, token: int) -> AsyncGenerator[bytes]:
+    """Yield the profile of the browser as a tar stream; the browser is closed first.
+
+    Raises:
+        SandboxLost, LeaseLost: As `packed`.
+    """
+    async with _started(sandbox, token, "browser.profile.pack") as call:
+        async for data in _drained(call, f"the browser's profile of {sandbox.sandbox_id}"):
+            yield data
+
+
 async def saved(sandbox: driver_pb2.RuntimeSandbox, token: int) -> AsyncGenerator[bytes]:
     """Yield workspace and home as a tar stream; user code stands still until it has ended.
 
@@ -76,6 +87,16 @@ async def unpacked(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: Async
     """
     async with _started(sandbox, token, "fs.unpack", takes_input=True, any_links=True) as call:
         await _fed(call, stream, "the saved workspace")
+
+
+async def profile_unpacked(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: AsyncIterator[bytes]) -> None:
+    """Place the profile of the browser, which has not run yet, from a tar stream: all of it or nothing.
+
+    Raises:
+        SandboxStartFailed, SandboxLost, LeaseLost: As `unpacked`.
+    """
+    async with _started(sandbox, token, "browser.profile.unpack", takes_input=True) as call:
+        await _fed(call, stream, "the browser's saved profile")
 
 
 async def restored(sandbox: driver_pb2.RuntimeSandbox, token: int, stream: AsyncIterator[bytes]) -> None:

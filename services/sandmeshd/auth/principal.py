@@ -109,6 +109,11 @@ def workspace_key(session_key: str, slot: str) -> str:
     return f"{session_key}.{hashlib.sha256(slot.encode()).hexdigest()[:32]}"
 
 
+def profile_key(user_id: str, name: str) -> str:
+    """Name what a user's browser profile is saved under."""
+    return f"profiles/{user_key(user_id)}.{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
 def _digest(*parts: str) -> str:
     # Each part's length goes before it: ("a", "bc") and ("ab", "c") differ whatever characters they have.
     encoded = [part.encode() for part in parts]

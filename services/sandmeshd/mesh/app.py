@@ -95,7 +95,7 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         store = await stack.enter_async_context(open_store(settings.store))
         book = open_catalog(settings.extensions, settings.templates)
         bare = await stack.enter_async_context(open_driver(settings, book))
-        driver = await stack.enter_async_context(with_storage(bare, storage))
+        driver = await stack.enter_async_context(with_storage(bare, storage, settings))
         broken = await _prepare(driver, book, progress)
         measured = Observed()
         ending = Ending(settings.keep_sandboxes or settings.ephemeral)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument
+from sandmeshd.auth.stream_sealer import StreamSealer
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin, find_driver, find_drivers, open_plugin
 from sandmeshd.drivers.api.settings import DriverSettings
@@ -145,10 +146,13 @@ def plain_values(settings: MeshSettings) -> list[tuple[Variable, Any]]:
 
 
 @asynccontextmanager
-async def with_storage(driver: Driver, settings: StorageSettings | None) -> AsyncGenerator[Driver]:
+async def with_storage(
+    driver: Driver, storage: StorageSettings | None, settings: MeshSettings
+) -> AsyncGenerator[Driver]:
     """Yield the driver, decorated with a storage of workspaces where there is one."""
-    if settings is None:
+    if storage is None:
         yield driver
         return
-    async with open_storage(settings) as snapshots:
-        yield WorkspaceKeeper(driver, snapshots)
+    sealer = StreamSealer(mesh_secret(settings), "browser profiles")
+    async with open_storage(storage) as snapshots:
+        yield WorkspaceKeeper(driver, snapshots, sealer)

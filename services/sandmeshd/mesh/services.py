@@ -70,7 +70,7 @@ async def run_driver(options: ServiceOptions, name: str, listen: str) -> None:
         book = open_catalog(settings.extensions, settings.templates)
         async with (
             open_driver(settings.model_copy(update={"driver": name}), book) as bare,
-            with_storage(bare, settings.storage) as local,
+            with_storage(bare, settings.storage, settings) as local,
             _serving(options, listen, [driver_service(DriverServicer(local))], observed_service),
         ):
             await asyncio.Event().wait()

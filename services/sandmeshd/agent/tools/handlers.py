@@ -96,7 +96,8 @@ def make_toolbox(
         handlers.update(_file_handlers(workspace))
     if runners.browser is not None:
         handlers.update(runners.browser.handlers())
-        services = {**services, **_add_view("browser", runners.browser.view, runners.ports)}
+        view = _add_view("browser", runners.browser.view, runners.ports)
+        services = {**services, **runners.browser.services(), **view}
     if runners.training is not None:
         handlers.update(runners.training.handlers())
     if "computer-use" in groups:

@@ -20,6 +20,7 @@ from sandmesh.errors import (
     SandmeshError,
     StoreUnavailable,
     WorkspaceNotReady,
+    WrongState,
 )
 from sandmeshd.allocator.background_tasks import wait_with_timeout
 from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_error
@@ -31,7 +32,7 @@ from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.auth.principal import current_principal, workspace_key
+from sandmeshd.auth.principal import current_principal, profile_key, workspace_key
 from sandmeshd.store import Store
 
 # The user that sessions without one count against: they cannot be distinguished.
@@ -107,6 +108,10 @@ class Claims:
         kept = request.keep_workspace and not spec.workspace_dir
         if kept and (keeping := self._nodes.keeping(want.nodes)):
             want, workspace = replace(want, nodes=keeping), workspace_key(request.session_key, slot)
+        profile = ""
+        if spec.browser_profile:
+            want = replace(want, nodes=self._nodes.keeping_profiles(want.nodes, spec.template))
+            profile = profile_key(_caller(request.user_id), spec.browser_profile)
         return Claim(
             session=request.session_key,
             slot=slot,
@@ -118,7 +123,8 @@ class Claims:
             idle_us=self._idle_us(request),
             user_id=request.user_id,
             session_id=request.session_id,
-            workspace=workspace,
+            workspace=f"{workspace}+{profile}" if profile else workspace,
+            profile=profile,
         )
 
     def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
@@ -140,6 +146,14 @@ class Claims:
 def _caller(user_id: str) -> str:
     # Made-up users begin so, here and in the SDK.
     return ANONYMOUS if not user_id or user_id.startswith(f"{ANONYMOUS}-") else user_id
+
+
+def _profile_in_use(name: str, holder: Record) -> WrongState:
+    message = (
+        f"the browser profile {name!r} is in use by the sandbox {holder.sandbox_id}: close that sandbox, or choose "
+        "another profile"
+    )
+    return WrongState(message, {"state": holder.state, "sandbox_id": holder.sandbox_id, "profile": name})
 
 
 class ClaimOutcomes:
@@ -246,6 +260,8 @@ class _ClaimAttempt:
             return None
         if reply.quota is not None:
             raise quota_error(reply.quota, self._claim.want)
+        if reply.kind == "profile" and reply.record is not None:
+            raise _profile_in_use(self._claim.spec.browser_profile, reply.record)
         if reply.record is None:
             raise SandboxLost("the claim was withdrawn", {"detail": "its client disconnected"})
         return await self._kinds[reply.kind](self._claim, reply.record)

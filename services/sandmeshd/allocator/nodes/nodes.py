@@ -70,6 +70,23 @@ class Nodes:
         keeping = {node.node_id for node in self._nodes if node.info is not None and node.info.keeps_workspaces}
         return [one for one in wanted if one.id in keeping]
 
+    def keeping_profiles(self, wanted: Sequence[NodeWant], template: str) -> list[NodeWant]:
+        """Return those of `wanted` that save and restore profiles of browsers.
+
+        Raises:
+            InvalidArgument: Sandboxes of the template have no browser.
+            CapabilityMissing: No node has a storage.
+        """
+        found = [node.template(template) for node in self._nodes if node.node_id in {one.id for one in wanted}]
+        if not any(one is not None and "browser" in one.tool_groups for one in found):
+            message = f"sandboxes of the template {template!r} have no browser: use the type browser with a profile"
+            raise InvalidArgument(message, {"field": "spec.browser_profile"})
+        keeping = self.keeping(wanted)
+        if not keeping:
+            message = "profiles of browsers are saved in a storage, and the mesh has none: set SANDMESH_STORAGE_FOLDER"
+            raise CapabilityMissing(message, {"needs": "storage"})
+        return keeping
+
     def is_silent(self, node_id: str) -> bool:
         """Return whether a node is known and did not answer recently."""
         node = self.by_id(node_id)

@@ -60,6 +60,8 @@ class Claim:
     user_id: str = ""
     session_id: str = ""
     workspace: str = ""
+    profile: str = ""
+    """What its browser's profile is saved under; `workspace` names it, too."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class RecordStore(RecordReader):
             "user": claim.user_id,
             "session_name": claim.session_id,
             "workspace": claim.workspace,
+            "profile": claim.profile,
             "labels": label_names(claim.spec.labels),
             "actor": claim.user_id or "anonymous",
             "waited": waited,

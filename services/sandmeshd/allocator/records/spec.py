@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import secrets
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
@@ -12,6 +13,7 @@ from sandmesh.shared.hosts import normal_host
 from sandmeshd.auth.principal import Principal
 
 _LABEL_KEY, _LABEL_VALUE, _PORTS, _NAME, _HOSTS = 63, 255, 64, 255, 256
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LISTING = frozenset({pb.NETWORK_MODE_HOSTS, pb.NETWORK_MODE_PUBLIC})
 
 
@@ -32,6 +34,9 @@ def check_spec(spec: pb.SandboxSpec) -> None:
         _check(len(value) <= _LABEL_VALUE, "spec.labels", f"values must have at most {_LABEL_VALUE} characters")
     for name in spec.environment:
         _check(bool(name) and "=" not in name and "\0" not in name, "spec.environment", "has an invalid name")
+    profile = spec.browser_profile
+    rule = "must be 1 to 63 letters, digits, dots, hyphens and underscores, the first a letter or a digit"
+    _check(not profile or _PROFILE.fullmatch(profile) is not None, "spec.browser_profile", rule)
     _check(spec.port_count <= _PORTS, "spec.port_count", f"must be at most {_PORTS}")
     check_network(spec.network)
 

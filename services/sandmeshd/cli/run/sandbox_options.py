@@ -52,6 +52,11 @@ class SandboxOptions:
         typer.Option(help="The snapshot to start from: see `sandmesh snapshot ls`.", metavar="SNAPSHOT"),
     ] = None
 
+    profile: Annotated[
+        str | None,
+        typer.Option(help="The browser's profile, whose cookies and storage are kept.", metavar="NAME"),
+    ] = None
+
     def options(self) -> Options:
         """Return the options as the SDK's constructors take them."""
         return Options(
@@ -61,6 +66,7 @@ class SandboxOptions:
             secrets={name: {"hosts": hosts.split(",")} for name, hosts in parse_pairs(self.secret).items()},
             workspace_dir=self.workspace_dir,
             snapshot=self.snapshot,
+            profile=self.profile,
         )
 
     def create(

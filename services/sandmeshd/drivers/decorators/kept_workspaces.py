@@ -1,14 +1,19 @@
-"""A driver whose sandboxes' workspaces are saved before they are deleted, and restored before anybody uses them."""
+"""A driver whose sandboxes' workspaces are saved before they are deleted, and restored before anybody uses them.
+
+Profiles of browsers are saved and restored likewise, encrypted: cookies are as good as passwords.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import structlog
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import LeaseLost, SandboxLost, SandboxNotFound
-from sandmeshd.agentlink.archives import packed, unpacked
+from sandmeshd.agentlink.archives import packed, profile_packed, profile_unpacked, unpacked
+from sandmeshd.auth.stream_sealer import StreamSealer
 from sandmeshd.drivers.api.forwarder import ForwardingDriver
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.storage import Snapshots
@@ -25,9 +30,10 @@ class WorkspaceKeeper(ForwardingDriver):
     fails the sandbox stays, and the caller retries.
     """
 
-    def __init__(self, driver: Driver, snapshots: Snapshots) -> None:
+    def __init__(self, driver: Driver, snapshots: Snapshots, sealer: StreamSealer) -> None:
         super().__init__(driver)
         self._snapshots = snapshots
+        self._sealer = sealer
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
@@ -39,10 +45,14 @@ class WorkspaceKeeper(ForwardingDriver):
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Create a sandbox; return when its agent listens and its workspace is restored."""
         made = await self._driver.create_sandbox(request)
+        workspace, profile = _keys(request.workspace_key)
         # A snapshot takes precedence over the saved workspace.
-        if request.workspace_key and not request.spec.snapshot_id:
+        if (workspace and not request.spec.snapshot_id) or profile:
             try:
-                await self._restore(made.sandbox, request.fencing_token, request.workspace_key)
+                if workspace and not request.spec.snapshot_id:
+                    await self._restore(made.sandbox, request.fencing_token, workspace)
+                if profile:
+                    await self._restore_profile(made.sandbox, request.fencing_token, profile)
             except BaseException:
                 # Nothing is left of a create that fails, or whose caller went away.
                 await asyncio.shield(
@@ -62,7 +72,7 @@ class WorkspaceKeeper(ForwardingDriver):
             sandbox = await self._inspected(request.sandbox_id)
             try:
                 # A sandbox that waits in a pool has the token 0.
-                await self._restore(sandbox, 0, request.workspace_key)
+                await self._restore(sandbox, 0, _keys(request.workspace_key)[0])
             except LeaseLost:
                 log.debug("a sandbox has its holder and its workspace", sandbox_id=request.sandbox_id)
             return await self._driver.install_token(request)
@@ -82,14 +92,30 @@ class WorkspaceKeeper(ForwardingDriver):
             await unpacked(sandbox, token, stream)
             log.info("a workspace was restored", sandbox_id=sandbox.sandbox_id, workspace=key)
 
+    async def _restore_profile(self, sandbox: pb.RuntimeSandbox, token: int, key: str) -> None:
+        stream = await self._snapshots.restore(key)
+        if stream is not None:
+            await profile_unpacked(sandbox, token, self._sealer.unsealed(key, stream))
+            log.info("a browser's profile was restored", sandbox_id=sandbox.sandbox_id, profile=key)
+
     async def _save(self, request: pb.DeleteSandboxRequest) -> None:
         sandbox = await self._answering(request.sandbox_id)
         if sandbox is None:
             log.warning("an ended sandbox's workspace is as it was saved before", sandbox_id=request.sandbox_id)
             return
-        stream = packed(sandbox, request.fencing_token)
+        workspace, profile = _keys(request.workspace_key)
+        if profile:
+            stream = profile_packed(sandbox, request.fencing_token)
+            await self._save_stream(request, profile, stream, self._sealer.sealed(profile, stream))
+        if workspace:
+            stream = packed(sandbox, request.fencing_token)
+            await self._save_stream(request, workspace, stream, stream)
+
+    async def _save_stream(
+        self, request: pb.DeleteSandboxRequest, key: str, source: AsyncGenerator[bytes], stream: AsyncIterator[bytes]
+    ) -> None:
         try:
-            saved = await self._snapshots.save(request.workspace_key, request.fencing_token, stream)
+            saved = await self._snapshots.save(key, request.fencing_token, stream)
         except SandboxLost:
             if await self._answering(request.sandbox_id) is not None:
                 raise
@@ -99,8 +125,8 @@ class WorkspaceKeeper(ForwardingDriver):
             log.warning("a workspace was not saved", sandbox_id=request.sandbox_id, error=error.message)
             return
         finally:
-            await stream.aclose()
-        facts = {"workspace": request.workspace_key, "bytes": saved.size, "uploaded": saved.uploaded}
+            await source.aclose()
+        facts = {"workspace": key, "bytes": saved.size, "uploaded": saved.uploaded}
         log.info("a workspace was saved", sandbox_id=request.sandbox_id, **facts)
 
     async def _answering(self, sandbox_id: str) -> pb.RuntimeSandbox | None:
@@ -115,3 +141,9 @@ class WorkspaceKeeper(ForwardingDriver):
 
     async def _inspected(self, sandbox_id: str) -> pb.RuntimeSandbox:
         return (await self._driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=sandbox_id))).sandbox
+
+
+def _keys(workspace_key: str) -> tuple[str, str]:
+    """Return what a workspace is saved under, and a browser's profile; empty for what is not kept."""
+    workspace, _, profile = workspace_key.partition("+")
+    return workspace, profile

@@ -19,6 +19,8 @@ count_in('project', made.project, made.id)
 for port in string.gmatch(made.ports, '%d+') do redis.call('HSET', key('ports', made.node), port, made.id) end
 redis.call('ZADD', key('ids'), 0, made.id)
 redis.call('HSET', key('session', made.session), made.slot, made.id)
+local profile = string.match(made.workspace or '', '%+(.+)$')
+if profile then redis.call('SET', key('profile', profile), made.id) end
 index_labels(made.id, args.labels)
 -- Renewals are not in the labels: whoever lives renews it within one more time to live.
 set_deadline(made.id, tonumber(made.ttl_us))

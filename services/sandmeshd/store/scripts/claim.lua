@@ -1,6 +1,6 @@
 -- Claims a sandbox for a session's slot. Returns {kind, record...}:
 -- kept: it has one, its lease is renewed; pooled: it gets one from the pool; create: a new record is PENDING, the
--- caller creates it; wait: one is being created; failed: the one that was waited for failed; queued: there is no room,
+-- caller creates it; wait: one is being created; profile: another sandbox has the browser's profile; failed: the one that was waited for failed; queued: there is no room,
 -- and the limit that is reached; quota: a quota is reached, and what it counts; left: the client had disconnected.
 local id = redis.call('HGET', key('session', args.session), args.slot) or nil
 -- A client that disconnected may still have this script in progress on another connection.
@@ -21,6 +21,20 @@ local saving = not id and redis.call('HGET', key('saving', args.session), args.s
 if saving and field(saving, 'state') == 'STOPPING' then
   redis.call('ZADD', key('interest', saving), text(now), args.ticket)
   return {'wait', whole(saving)}
+end
+
+-- Of the sandboxes with a profile one may run at a time.
+local holder = not id and args.profile ~= '' and redis.call('GET', key('profile', args.profile))
+if holder and holder ~= args.sandbox_id then
+  local state = field(holder, 'state')
+  if state == 'STOPPING' then
+    redis.call('ZADD', key('interest', holder), text(now), args.ticket)
+    return {'wait', whole(holder)}
+  end
+  if state and state ~= 'GONE' and state ~= 'FAILED' and state ~= 'LOST' then
+    drop_ticket(args.ticket)
+    return {'profile', whole(holder)}
+  end
 end
 
 if id then
@@ -74,6 +88,7 @@ local function create_new(node)
   if existed(args.sandbox_id) then return {'left'} end
   create(args.sandbox_id, args.want, node)
   lease(args.sandbox_id, next_token())
+  if args.profile ~= '' then redis.call('SET', key('profile', args.profile), args.sandbox_id) end
   drop_ticket(args.ticket, true)
   event(args.sandbox_id, 'created', '')
   wake_next()

@@ -413,7 +413,9 @@ class CreateSandboxRequest(_message.Message):
     fencing_token: _builtins.int
     """The token that the agent starts with, 0 for a pool."""
     workspace_key: _builtins.str
-    """The key that its workspace is restored from, where something is saved, and saved under; empty where nothing is kept."""
+    """The key that its workspace is restored from, where something is saved, and saved under; empty where nothing is kept.
+    With a browser's profile `+` and the key of that follow, which is saved encrypted.
+    """
     @_builtins.property
     def spec(self) -> _sandbox_pb2.SandboxSpec:
         """The requested spec."""
@@ -681,7 +683,9 @@ class DeleteSandboxRequest(_message.Message):
     sandbox_id: _builtins.str
     """The sandbox."""
     workspace_key: _builtins.str
-    """The key that its workspace is saved under before it is removed; empty where nothing is kept."""
+    """The keys that its workspace and its browser's profile are saved under before it is removed, as in
+    CreateSandboxRequest; empty where nothing is kept.
+    """
     fencing_token: _builtins.int
     """The token of its last lease: what a later holder saved is never replaced."""
     def __init__(

@@ -293,6 +293,7 @@ class SandboxSpec(_message.Message):
     SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
     WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    BROWSER_PROFILE_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """The template's name."""
     driver: _builtins.str
@@ -304,6 +305,10 @@ class SandboxSpec(_message.Message):
     workspace_dir: _builtins.str
     """The directory of its node that is its workspace, as an absolute path; empty: one of its own. Nothing in it is removed
     with the sandbox.
+    """
+    browser_profile: _builtins.str
+    """The profile of its browser, by a name of the user's: cookies and storage, which begin as the last sandbox with the
+    profile left them and are saved when this one ends. One sandbox at a time has it; empty for none.
     """
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -338,10 +343,11 @@ class SandboxSpec(_message.Message):
         snapshot_id: _builtins.str = ...,
         workspace_dir: _builtins.str = ...,
         secrets: _abc.Mapping[_builtins.str, Global___SandboxSecret] | None = ...,
+        browser_profile: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

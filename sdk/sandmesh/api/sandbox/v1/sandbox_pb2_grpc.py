@@ -155,7 +155,8 @@ class SandboxServiceServicer(object):
         """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
         Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
         request until its deadline, in order. A repeated request MUST return the same sandbox.
-        Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
+        Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), WRONG_STATE (the browser
+        profile is in use: release the sandbox that has it), POOL_EXHAUSTED (retry
         later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

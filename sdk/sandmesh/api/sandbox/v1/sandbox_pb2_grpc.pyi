@@ -37,7 +37,8 @@ class SandboxServiceStub:
     """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
     Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
     request until its deadline, in order. A repeated request MUST return the same sandbox.
-    Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
+    Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), WRONG_STATE (the browser
+    profile is in use: release the sandbox that has it), POOL_EXHAUSTED (retry
     later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
     """
     RenewLease: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RenewLeaseRequest, _sandbox_pb2.RenewLeaseResponse]
@@ -123,7 +124,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
     Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
     request until its deadline, in order. A repeated request MUST return the same sandbox.
-    Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
+    Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), WRONG_STATE (the browser
+    profile is in use: release the sandbox that has it), POOL_EXHAUSTED (retry
     later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
     """
     RenewLease: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RenewLeaseRequest, _sandbox_pb2.RenewLeaseResponse]  # type: ignore[assignment]
@@ -212,7 +214,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """ClaimSandbox claims a sandbox for a session: the one it has, one from a pool, or a new one.
         Claiming, leasing, taking ports and counting against every limit MUST be one atomic step. A full mesh queues the
         request until its deadline, in order. A repeated request MUST return the same sandbox.
-        Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), POOL_EXHAUSTED (retry
+        Ends with: TEMPLATE_NOT_FOUND, CAPABILITY_MISSING, INVALID_ARGUMENT (correct the spec), WRONG_STATE (the browser
+        profile is in use: release the sandbox that has it), POOL_EXHAUSTED (retry
         later), SANDBOX_START_FAILED, RUNTIME_UNAVAILABLE (see `fix`), STORE_UNAVAILABLE (retry).
         """
 

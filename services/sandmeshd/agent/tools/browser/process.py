@@ -32,12 +32,16 @@ _ENDED: Final = (
 
 @dataclass(frozen=True)
 class BrowserContext:
-    """Where the process runs: the processes of user code, the template's Python, its variables and the workspace."""
+    """Where the process runs: the processes of user code, the template's Python, its variables and directories."""
 
     processes: Processes
     python: str
     environment: Mapping[str, str]
     workspace: str
+    home: str = ""
+    """Where the browser's profile is kept."""
+    most: int = 0
+    """The largest file in bytes, 0 for any."""
 
 
 class BrowserProcess(asyncio.Protocol):

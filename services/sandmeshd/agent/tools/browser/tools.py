@@ -14,11 +14,12 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
-from sandmeshd.agent.calls.toolbox import Handler
+from sandmeshd.agent.calls.toolbox import Handler, Service
 from sandmeshd.agent.files.failures import CallStopped
 from sandmeshd.agent.files.streams import unless_stopped
 from sandmeshd.agent.processes.spawner import Processes
 from sandmeshd.agent.tools.browser.process import BrowserContext, BrowserProcess, start_browser_process
+from sandmeshd.agent.tools.browser.profile import profile_services
 from sandmeshd.agent.tools.browser.view import HARMLESS, View
 from sandmeshd.agent.tools.recorder.trace import Step, Trace
 from sandmeshd.agent.userland import content_blocks, kernel_protocol
@@ -27,6 +28,8 @@ GROUP: Final = "browser"
 _MAX_STRUCTURED: Final = 1 << 20
 _CAST: Final = "screencast"
 _PICTURE: Final = "trace_picture"
+_SETTLE: Final = "settle_profile"
+_SETTLE_SECONDS: Final = 20.0
 _STOPPED: Final = "The call was stopped; what it had begun in the browser may still complete."
 
 
@@ -59,6 +62,17 @@ class Browser:
         if not isinstance(port, int) or not 0 < port < 1 << 16:
             raise ToolFailure(str(reply.get("error") or "The browser named no port."))
         return port
+
+    def services(self) -> Mapping[str, Service]:
+        """Return what serves the driver."""
+        return profile_services(self._context.home, self._context.most, self._settle)
+
+    async def _settle(self) -> None:
+        """Close the browser, its profile kept; what fails leaves the profile as it is."""
+        if self._alive:
+            with suppress(ToolFailure, TimeoutError):
+                async with asyncio.timeout(_SETTLE_SECONDS):
+                    await self._request(_SETTLE, {})
 
     def warm(self) -> None:
         """Start the browser before anybody needs it. A failure will show at the first call."""
@@ -187,4 +201,5 @@ async def _write_block(block: Mapping[str, Any], call: Call) -> None:
 
 def make_browser(processes: Processes, config: agent_pb2.AgentConfig) -> Browser:
     """Create the browser of a sandbox; nothing is started."""
-    return Browser(BrowserContext(processes, config.python, dict(config.environment), config.workspace))
+    environment, most = dict(config.environment), config.max_file_bytes
+    return Browser(BrowserContext(processes, config.python, environment, config.workspace, config.home, most))

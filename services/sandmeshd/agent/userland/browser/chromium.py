@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
 
@@ -35,6 +36,11 @@ _ARGUMENTS: Final = (
     "--remote-debugging-port=0",
 )
 _PORT_FILE: Final = "DevToolsActivePort"
+_COOKIES: Final = "session-cookies.json"
+_CACHES: Final = (
+    *("Cache", "Code Cache", "GPUCache", "ShaderCache", "GrShaderCache", "GraphiteDawnCache", "DawnGraphiteCache"),
+    *("DawnWebGPUCache", "component_crx_cache", "BrowserMetrics", "Safe Browsing"),
+)
 
 
 def find_program() -> str:
@@ -92,6 +98,31 @@ def prepare_profile(profile: Path) -> None:
     for path in (_PORT_FILE, "SingletonLock", "SingletonSocket", "SingletonCookie"):
         (profile / path).unlink(missing_ok=True)
     shutil.rmtree(profile / "Crashpad", ignore_errors=True)
+
+
+def keep_cookies(profile: Path, cookies: list[dict[str, Any]]) -> None:
+    """Keep the cookies of the session, which Chromium forgets when it ends: a login is often one."""
+    path = profile / _COOKIES
+    path.write_text(json.dumps([one for one in cookies if one.get("expires", -1) < 0]))
+    path.chmod(0o600)
+
+
+def take_cookies(profile: Path) -> list[dict[str, Any]]:
+    """Return the cookies that were kept, once; none where what is there is no such list."""
+    path = profile / _COOKIES
+    try:
+        found: object = json.loads(path.read_text())
+        path.unlink()
+    except (OSError, ValueError):
+        return []
+    return cast("list[dict[str, Any]]", found) if isinstance(found, list) else []
+
+
+def drop_caches(profile: Path) -> None:
+    """Remove what Chromium makes anew by itself."""
+    for folder in (profile, profile / "Default"):
+        for name in _CACHES:
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _users(profile: Path) -> Iterator[int]:

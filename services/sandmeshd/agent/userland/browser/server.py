@@ -57,6 +57,7 @@ TOOLS: Final[dict[str, ToolRunner]] = {
     "browser_type": actions.type_text,
     "browser_wait_for": navigation.wait_for,
     "screencast": screencast,
+    "settle_profile": storage.settle_profile,
     "trace_picture": captures.trace_picture,
     _ADDRESS: storage.debugging_address,
 }

@@ -6,7 +6,7 @@ import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from playwright.async_api import BrowserContext, Error, Locator, Page, Playwright, ViewportSize, async_playwright
 
@@ -61,6 +61,9 @@ class BrowserSession:
         """
         if self._context is None:
             self._context = await self._start()
+            if cookies := chromium.take_cookies(self.profile):
+                with suppress(Error):
+                    await self._context.add_cookies(cast("Any", cookies))
             self._context.on("close", self._on_close)
             self._context.on("page", self._on_page)
             for page in self._context.pages:
@@ -112,9 +115,13 @@ class BrowserSession:
         self._context = self.current = None
         self._tabs.clear()
 
-    async def close(self) -> None:
-        """Close the browser; cookies and storage stay in its profile."""
+    async def close(self, *, keep_cookies: bool = False) -> None:
+        """Close the browser; cookies and storage stay in its profile, with `keep_cookies` those of the session, too."""
         context = self._context
+        if context is not None and keep_cookies:
+            with suppress(Error, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    chromium.keep_cookies(self.profile, [dict(one) for one in await context.cookies()])
         self._forget()
         if context is not None:
             with suppress(Error, TimeoutError):

@@ -40,6 +40,13 @@ async def load_state(session: BrowserSession, arguments: dict[str, Any], answer:
     answer.add(f"- Restored cookies and storage from {arguments['filename']}; reload pages that are open")
 
 
+async def settle_profile(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
+    """Close the browser, and keep of its profile what the next one needs."""
+    await session.close(keep_cookies=True)
+    chromium.drop_caches(session.profile)
+    answer.add("settled")
+
+
 async def debugging_address(session: BrowserSession, _: dict[str, Any], answer: Answer) -> None:
     """Return where the browser speaks the DevTools protocol inside the sandbox."""
     await session.context()

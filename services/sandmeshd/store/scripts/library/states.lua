@@ -77,10 +77,12 @@ end
 
 -- Its workspace is saved, or gone with its node.
 local function forget_workspace(id)
-  local found = redis.call('HMGET', record(id), 'session', 'slot')
+  local found = redis.call('HMGET', record(id), 'session', 'slot', 'workspace')
   if found[1] and redis.call('HGET', key('saving', found[1]), found[2] or '') == id then
     redis.call('HDEL', key('saving', found[1]), found[2])
   end
+  local profile = string.match(found[3] or '', '%+(.+)$')
+  if profile and redis.call('GET', key('profile', profile)) == id then redis.call('DEL', key('profile', profile)) end
   notify_waiters(id)
   redis.call('DEL', key('interest', id))
 end
