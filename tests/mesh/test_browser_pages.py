@@ -152,3 +152,21 @@ async def test_a_tab_that_is_gone_and_a_size_of_nothing_are_refused(box: Browser
         assert f"- 1: (current) {SITE}/" in bad(gone)
     with pytest.raises(InvalidArgument, match="width"):
         await box.browser_resize(0, 600)
+
+
+HUGE = """<title>Huge</title><body style="margin:0"><button style="width:5000px;height:5000px">Huge</button>"""
+TALL = """<title>Tall</title><body style="margin:0"><button style="width:100px;height:15000px">Tall</button>"""
+
+
+async def test_a_screenshot_larger_than_64_mib_is_refused_and_nothing_is_saved(box: BrowserSandboxAsync) -> None:
+    await box.fs.write("huge.html", HUGE)
+    page = good(await box.browser_navigate("file:///workspace/huge.html"))
+    for which in ({"full_page": True}, {"ref": ref(page, 'button "Huge"'), "element": "Huge"}):
+        refused = bad(await box.browser_take_screenshot(filename="huge.png", **which))
+        assert "would have 5000 x 5000 pixels, and one may have 64 MiB: pass a ref" in refused
+    assert not await box.fs.exists("huge.png")
+    assert (await box.browser_take_screenshot()).images
+    await box.fs.write("tall.html", TALL)
+    good(await box.browser_navigate("file:///workspace/tall.html"))
+    good(await box.browser_take_screenshot(filename="tall.png", full_page=True))
+    assert int.from_bytes((await box.fs.read("tall.png", "bytes"))[20:24], "big") == 15000

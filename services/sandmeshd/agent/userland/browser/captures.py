@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -18,6 +19,14 @@ from sandmeshd.agent.userland.browser.tab import HANGS, Tab
 
 _QUALITIES: Final = (80, 50, 20)
 _MAX_STRUCTURED: Final = 200_000
+_LARGEST_SCREENSHOT: Final = 64 << 20
+_BYTES_OF_PIXEL: Final = 3
+_PIXELS_A_SECOND: Final = 1_000_000
+"""How fast Chromium compresses images at least."""
+_WHOLE_SIZE: Final = """() => {
+  const root = document.documentElement, body = document.body || root;
+  return [Math.max(root.scrollWidth, body.scrollWidth), Math.max(root.scrollHeight, body.scrollHeight)];
+}"""
 _PICTURE_SECONDS: Final = 5.0
 _PAGE_SECONDS: Final = 30.0
 
@@ -51,7 +60,8 @@ async def take_screenshot(session: BrowserSession, arguments: dict[str, Any], an
     kind: Literal["png", "jpeg"] = "png" if arguments.get("raw") or name.endswith(".png") else "jpeg"
     whole = bool(arguments.get("full_page"))
     path = writable(session.workspace, name) if name else None
-    image = await _image(target, kind, _QUALITIES[0], whole=whole)
+    shot = await _shot(target, whole=whole)
+    image = await shot.take(kind, _QUALITIES[0])
     if path is not None:
         path.write_bytes(image)
         answer.add(f"- Saved the screenshot as {path.relative_to(session.workspace.resolve())} ({size_of(path)})")
@@ -60,20 +70,71 @@ async def take_screenshot(session: BrowserSession, arguments: dict[str, Any], an
             answer.add_image(image, f"image/{kind}")
             return
         kind = "jpeg"
-        image = await _image(target, kind, quality, whole=whole)
+        image = await shot.take(kind, quality)
     answer.add("- The screenshot is too large to show: pass a filename to save it, or a ref to show less of the page.")
 
 
-async def _image(target: Page | Locator, kind: Literal["png", "jpeg"], quality: int, *, whole: bool) -> bytes:
-    how = quality if kind == "jpeg" else None
-    limit = ACTION_SECONDS * 1000
+@dataclass(frozen=True)
+class _Shot:
+    """What is to be seen, and for how long it may take to draw and compress it."""
+
+    target: Page | Locator
+    whole: bool
+    seconds: float
+
+    async def take(self, kind: Literal["png", "jpeg"], quality: int) -> bytes:
+        """Take an image.
+
+        Raises:
+            BrowserFailure: The page does not answer, or the image is too large.
+        """
+        how, limit = quality if kind == "jpeg" else None, self.seconds * 1000
+        try:
+            async with asyncio.timeout(self.seconds + 1):
+                if isinstance(self.target, Page):
+                    image = await self.target.screenshot(type=kind, quality=how, full_page=self.whole, timeout=limit)
+                else:
+                    image = await self.target.screenshot(type=kind, quality=how, timeout=limit)
+        except (PlaywrightTimeout, TimeoutError):
+            raise BrowserFailure(HANGS) from None
+        if len(image) > _LARGEST_SCREENSHOT:
+            raise _too_large(f"has {len(image) >> 20} MiB")
+        return image
+
+
+async def _shot(target: Page | Locator, *, whole: bool) -> _Shot:
+    """Return the screenshot to take.
+
+    Raises:
+        BrowserFailure: It would be too large, or the page does not answer.
+    """
     try:
-        async with asyncio.timeout(ACTION_SECONDS + 1):
-            if isinstance(target, Page):
-                return await target.screenshot(type=kind, quality=how, full_page=whole, timeout=limit)
-            return await target.screenshot(type=kind, quality=how, timeout=limit)
+        async with asyncio.timeout(ACTION_SECONDS):
+            width, height = await _pixels(target, whole=whole)
     except (PlaywrightTimeout, TimeoutError):
         raise BrowserFailure(HANGS) from None
+    # Ahead of it, since Chromium would take all of the sandbox's memory, and long, for an image that is then refused.
+    if width * height * _BYTES_OF_PIXEL > _LARGEST_SCREENSHOT:
+        raise _too_large(f"would have {width} x {height} pixels")
+    return _Shot(target, whole, ACTION_SECONDS + width * height / _PIXELS_A_SECOND)
+
+
+async def _pixels(target: Page | Locator, *, whole: bool) -> tuple[int, int]:
+    if not isinstance(target, Page):
+        box = await target.bounding_box(timeout=ACTION_SECONDS * 1000)
+        return (round(box["width"]), round(box["height"])) if box else (0, 0)
+    if whole:
+        found: list[float] = await target.evaluate(_WHOLE_SIZE)
+        return round(found[0]), round(found[1])
+    size = target.viewport_size
+    return (size["width"], size["height"]) if size else (0, 0)
+
+
+def _too_large(how: str) -> BrowserFailure:
+    return BrowserFailure(
+        f"The screenshot {how}, and one may have {_LARGEST_SCREENSHOT >> 20} MiB: pass a ref to show less of the page, "
+        "leave out full_page and scroll, or save it by browser_pdf_save."
+    )
 
 
 async def trace_picture(session: BrowserSession, arguments: dict[str, Any], _: Answer) -> None:
