@@ -1,0 +1,92 @@
+"""`python -m benchmarks.fleet [--sizes 10x1000 ...]`: what a claim costs as nodes and sandboxes grow.
+
+Starts a real store, allocators, brokers and gateways over simulated nodes, whose creates take what the docker driver's
+took, and of which some fail. Each size is a fleet of its own; --long is 10 nodes with 1,000 sandboxes, 100 with 10,000
+and 1,000 with 100,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.figures import Figure
+from benchmarks.fleet.measure import Costs, Growth, growth
+from benchmarks.fleet.nodes import Behaviour
+from benchmarks.fleet.world import Shape, open_fleet
+
+SHORT = ("5x200", "50x2000")
+LONG = ("10x1000", "100x10000", "1000x100000")
+
+
+async def measure(shape: Shape, claims: int, at_once: int) -> Growth:
+    """Run one fleet and measure it."""
+    # Sockets have short paths, whatever the temporary folder is.
+    with tempfile.TemporaryDirectory(prefix="fleet-", dir="/tmp") as folder:
+        async with open_fleet(shape, Path(folder)) as fleet:
+            return await growth(fleet, claims, at_once)
+
+
+def figures(shape: Shape, found: Growth) -> list[Figure]:
+    """Return the table's lines of one fleet."""
+    title = f"{shape.nodes} nodes, room for {shape.sandboxes:,}, allocators: {shape.allocators}"
+    return [
+        Figure(title, ""),
+        *_costs(found.empty),
+        Figure("  filled", f"{found.fill_a_second:.0f} claims/s"),
+        *_costs(found.full),
+        Figure("  memory of the store", f"{found.store_bytes / 1024:.1f} KiB a sandbox"),
+        Figure("  memory of services, nodes and clients", f"{found.process_mib:.0f} MiB"),
+    ]
+
+
+def _costs(costs: Costs) -> list[Figure]:
+    whole, own = costs.claim_ms, costs.own_ms
+    return [
+        Figure(f"  with {costs.alive:,} alive: claims", f"{costs.claims_a_second:.0f}/s"),
+        Figure("    a claim", f"p50 {whole[0]:.0f} ms, p99 {whole[1]:.0f} ms"),
+        Figure("    without the driver's time", f"p50 {own[0]:.1f} ms, p99 {own[1]:.1f} ms"),
+        Figure("    requests to the store for a claim", f"{costs.requests:.2f}"),
+        Figure("    commands in the store, with the release", f"{costs.commands:.0f}"),
+        Figure("    time of the store's scripts, with the release", f"{costs.script_us:.0f} us"),
+        Figure("    evicted, refused", f"{costs.evicted}, {costs.refused}"),
+    ]
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = report.arguments("benchmarks.fleet", __doc__)
+    parser.add_argument("--sizes", nargs="+", default=SHORT, metavar="NODESxSANDBOXES", help="fleets to measure")
+    parser.add_argument("--long", dest="sizes", action="store_const", const=LONG, help="up to 1000x100000")
+    parser.add_argument("--allocators", type=int, default=1, help="allocators, each with a broker and a gateway")
+    parser.add_argument("--claims", type=int, default=500, help="claims of each rate")
+    parser.add_argument("--at-once", type=int, default=32, help="claims that are open at once")
+    parser.add_argument("--delay", type=float, default=1.0, help="multiplies the measured delays of nodes")
+    parser.add_argument("--failures", type=float, default=0.005, help="the share of creates that fail")
+    return parser.parse_args(words)
+
+
+async def main() -> None:
+    """Measure each size and print the tables."""
+    chosen = arguments()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    console, before = Console(stderr=True), report.machine()
+    found: list[Figure] = []
+    for size in chosen.sizes:
+        nodes, _, sandboxes = size.partition("x")
+        behaviour = Behaviour(chosen.delay, chosen.failures)
+        shape = Shape(int(nodes), int(sandboxes), chosen.allocators, behaviour)
+        with console.status(size):
+            found += figures(shape, await measure(shape, chosen.claims, chosen.at_once))
+    report.show(found, before, as_markdown=chosen.markdown)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,173 @@
+"""What a claim costs in a fleet that is nearly empty, and in one that is nearly full."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.fleet.world import Fleet, Holding, claim_many
+from sandmesh.api.driver.v1 import driver_pb2
+
+CLAIM_SCRIPTS = ("session_open", "claim", "started", "ready", "retry", "list", "failed", "leave")
+"""The scripts that a claim waits for."""
+FULL = 0.97
+"""The share of its capacity that a full fleet holds: the rest is for what is claimed while it is measured."""
+EVICTED = 0.01
+"""The share of the claims of a rate after which a held sandbox is evicted."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of claims at one size."""
+
+    alive: int
+    claims_a_second: float
+    claim_ms: tuple[float, float]
+    """The median and the 99th percentile, with the driver's own time."""
+    own_ms: tuple[float, float]
+    """The same without the driver's time."""
+    requests: float
+    """Requests to the store that a claim makes."""
+    commands: float
+    """Commands that the store runs for a claim and its release, those inside of scripts included."""
+    script_us: float
+    """The time of the store's scripts for the two."""
+    evicted: int
+    refused: int
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A fleet from empty to full."""
+
+    empty: Costs
+    full: Costs
+    fill_a_second: float
+    store_bytes: float
+    """The store's memory for each sandbox."""
+    process_mib: float
+    """The memory of the process that all services, simulated nodes and clients share."""
+
+
+async def growth(fleet: Fleet, claims: int, at_once: int) -> Growth:
+    """Measure a fleet that is empty, fill it, and measure it again."""
+    # What the first claims alone pay for, and what the services do at their start, is not what is measured.
+    for held in (await claim_many(fleet, at_once, at_once))[0]:
+        await fleet.release(held)
+    await _settled(fleet, 0)
+    before = await fleet.store_use()
+    empty = await costs(fleet, [], claims, at_once)
+    wanted = max(1, round(fleet.shape.sandboxes * FULL) - at_once)
+    began = time.perf_counter()
+    filling, errors = await claim_many(fleet, wanted, at_once)
+    seconds = time.perf_counter() - began
+    if len(filling) < wanted * 0.9:
+        raise errors[0]
+    filled = await fleet.store_use()
+    full = await costs(fleet, filling, claims, at_once)
+    return Growth(
+        empty, full, len(filling) / seconds, (filled.memory_bytes - before.memory_bytes) / len(filling), _resident()
+    )
+
+
+async def costs(fleet: Fleet, held: Sequence[Holding], claims: int, at_once: int) -> Costs:
+    """Claim and release so many sandboxes beside those that are held, of which some are evicted meanwhile."""
+    idle = await _idle(fleet)
+    trips, use, began = fleet.round_trips(), await fleet.store_use(), time.perf_counter()
+    rate = _Rate(fleet, held)
+    await rate.run(claims, at_once)
+    seconds = time.perf_counter() - began
+    await _settled(fleet, len(held) - len(rate.evicted))
+    spent, after = fleet.round_trips() - trips, await fleet.store_use()
+    passed = time.perf_counter() - began
+    done = len(rate.whole)
+    return Costs(
+        alive=len(held),
+        claims_a_second=done / seconds,
+        claim_ms=_percentiles(rate.whole),
+        own_ms=_percentiles(rate.own),
+        requests=_claim_requests(spent) / done,
+        commands=(after.commands - use.commands - idle[0] * passed) / done,
+        script_us=(after.script_seconds - use.script_seconds - idle[1] * passed) / done * 1e6,
+        evicted=len(rate.evicted),
+        refused=rate.refused,
+    )
+
+
+class _Rate:
+    """Claims, each followed by its release, and how long they took."""
+
+    def __init__(self, fleet: Fleet, held: Sequence[Holding]) -> None:
+        self._fleet = fleet
+        self._left = list(held)
+        self.whole: list[float] = []
+        self.own: list[float] = []
+        self.evicted: list[Holding] = []
+        self.refused = 0
+
+    async def run(self, claims: int, at_once: int) -> None:
+        numbers = iter(range(claims))
+
+        async def work() -> None:
+            for number in numbers:
+                if self._left and number % round(1 / EVICTED) == 0:
+                    self._evict()
+                await self._one()
+
+        await asyncio.gather(*(work() for _ in range(at_once)))
+
+    async def _one(self) -> None:
+        began = time.perf_counter()
+        held, errors = await claim_many(self._fleet, 1, 1)
+        took = time.perf_counter() - began
+        if errors:
+            self.refused += 1
+            return
+        driver = self._fleet.node_of(held[0]).create_seconds.get(held[0].sandbox.sandbox_id, 0.0)
+        self.whole.append(took)
+        self.own.append(took - driver)
+        await self._fleet.release(held[0])
+
+    def _evict(self) -> None:
+        one = self._fleet.evict(self._left)
+        self._left.remove(one)
+        self.evicted.append(one)
+
+
+async def _idle(fleet: Fleet, seconds: float = 3.0) -> tuple[float, float]:
+    """Return the store's commands and script seconds of a second in which nobody claims."""
+    before, began = await fleet.store_use(), time.perf_counter()
+    await asyncio.sleep(seconds)
+    after, passed = await fleet.store_use(), time.perf_counter() - began
+    return (after.commands - before.commands) / passed, (after.script_seconds - before.script_seconds) / passed
+
+
+async def _settled(fleet: Fleet, alive: int) -> None:
+    """Return when what was released is deleted on the nodes."""
+    async with asyncio.timeout(120):
+        while sum(_running(node.sandboxes.values()) for node in fleet.nodes) > alive:  # noqa: ASYNC110 - nodes notify allocators alone
+            await asyncio.sleep(0.1)
+
+
+def _running(sandboxes: Iterable[driver_pb2.RuntimeSandbox]) -> int:
+    return sum(not one.end_detail for one in sandboxes)
+
+
+def _claim_requests(spent: Counter[str]) -> int:
+    return sum(spent[name] for name in CLAIM_SCRIPTS)
+
+
+def _percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(seconds)
+    return statistics.median(ordered) * 1e3, ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] * 1e3
+
+
+def _resident() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

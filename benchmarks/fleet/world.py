@@ -1,0 +1,202 @@
+"""A mesh of several allocators, brokers and gateways on one store, over simulated nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+
+from benchmarks.fleet.nodes import TEMPLATE, Behaviour, SimulatedNode
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2 as pb
+from sandmesh.api.session.v1 import session_pb2_grpc
+from sandmesh.errors import SandmeshError
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.auth.channels import open_channel
+from sandmeshd.auth.servicer import TokenServicer
+from sandmeshd.auth.token_records import TokenRecords
+from sandmeshd.broker import BrokerSettings, open_broker
+from sandmeshd.gateway import GatewaySettings, open_gateway
+from sandmeshd.runtime.rpc.local_channel import local_channel
+from sandmeshd.runtime.rpc.registrations import audit_service, sandbox_service, session_service, token_service
+from sandmeshd.store import Store, StoreSettings, open_store
+from sandmeshd.tenants.audit.records import AuditRecords
+from sandmeshd.tenants.audit.servicer import AuditServicer
+
+CLAIM_SECONDS = 120.0
+USERS = 1_000
+HEADROOM = 1.3
+"""How many more sandboxes than its share a node may have."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a fleet, and how its nodes behave."""
+
+    nodes: int
+    sandboxes: int
+    allocators: int = 1
+    behaviour: Behaviour = field(default_factory=Behaviour)
+
+
+@dataclass(frozen=True)
+class StoreUse:
+    """What the store has done so far: commands, those inside of scripts included, and the time of all scripts."""
+
+    commands: int
+    script_seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A claimed sandbox, and the stub that claimed it."""
+
+    user: str
+    session: str
+    sandbox: sandbox_pb2.Sandbox
+
+
+class Fleet:
+    """Callers of a mesh: each claim goes through the next gateway."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        nodes: Sequence[SimulatedNode],
+        stores: Sequence[Store],
+        gateways: Sequence[session_pb2_grpc.SessionServiceAsyncStub],
+        server: Redis,
+    ) -> None:
+        self.shape = shape
+        self.nodes = nodes
+        self.stores = stores
+        self._by_id = {node.node_id: node for node in nodes}
+        self._gateways = itertools.cycle(gateways)
+        # redis-py leaves the arguments of info untyped.
+        self._server: Any = server
+        self._numbers = itertools.count()
+        self._random = random.Random(1)  # noqa: S311 - which is evicted, not a secret
+
+    async def claim(self) -> Holding:
+        """Claim a sandbox in a new session.
+
+        Raises:
+            SandmeshError: As the mesh refuses it.
+        """
+        number = next(self._numbers)
+        user, session = f"user-{number % USERS}", f"s{number}"
+        slot = pb.SlotSpec(slot="box", spec=sandbox_pb2.SandboxSpec(template=TEMPLATE))
+        request = pb.ConnectSessionRequest(user_id=user, session_id=session, slots=[slot])
+        with translated():
+            answer = await next(self._gateways).ConnectSession(request, timeout=CLAIM_SECONDS)
+        return Holding(user, session, answer.session.sandboxes["box"])
+
+    async def release(self, held: Holding) -> None:
+        """End a session."""
+        request = pb.ReleaseSessionRequest(user_id=held.user, session_id=held.session)
+        with translated():
+            await next(self._gateways).ReleaseSession(request, timeout=CLAIM_SECONDS)
+
+    def node_of(self, held: Holding) -> SimulatedNode:
+        """Return the node that a sandbox is on."""
+        return self._by_id[held.sandbox.node_id]
+
+    def evict(self, held: Sequence[Holding]) -> Holding:
+        """End one of some sandboxes from outside, and return which."""
+        one = self._random.choice(held)
+        self.node_of(one).evict(one.sandbox.sandbox_id)
+        return one
+
+    def round_trips(self) -> Counter[str]:
+        """Return how often each script or command was sent to the store, by all services."""
+        total: Counter[str] = Counter()
+        for store in self.stores:
+            total += store.round_trips
+        return total
+
+    async def store_use(self) -> StoreUse:
+        """Return what the store's server counts of itself."""
+        stats = await self._server.info("commandstats")
+        memory = await self._server.info("memory")
+        scripts = [value for name, value in stats.items() if name in ("cmdstat_evalsha", "cmdstat_eval")]
+        return StoreUse(
+            commands=sum(int(value["calls"]) for value in stats.values()),
+            script_seconds=sum(int(value["usec"]) for value in scripts) / 1e6,
+            memory_bytes=int(memory["used_memory"]),
+        )
+
+
+@asynccontextmanager
+async def open_fleet(shape: Shape, folder: Path, **settings: object) -> AsyncGenerator[Fleet]:
+    """Run the services and yield a caller; `settings` are the allocators' beside what the shape needs."""
+    nodes = [SimulatedNode(f"node-{number}", shape.behaviour) for number in range(shape.nodes)]
+    share = shape.sandboxes / shape.nodes
+    own = AllocatorSettings.model_validate(
+        {
+            "capacity": shape.sandboxes,
+            "node_capacity": max(2, round(share * HEADROOM)),
+            "delete_concurrency": 64,
+            "default_ttl_seconds": 7200,
+            **settings,
+        }
+    )
+    spec = StoreSettings(
+        mesh_id="fleet", directory=folder / "store", socket=folder / "store.sock", outlives_machine=False
+    )
+    async with AsyncExitStack() as stack:
+        stores: list[Store] = []
+        gateways: list[session_pb2_grpc.SessionServiceAsyncStub] = []
+        for number in range(shape.allocators):
+            stores.append(await stack.enter_async_context(open_store(spec)))
+            address = f"unix://{folder}/gateway-{number}"
+            gateways.append(await _services(stack, own, stores[-1], nodes, address))
+        server: Redis = Redis(unix_socket_path=str(spec.socket))
+        stack.push_async_callback(server.aclose)
+        yield Fleet(shape, nodes, stores, gateways, server)
+
+
+async def _services(
+    stack: AsyncExitStack, own: AllocatorSettings, store: Store, nodes: Sequence[SimulatedNode], address: str
+) -> session_pb2_grpc.SessionServiceAsyncStub:
+    """Open an allocator, a broker and a gateway; return a stub over a socket of the gateway."""
+    drivers = {node.node_id: node for node in nodes}
+    allocator = await stack.enter_async_context(open_allocator(own, store, drivers))
+    leases = local_channel([sandbox_service(allocator)])
+    broker = await stack.enter_async_context(
+        open_broker(BrokerSettings(), store, sandbox_pb2_grpc.SandboxServiceStub(leases))
+    )
+    audit = AuditServicer(AuditRecords(store, 1_000))
+    tokens = TokenServicer(TokenRecords(store))
+    channel = local_channel(
+        [sandbox_service(allocator), session_service(broker), token_service(tokens), audit_service(audit)]
+    )
+    gateway = await stack.enter_async_context(open_gateway(GatewaySettings(listen=(address,)), channel, channel))
+    client = await stack.enter_async_context(open_channel(gateway.addresses[0]))
+    return session_pb2_grpc.SessionServiceStub(client)
+
+
+async def claim_many(fleet: Fleet, count: int, at_once: int) -> tuple[list[Holding], list[SandmeshError]]:
+    """Claim so many sandboxes; return them, and the errors of those that were refused."""
+    held: list[Holding] = []
+    errors: list[SandmeshError] = []
+    left = iter(range(count))
+
+    async def work() -> None:
+        for _ in left:
+            try:
+                held.append(await fleet.claim())
+            except SandmeshError as error:
+                errors.append(error)
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+    return held, errors

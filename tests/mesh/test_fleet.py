@@ -1,0 +1,59 @@
+"""The real services over many simulated nodes: what a claim costs does not grow with sandboxes."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from benchmarks.fleet.__main__ import arguments, figures
+from benchmarks.fleet.measure import growth
+from benchmarks.fleet.nodes import Behaviour
+from benchmarks.fleet.world import HEADROOM, Fleet, Shape, claim_many, open_fleet
+
+AT_ONCE = 24
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path, for sockets."""
+    with tempfile.TemporaryDirectory(prefix=f"fleet-{secrets.token_hex(2)}", dir="/tmp") as made:
+        yield Path(made)
+
+
+@pytest.mark.timeout(300)
+async def test_2000_sandboxes_on_50_nodes_cost_each_claim_no_more_than_the_first(folder: Path) -> None:
+    shape = Shape(50, 2_000, allocators=2, behaviour=Behaviour(delay=0.05, failures=0.01))
+    async with open_fleet(shape, folder) as fleet:
+        found = await growth(fleet, 200, AT_ONCE)
+        assert found.empty.refused == found.full.refused == 0
+        assert found.full.alive > 1_800
+        assert found.full.evicted == 2
+        await assert_each_place_is_held_once(fleet)
+        assert sum(node.failed for node in fleet.nodes) > 0
+        held = [len(node.sandboxes) for node in fleet.nodes]
+        assert min(held) > 0.5 * shape.sandboxes / shape.nodes
+        assert max(held) <= round(HEADROOM * shape.sandboxes / shape.nodes)
+    assert 4 <= found.empty.requests < 6
+    assert found.full.requests < found.empty.requests * 1.25
+    assert found.full.commands < found.empty.commands * 2
+    assert found.store_bytes < 16 * 1024
+    printed = "\n".join(f"{figure.what} {figure.measured}" for figure in figures(shape, found))
+    assert "50 nodes, room for 2,000, allocators: 2" in printed
+
+
+async def assert_each_place_is_held_once(fleet: Fleet) -> None:
+    on_nodes = Counter(sandbox_id for node in fleet.nodes for sandbox_id in node.sandboxes)
+    assert max(on_nodes.values()) == 1
+    newest, errors = await claim_many(fleet, 20, AT_ONCE)
+    assert not errors
+    assert len({held.sandbox.sandbox_id for held in newest}) == 20
+    assert not on_nodes.keys() & {held.sandbox.sandbox_id for held in newest}
+
+
+def test_the_long_form_is_a_thousand_nodes_with_a_hundred_thousand_sandboxes() -> None:
+    assert arguments(["--long"]).sizes[-1] == "1000x100000"
+    assert arguments(["--sizes", "3x30", "--allocators", "2"]).allocators == 2
