@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from benchmarks.fleet.nodes import SimulatedNode
 from google.protobuf.duration_pb2 import Duration
 from pydantic import SecretStr
 
@@ -174,7 +175,7 @@ class Mesh:
 
     @asynccontextmanager
     async def over(
-        self, drivers: Mapping[str, ProcessDriver], name: str = "a", **settings: object
+        self, drivers: Mapping[str, ProcessDriver] | Mapping[str, SimulatedNode], name: str = "a", **settings: object
     ) -> AsyncGenerator[Allocator]:
         """Run one allocator over the drivers."""
         validated = AllocatorSettings.model_validate({**FAST, **settings})

@@ -80,7 +80,9 @@ class Claims:
             if isinstance(error, SandmeshError):
                 raise
             raise self._nodes.preparations.deadline_exceeded(request.spec.template) from None
-        attempt = _ClaimAttempt(claim, self._records, self._outcomes, queue_seconds, self._settings.poll_seconds)
+        attempt = _ClaimAttempt(
+            claim, self._records, self._outcomes, queue_seconds, self._settings.poll_seconds, self._widened
+        )
         try:
             with self._notifications.subscribe(claim.ticket) as woken:
                 return await attempt.run(woken)
@@ -102,7 +104,7 @@ class Claims:
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
         spec = await self._snapshots.placed(limited_to(current_principal(), request.spec))
-        placement = await self._nodes.place(spec, _caller(request.user_id))
+        placement = await self._nodes.place(spec, _caller(request.user_id), drawn=True)
         want, workspace = await self._snapshots.narrowed(spec, placement.want), ""
         # A directory of the host keeps its content by itself.
         kept = request.keep_workspace and not spec.workspace_dir
@@ -126,6 +128,13 @@ class Claims:
             workspace=f"{workspace}+{profile}" if profile else workspace,
             profile=profile,
         )
+
+    async def _widened(self, claim: Claim) -> Claim:
+        """Return a claim on every node, where it was on a few that have no room."""
+        want = (await self._nodes.place(claim.spec, claim.want.caller)).want
+        if claim.workspace and (keeping := self._nodes.keeping(want.nodes)):
+            want = replace(want, nodes=keeping)
+        return replace(claim, want=want)
 
     def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
         if not request.HasField("idle_timeout"):
@@ -221,11 +230,18 @@ class _ClaimAttempt:
     """One request, from the queue to a started sandbox."""
 
     def __init__(
-        self, claim: Claim, records: RecordStore, outcomes: ClaimOutcomes, queue_seconds: float, poll_seconds: float
+        self,
+        claim: Claim,
+        records: RecordStore,
+        outcomes: ClaimOutcomes,
+        queue_seconds: float,
+        poll_seconds: float,
+        widened: Callable[[Claim], Awaitable[Claim]],
     ) -> None:
         self._claim = claim
         self._records = records
         self._poll_seconds = poll_seconds
+        self._widened = widened
         self._end = asyncio.get_running_loop().time() + queue_seconds
         self._waited = ""
         self._kinds: dict[str, Callable[[Claim, Record], Awaitable[pb.ClaimSandboxResponse | None]]] = {
@@ -245,6 +261,9 @@ class _ClaimAttempt:
                 return response
 
     async def _respond(self, reply: Reply, woken: asyncio.Event) -> pb.ClaimSandboxResponse | None:
+        if reply.kind == "widen":
+            self._claim = await self._widened(self._claim)
+            return None
         if reply.kind == "queued":
             left = self._end - asyncio.get_running_loop().time()
             if left <= 0 and reply.quota is not None:

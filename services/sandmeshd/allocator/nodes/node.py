@@ -43,6 +43,11 @@ class Node:
         """Whether it answered recently."""
         return self.info is not None and self.silences < _SILENCES
 
+    @property
+    def keeps_workspaces(self) -> bool:
+        """Whether it saves and restores workspaces."""
+        return self.info is not None and self.info.keeps_workspaces
+
     async def refresh(self) -> pb.GetInfoResponse:
         """Read what the driver is and can do.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -21,6 +21,7 @@ from sandmeshd.allocator.background_tasks import BackgroundTasks
 from sandmeshd.allocator.nodes.circuit_breaker import CircuitBreaker
 from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.node import Node
+from sandmeshd.allocator.nodes.node_sample import draw
 from sandmeshd.allocator.nodes.template_preparations import TemplatePreparations
 from sandmeshd.allocator.records.record_store import NodeWant, Want
 from sandmeshd.allocator.records.secret_reach import check_secret_hosts
@@ -48,11 +49,12 @@ class Nodes:
     def __init__(
         self, drivers: Mapping[str, DriverClient], settings: AllocatorSettings, tasks: BackgroundTasks
     ) -> None:
-        owners: dict[str, str] = {}
+        self._owners: dict[str, str] = {}
         self._nodes = [
-            Node(name, client, CircuitBreaker(settings.breaker_failures, settings.breaker_seconds), owners)
+            Node(name, client, CircuitBreaker(settings.breaker_failures, settings.breaker_seconds), self._owners)
             for name, client in drivers.items()
         ]
+        self._by_name = {node.name: node for node in self._nodes}
         self._settings = settings
         self.preparations = TemplatePreparations(tasks, settings.template_retry_seconds)
 
@@ -63,12 +65,12 @@ class Nodes:
 
     def by_id(self, node_id: str) -> Node | None:
         """Return a node by the id that its driver reports."""
-        return next((node for node in self._nodes if node.info and node.info.node_id == node_id), None)
+        node = self._by_name.get(self._owners.get(node_id, ""))
+        return node if node and node_id and node.node_id == node_id else None
 
     def keeping(self, wanted: Sequence[NodeWant]) -> list[NodeWant]:
         """Return those of `wanted` that save and restore workspaces."""
-        keeping = {node.node_id for node in self._nodes if node.info is not None and node.info.keeps_workspaces}
-        return [one for one in wanted if one.id in keeping]
+        return [one for one in wanted if (node := self.by_id(one.id)) and node.keeps_workspaces]
 
     def keeping_profiles(self, wanted: Sequence[NodeWant], template: str) -> list[NodeWant]:
         """Return those of `wanted` that save and restore profiles of browsers.
@@ -110,8 +112,10 @@ class Nodes:
                 if name == node.name:
                     self.preparations.note(node, template, error)
 
-    async def place(self, spec: sandbox_pb2.SandboxSpec, caller: str = "") -> Placement:
+    async def place(self, spec: sandbox_pb2.SandboxSpec, caller: str = "", *, drawn: bool = False) -> Placement:
         """Return where a sandbox can go, with its template prepared there; it counts against the caller's limit.
+
+        With `drawn` it may be a few nodes of many, and the want is then `partial`.
 
         Raises:
             TemplateNotFound: No node of the driver knows the template.
@@ -119,8 +123,8 @@ class Nodes:
             CapabilityMissing: No node has so many ports.
             RuntimeUnavailable, TemplateBuildFailed, ProtocolMismatch: As the driver says.
         """
-        nodes = await self._of_driver(spec.driver)
-        nodes = await self._with_template(nodes, spec.template)
+        few = self._draw(spec) if drawn else []
+        nodes = few or await self._with_template(await self._of_driver(spec.driver), spec.template)
         nodes = _with_workspaces(_with_ports(nodes, spec.port_count), spec.workspace_dir)
         nodes = _with_devices(_with_secrets(nodes, bool(spec.secrets)), spec.template)
         nodes = _same_version(_in_rotation(await self.preparations.prepared(nodes, spec.template)), spec.template)
@@ -129,7 +133,34 @@ class Nodes:
         full = normalized(apply_template_limits(spec, template), driver, _default_network(nodes[0], template))
         check_secret_hosts(full)
         key = spec_key(full, template.generation if template else "")
-        return Placement(full, self._want(full, key, nodes, caller))
+        want = self._want(full, key, nodes, caller)
+        return Placement(full, replace(want, partial=True) if few else want)
+
+    def _draw(self, spec: sandbox_pb2.SandboxSpec) -> list[Node]:
+        """Return some of many nodes, alike, where a create can start at once; none where all are to be looked at."""
+        first = next((node for node in self._nodes if self._serves(node, spec)), None)
+        template = first.template(spec.template) if first else None
+        special = spec.snapshot_id or spec.workspace_dir or spec.secrets
+        if first is None or first.info is None or template is None or special:
+            return []
+        driver = first.info.name
+
+        def fits(node: Node) -> bool | None:
+            found = node.template(spec.template)
+            if not node.is_healthy or node.info is None or found is None or node.breaker.is_open:
+                return False
+            if node.info.name != driver or _leasable_ports(node.info) < spec.port_count:
+                return False
+            # Preparing it, and workspaces that only some nodes keep, are for those who look at all nodes.
+            if not found.prepared or node.keeps_workspaces != first.keeps_workspaces:
+                return None
+            return found.generation == template.generation
+
+        return draw(self._nodes, fits)
+
+    def _serves(self, node: Node, spec: sandbox_pb2.SandboxSpec) -> bool:
+        wanted = spec.driver or self._settings.default_driver
+        return node.is_healthy and node.info is not None and wanted in ("", node.info.name)
 
     def _want(self, spec: sandbox_pb2.SandboxSpec, key: str, nodes: Sequence[Node], caller: str) -> Want:
         own = self._settings.caller_capacities.get(caller, self._settings.caller_capacity)
@@ -153,15 +184,22 @@ class Nodes:
         return NodeWant(info.node_id, info.name, limit, info.port_range.first, info.port_range.last, own)
 
     async def _of_driver(self, driver: str) -> list[Node]:
-        await self._refresh_silent()
-        known = [node for node in self._nodes if node.is_healthy]
-        wanted = driver or self._settings.default_driver or (known[0].info.name if known and known[0].info else "")
-        found = [node for node in known if node.info and node.info.name == wanted]
+        found = self._healthy(driver)
         if not found:
-            names = ", ".join(sorted({node.info.name for node in known if node.info}))
+            # Only then: who waits for the silent ones waits for as long as one of many hangs.
+            await self._refresh_silent()
+            found = self._healthy(driver)
+        if not found:
+            wanted = driver or self._settings.default_driver
+            names = ", ".join(sorted({node.info.name for node in self._nodes if node.is_healthy and node.info}))
             message = f"the mesh has no driver {wanted!r}; it has: {names}"
             raise InvalidArgument(message, {"field": "spec.driver", "known": names})
         return found
+
+    def _healthy(self, driver: str) -> list[Node]:
+        known = [node for node in self._nodes if node.is_healthy]
+        wanted = driver or self._settings.default_driver or (known[0].info.name if known and known[0].info else "")
+        return [node for node in known if node.info and node.info.name == wanted]
 
     async def _refresh_silent(self) -> None:
         silent = [node for node in self._nodes if not node.is_healthy]

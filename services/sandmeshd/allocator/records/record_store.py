@@ -31,7 +31,10 @@ class NodeWant:
 
 @dataclass(frozen=True)
 class Want:
-    """What a request needs, as scripts read it. A `template_limit` or `caller_limit` of 0 is none."""
+    """What a request needs, as scripts read it. A `template_limit` or `caller_limit` of 0 is none.
+
+    `partial` means that other nodes could take it too: it is repeated with all of them before it waits.
+    """
 
     template: str
     spec_key: str
@@ -43,6 +46,7 @@ class Want:
     caller_limit: int = 0
     memory_bytes: int = 0
     cpu_millis: int = 0
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class RecordStore(RecordReader):
         """Names this allocator in the records of what it is starting."""
 
     async def claim(self, claim: Claim, waited: str) -> Reply:
-        """Claim a sandbox for the slot, take a place in the queue, or return what to wait for."""
+        """Claim a sandbox for the slot, take a place in the queue, or return what to wait for, or to widen the want."""
         arguments = {
             **self._creation(claim.sandbox_id, claim.want),
             "session": claim.session,

@@ -1,7 +1,9 @@
 -- Claims a sandbox for a session's slot. Returns {kind, record...}:
 -- kept: it has one, its lease is renewed; pooled: it gets one from the pool; create: a new record is PENDING, the
--- caller creates it; wait: one is being created; profile: another sandbox has the browser's profile; failed: the one that was waited for failed; queued: there is no room,
--- and the limit that is reached; quota: a quota is reached, and what it counts; left: the client had disconnected.
+-- caller creates it; wait: one is being created; profile: another sandbox has the browser's profile; failed: the one
+-- that was waited for failed; queued: there is no room, and the limit that is reached; quota: a quota is reached, and
+-- what it counts; widen: the nodes that it names have no room, and it names a part of them; left: the client had
+-- disconnected.
 local id = redis.call('HGET', key('session', args.session), args.slot) or nil
 -- A client that disconnected may still have this script in progress on another connection.
 if redis.call('EXISTS', key('left', args.ticket)) == 1 then return {'left'} end
@@ -129,4 +131,6 @@ if turn then
   local node = room_for(args.want)
   if node then return create_new(node) end
 end
+-- It waits only once no node at all has room.
+if args.want.partial then return {'widen'} end
 return enqueue()
