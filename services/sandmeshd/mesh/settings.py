@@ -15,6 +15,7 @@ from sandmeshd.auth.service_identity import SHORTEST, kept_secret
 from sandmeshd.drivers.api.registry import driver_variables
 from sandmeshd.facades.agentscope.settings import AgentscopeSettings
 from sandmeshd.facades.e2b.settings import E2bSettings
+from sandmeshd.facades.sandboxfusion.settings import SandboxfusionSettings
 from sandmeshd.facades.swerex.settings import SwerexSettings
 from sandmeshd.gateway import GatewaySettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths, default_runtime_directory, default_state_directory
@@ -86,6 +87,7 @@ class MeshSettings(Settings):
     e2b_door: E2bSettings = E2bSettings()
     agentscope_door: AgentscopeSettings = AgentscopeSettings()
     swerex_door: SwerexSettings = SwerexSettings()
+    sandboxfusion_door: SandboxfusionSettings = SandboxfusionSettings()
 
     drivers: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Values of the drivers' settings by variable; a driver's own class checks them."""

@@ -15,10 +15,11 @@ Opened = Mapping[str, str]
 """The URL of each door, by its name."""
 
 
-def open_names(settings: MeshSettings) -> dict[str, float]:
-    """Return the idle seconds of the doors that the settings open, by their names."""
-    doors = {"swerex": settings.swerex_door}
-    return {name: door.idle_seconds for name, door in doors.items() if door.enabled}
+def open_names(settings: MeshSettings) -> dict[str, float | str]:
+    """Return what each door that the settings open is opened with, by its name."""
+    swerex, fusion = settings.swerex_door, settings.sandboxfusion_door
+    found: dict[str, float | str] = {"swerex": swerex.idle_seconds} if swerex.enabled else {}
+    return found | ({"sandboxfusion": fusion.template} if fusion.enabled else {})
 
 
 @asynccontextmanager
@@ -33,9 +34,9 @@ async def open_url_doors(settings: MeshSettings, address: str, listener: HttpLis
         variables = ", ".join(f"SANDMESH_{name.upper()}" for name in names)
         raise InvalidArgument(f"{variables}: served by one process: set SANDMESH_WORKERS to 1 (--workers 1)")
     async with AsyncExitStack() as stack:
-        for name, idle_seconds in names.items():
+        for name, option in names.items():
             opened = await asyncio.to_thread(import_module, f"sandmeshd.facades.{name}.app")
-            door = await stack.enter_async_context(opened.open_door(address, idle_seconds))
+            door = await stack.enter_async_context(opened.open_door(address, option))
             listener.add(door.add)
         yield
 

@@ -100,6 +100,7 @@ class PipeReporter:
 
 _DOORS: Final = {
     "swerex": ("SWE-ReX's RemoteRuntime reaches it", 'host="{}/swerex/NAME", auth_token="..."'),
+    "sandboxfusion": ("SandboxFusion's clients reach it", 'endpoint="{}", with x:TOKEN@ after its http://'),
 }
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from sandmesh import SandboxAsync
 from sandmesh.errors import NotFound, SandboxLost
@@ -99,7 +100,7 @@ class Runtimes:
         self._idle_seconds = idle_seconds
         self._runtimes: dict[Place, Runtime] = {}
         self._replies: OrderedDict[Place, Replies] = OrderedDict()
-        self._locks: dict[Place, asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     def found(self, place: Place) -> Runtime | None:
         """Return a runtime that is in use."""

@@ -1,0 +1,103 @@
+"""The door: its routes, and whose request each is."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+from sandmesh.errors import SandmeshError
+from sandmeshd.facades.answers import RequestError, response_of
+from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.keys import KeyCheck
+from sandmeshd.facades.sandboxfusion.notebooks import run_cells
+from sandmeshd.facades.sandboxfusion.programs import Sandboxes
+from sandmeshd.facades.sandboxfusion.requests import RunCode, RunJupyter, read_request
+
+_MOST_BODY: Final = 64 << 20
+_DATASETS: Final = ("get_prompts", "get_prompt_by_id", "submit", "get_metrics", "get_metrics_function")
+
+
+class Door:
+    """Answers SandboxFusion's clients."""
+
+    def __init__(self, clients: MeshClients, template: str) -> None:
+        self._keys = KeyCheck(clients)
+        self._sandboxes = Sandboxes(clients.address, template)
+
+    def add(self, application: web.Application) -> None:
+        """Add the door to an application."""
+        router = application.router
+        router.add_post("/run_code", self._guarded(self._run_code))
+        router.add_post("/run_jupyter", self._guarded(self._run_jupyter))
+        router.add_get("/v1/languages", self._guarded(self._languages))
+        for name in _DATASETS:
+            router.add_post(f"/{name}", self._guarded(self._missing))
+
+    def _guarded(self, handler: Callable[[web.Request, str], Awaitable[dict[str, Any]]]) -> Any:
+        async def answer(request: web.Request) -> web.Response:
+            try:
+                key = _key(request)
+                await self._keys.check(key, "http://x:TOKEN@host:port as the endpoint")
+                return web.json_response(await handler(request, key))
+            except (RequestError, SandmeshError, OSError) as error:
+                if isinstance(error, ConnectionError):
+                    raise
+                return response_of(error)
+
+        return answer
+
+    async def _run_code(self, request: web.Request, key: str) -> dict[str, Any]:
+        done = await self._sandboxes.run(key, read_request(RunCode, await _body(request)))
+        results = [one for one in (done.get("compile_result"), done.get("run_result")) if one]
+        passed = all(one["status"] == "Finished" and one["return_code"] == 0 for one in results)
+        return {"status": "Success" if passed else "Failed", "message": "", **done}
+
+    async def _run_jupyter(self, request: web.Request, key: str) -> dict[str, Any]:
+        done = await run_cells(self._sandboxes, key, read_request(RunJupyter, await _body(request)))
+        passed = done["driver"]["status"] == "Finished"
+        return {"status": "Success" if passed else "Failed", "message": "", **done}
+
+    async def _languages(self, request: web.Request, key: str) -> dict[str, Any]:
+        del request
+        return {"languages": await self._sandboxes.languages(key)}
+
+    async def _missing(self, request: web.Request, key: str) -> dict[str, Any]:
+        del key
+        raise RequestError(501, f"{request.path}: this door runs code, and has no datasets")
+
+
+@asynccontextmanager
+async def open_door(address: str, template: str) -> AsyncGenerator[Door]:
+    """Serve SandboxFusion's clients for the mesh at an address until the block ends."""
+    clients = MeshClients(address)
+    try:
+        yield Door(clients, template)
+    finally:
+        await clients.close()
+
+
+def _key(request: web.Request) -> str:
+    """Return the token of a request: its bearer token, or the password that its URL has."""
+    kind, _, value = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+async def _body(request: web.Request) -> bytes:
+    whole = bytearray()
+    async for chunk in request.content.iter_any():
+        whole += chunk
+        if len(whole) > _MOST_BODY:
+            raise RequestError(413, f"a request has at most {_MOST_BODY} bytes")
+    return bytes(whole)
