@@ -156,6 +156,19 @@ async def test_metrics_are_what_the_sandbox_uses_now(world: World, ada: str) -> 
     assert (await world.send("GET", path, {"X-API-KEY": await world.key("eve of metrics")}))[0] == 404
 
 
+async def test_metrics_of_several_are_the_callers_own_alone(world: World, ada: str) -> None:
+    eve = await world.key("eve of several metrics")
+    (first, second), other = [(await world.create(ada))["sandboxID"] for _ in range(2)], await world.create(eve)
+    path = f"/sandboxes/metrics?sandbox_ids={first},{second},{first},{other['sandboxID']},nobody"
+    status, found = await world.send("GET", path, {"X-API-KEY": ada})
+    assert (status, sorted(found["sandboxes"])) == (200, sorted([first, second]))
+    assert all(sample["memUsed"] > 0 for sample in found["sandboxes"].values())
+    for names in ("", ",", ",".join(["a"] * 101)):
+        status, _ = await world.send("GET", f"/sandboxes/metrics?sandbox_ids={names}", {"X-API-KEY": ada})
+        assert status == 400
+    assert (await world.send("GET", path))[0] == 401
+
+
 async def test_a_repeated_request_with_its_idempotency_key_makes_one_sandbox(world: World, ada: str) -> None:
     headers = {"X-API-KEY": ada, "Idempotency-Key": "once"}
     made = [(await world.send("POST", "/v2/sandboxes", headers, json={"timeout": 60}))[1] for _ in range(2)]

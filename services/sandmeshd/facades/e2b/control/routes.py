@@ -38,11 +38,13 @@ def add_routes(
 ) -> None:
     """Add the control plane to an application."""
     sandboxes, snapshots = SandboxRoutes(clients, guests, pauser, views), SnapshotRoutes(clients)
+    metrics = MetricsRoutes(clients)
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/v2/sandboxes", sandboxes.create),
         ("POST", "/sandboxes", sandboxes.create),
         ("GET", "/v2/sandboxes", sandboxes.list),
         ("GET", "/sandboxes", sandboxes.list),
+        ("GET", "/sandboxes/metrics", metrics.get_several),
         *[("*", path, unsupported) for path in _UNSUPPORTED[:1]],
         ("GET", "/sandboxes/{id}", sandboxes.get),
         ("DELETE", "/sandboxes/{id}", sandboxes.kill),
@@ -54,7 +56,7 @@ def add_routes(
         ("POST", "/sandboxes/{id}/pause", sandboxes.pause),
         ("GET", "/v2/sandboxes/{id}/logs", sandboxes.logs),
         ("GET", "/sandboxes/{id}/logs", sandboxes.logs),
-        ("GET", "/sandboxes/{id}/metrics", MetricsRoutes(clients).get),
+        ("GET", "/sandboxes/{id}/metrics", metrics.get),
         ("POST", "/sandboxes/{id}/snapshots", snapshots.create),
         ("GET", "/snapshots", snapshots.list),
         ("GET", "/templates", snapshots.templates),
