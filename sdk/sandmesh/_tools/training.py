@@ -45,6 +45,7 @@ class CreateInstance(Tool):
     instance_id: Annotated[str | None, Param("A new id; none: one is made.", min_length=1, max_length=200)] = None
     params: Params = None
     timeout: Seconds = None
+    seed: Annotated[int | None, Param("What random numbers begin with.", ge=0, lt=1 << 63)] = None
 
 
 @tool("training")

@@ -33,6 +33,8 @@ class TrainingSandbox(Sandbox):
     step = blocking(TrainingMethodsAsync.step)
     evaluate = blocking(TrainingMethodsAsync.evaluate)
     release_instance = blocking(TrainingMethodsAsync.release_instance)
+    record_episodes = blocking(TrainingMethodsAsync.record_episodes)
+    replay_episodes = blocking(TrainingMethodsAsync.replay_episodes)
 
 
 class BFCLSandbox(TrainingSandbox):

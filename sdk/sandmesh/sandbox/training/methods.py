@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
-from sandmesh._tools import CreateInstance, Evaluate, GetEnvProfile, GetTaskIds, ReleaseInstance, Step, Tool, build
-from sandmesh.errors import AlreadyExists, Fault, InvalidArgument, NotFound, SandmeshError, WrongState
+from sandmesh._tools import (
+    TOOLS,
+    CreateInstance,
+    Evaluate,
+    GetEnvProfile,
+    GetTaskIds,
+    ReleaseInstance,
+    Step,
+    Tool,
+    build,
+)
+from sandmesh.errors import (
+    AlreadyExists,
+    CapabilityMissing,
+    Fault,
+    InvalidArgument,
+    NotFound,
+    SandmeshError,
+    WrongState,
+)
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.boxes import SandboxAsync
+from sandmesh.sandbox.training.transcript import (
+    EpisodeRecording,
+    Replay,
+    compare,
+    describe,
+    read_recording,
+)
 
 
 class InstanceNotFound(NotFound):
@@ -47,12 +74,15 @@ _CLASSES: Final[Mapping[str, type[SandmeshError]]] = {
     "INVALID_ARGUMENT": InvalidArgument,
     "WRONG_STATE": EpisodeRefused,
     "ALREADY_EXISTS": AlreadyExists,
+    "CAPABILITY_MISSING": CapabilityMissing,
     "INSTANCE_FAILED": InstanceFailed,
 }
 
 
 class TrainingMethodsAsync(SandboxAsync):
     """The methods of an async box with training environments."""
+
+    _recording: EpisodeRecording | None = None
 
     async def get_task_ids(
         self,
@@ -87,15 +117,21 @@ class TrainingMethodsAsync(SandboxAsync):
         instance_id: str | None = None,
         params: dict[str, Any] | None = None,
         timeout: float | None = None,
+        seed: int | None = None,
     ) -> dict[str, Any]:
         """Begin an episode: {"state": [...], "info": {"instance_id", "task_id", ...}}.
 
+        `seed` fixes the generators of `random` and numpy in the instance, and is `params["seed"]` there;
+        `params={"clock_start": "2026-01-01T00:00:00Z"}` sets its clock.
+
         Raises:
+            CapabilityMissing: `clock_start` needs libfaketime, which the sandbox does not have.
             InvalidArgument: The sandbox has no such environment, or the environment no such task.
             AlreadyExists: There is an instance of that id.
             InstanceFailed: The environment failed; nothing is left of the instance.
         """
-        first: dict[str, Any] = await self._run(build(CreateInstance, env_type, task_id, instance_id, params, timeout))
+        request = build(CreateInstance, env_type, task_id, instance_id, params, timeout, seed)
+        first: dict[str, Any] = await self._run(request)
         return first
 
     async def step(
@@ -135,11 +171,47 @@ class TrainingMethodsAsync(SandboxAsync):
         """End an episode; return whether there was one."""
         return bool(await self._run(build(ReleaseInstance, instance_id)))
 
+    async def record_episodes(self, path: str | os.PathLike[str] | None) -> None:
+        """Append the calls of all episodes from now on to a new file, as JSON lines; None: record no more.
+
+        Raises:
+            InvalidArgument: The file exists, or cannot be written.
+        """
+        self._recording = None if path is None else EpisodeRecording(Path(path), self.sandbox_type)
+
+    async def replay_episodes(self, path: str | os.PathLike[str], ignore: Sequence[str] = ()) -> Replay:
+        """Make the calls of a recording again, one after another, and return where their results differ.
+
+        `ignore` has the parts of results that may differ, as "result.info.pid".
+
+        Raises:
+            NotFound: There is no such file.
+            InvalidArgument: It is not a recording of episodes.
+        """
+        replay = Replay()
+        for call in read_recording(Path(path)):
+            try:
+                outcome = {"result": await self._run(build(TOOLS[call["tool"]], **call["arguments"]))}
+            except SandmeshError as error:
+                outcome = {"error": describe(error)}
+            replay.calls += 1
+            replay.differences += compare(call, outcome, ignore)
+        return replay
+
     async def _run(self, declaration: Tool) -> Any:
-        result = await self.call(declaration)
-        if result.is_error:
-            raise _failure(result)
-        return json.loads(result.stdout)
+        recording = self._recording
+        try:
+            result = await self.call(declaration)
+            if result.is_error:
+                raise _failure(result)
+        except SandmeshError as error:
+            if recording is not None:
+                recording.add_failure(declaration, error)
+            raise
+        value = json.loads(result.stdout)
+        if recording is not None:
+            recording.add_result(declaration, value)
+        return value
 
 
 def _failure(result: ToolResult) -> SandmeshError:

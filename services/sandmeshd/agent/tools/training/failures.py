@@ -9,8 +9,8 @@ from typing import Any
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmeshd.agent.calls.call import Call, Outcome
 
-NOT_FOUND, REFUSED, WRONG_STATE, ALREADY_EXISTS, FAILED = (
-    "NOT_FOUND", "INVALID_ARGUMENT", "WRONG_STATE", "ALREADY_EXISTS", "INSTANCE_FAILED",
+NOT_FOUND, REFUSED, WRONG_STATE, ALREADY_EXISTS, FAILED, CAPABILITY_MISSING = (
+    "NOT_FOUND", "INVALID_ARGUMENT", "WRONG_STATE", "ALREADY_EXISTS", "INSTANCE_FAILED", "CAPABILITY_MISSING",
 )  # fmt: skip
 
 

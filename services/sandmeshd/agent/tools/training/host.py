@@ -52,18 +52,19 @@ class Source:
 
 
 class EnvironmentHost:
-    """A running process."""
+    """A running process. `clock` is the library by which its instances have clocks of their own; "" for none."""
 
-    def __init__(self, context: HostContext, source: Source) -> None:
+    def __init__(self, context: HostContext, source: Source, clock: str = "") -> None:
         self._loop = asyncio.get_running_loop()
         self._source = source
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         self._stderr = StderrTail()
-        argv = [context.python, "-I", PROGRAM]
+        # As with -I, but for the hash seed, which that ignores.
+        argv = [context.python, "-s", "-P", PROGRAM]
         with theirs:
             fds = [theirs.fileno(), self._stderr.writer, self._stderr.writer]
-            spawn = partial(context.processes.spawn, cwd=context.workspace, env=context.environment)
+            spawn = partial(context.processes.spawn, cwd=context.workspace, env=_variables(context, clock))
             self._process = spawn(argv, fds, whole=True)
         self._stderr.close_writer()
         self._instances: dict[int, Ended] = {}
@@ -158,6 +159,21 @@ class EnvironmentHost:
             ended = self._instances.pop(int(message["ended"]), None)
             if ended is not None:
                 ended(message["status"] if isinstance(message["status"], int) else None)
+
+
+def find_clock_library() -> str:
+    """Return the path of libfaketime; "" where the sandbox has none."""
+    return str(next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), ""))
+
+
+def _variables(context: HostContext, clock: str) -> dict[str, str]:
+    own = {name: value for name, value in context.environment.items() if not name.startswith("PYTHON")}
+    own["PYTHONHASHSEED"] = "0"
+    if clock:
+        # Timeouts keep to the real time; the variable is read at each call, as an instance sets it after its fork.
+        settings = {"FAKETIME": "+0", "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        own.update(settings, LD_PRELOAD=clock)
+    return own
 
 
 def describe(status: int | None) -> tuple[str, int | None]:

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -25,13 +26,14 @@ from sandmeshd.agent.processes.memory import Memory
 from sandmeshd.agent.processes.spawner import Processes
 from sandmeshd.agent.tools.training.failures import (
     ALREADY_EXISTS,
+    CAPABILITY_MISSING,
     FAILED,
     NOT_FOUND,
     REFUSED,
     WRONG_STATE,
     EpisodeFailure,
 )
-from sandmeshd.agent.tools.training.host import EnvironmentHost, HostContext, Source
+from sandmeshd.agent.tools.training.host import EnvironmentHost, HostContext, Source, find_clock_library
 from sandmeshd.agent.tools.training.instance import Instance, Request
 
 MOST_INSTANCES: Final = 200
@@ -54,7 +56,8 @@ class Training:
     def __init__(self, context: HostContext, sources: Mapping[str, Source]) -> None:
         self._context = context
         self._sources = sources
-        self._hosts: dict[str, asyncio.Task[EnvironmentHost]] = {}
+        self._hosts: dict[tuple[str, str], asyncio.Task[EnvironmentHost]] = {}
+        """By the environment's name, and the library that fakes the clock."""
         self._episodes: dict[str, Episode | None] = {}
         """By id; None while it is created."""
         self._numbers = itertools.count(1)
@@ -95,6 +98,8 @@ class Training:
     async def create(self, request: CreateInstance) -> Any:
         """Create an instance and return its first state."""
         name, params = _params(request.env_type, request.params)
+        fixed, library = _fixed(request)
+        params = {**params, **({} if request.seed is None else {"seed": request.seed})}
         instance_id = request.instance_id or f"exp_{int(time.time())}_{secrets.token_hex(4)}"
         if instance_id in self._episodes:
             message = f"There is an instance {instance_id!r}: choose another id, or release it."
@@ -104,23 +109,15 @@ class Training:
             raise EpisodeFailure(WRONG_STATE, message, fault="limit")
         self._episodes[instance_id] = None
         try:
-            instance = await self._open(name)
-            created = await self._begin(instance, request, instance_id, params)
+            instance = await self._open(name, library)
+            info = {"instance_id": instance_id, "task_id": str(request.task_id)}
+            arguments = {"task_id": info["task_id"], "params": params, "info": info, "fixed": fixed}
+            created = await _begin(instance, Request("create", arguments, request.timeout or SECONDS))
         except BaseException:
             del self._episodes[instance_id]
             raise
         self._episodes[instance_id] = Episode(instance)
         return created
-
-    async def _begin(
-        self, instance: Instance, request: CreateInstance, instance_id: str, params: Mapping[str, Any]
-    ) -> Any:
-        arguments = {"task_id": str(request.task_id), "instance_id": instance_id, "params": params}
-        try:
-            return await instance.run(Request("create", arguments, request.timeout or SECONDS))
-        except BaseException:
-            instance.kill()
-            raise
 
     async def step(self, request: Step) -> Any:
         """Take a step."""
@@ -160,8 +157,8 @@ class Training:
             raise EpisodeFailure(WRONG_STATE, message)
         return episode
 
-    async def _open(self, name: str) -> Instance:
-        host = await self._host(name)
+    async def _open(self, name: str, clock: str = "") -> Instance:
+        host = await self._host(name, clock)
         instance = Instance(host, next(self._numbers), self._context.memory)
         try:
             await instance.open()
@@ -170,21 +167,54 @@ class Training:
             raise
         return instance
 
-    async def _host(self, name: str) -> EnvironmentHost:
+    async def _host(self, name: str, clock: str) -> EnvironmentHost:
         """Return the process that has imported an environment, started where none runs."""
         if name not in self._sources:
             known = ", ".join(self._sources) or "none"
             raise EpisodeFailure(REFUSED, f"There is no environment {name!r}; the sandbox has: {known}.")
-        task = self._hosts.get(name)
+        task = self._hosts.get((name, clock))
         if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().alive)):
-            task = self._hosts[name] = asyncio.create_task(_open_host(self._context, self._sources[name]))
+            host = _open_host(self._context, self._sources[name], clock)
+            task = self._hosts[name, clock] = asyncio.create_task(host)
         return await asyncio.shield(task)
 
 
-async def _open_host(context: HostContext, source: Source) -> EnvironmentHost:
-    host = EnvironmentHost(context, source)
+async def _open_host(context: HostContext, source: Source, clock: str) -> EnvironmentHost:
+    host = EnvironmentHost(context, source, clock)
     await host.open()
     return host
+
+
+async def _begin(instance: Instance, request: Request) -> Any:
+    try:
+        return await instance.run(request)
+    except BaseException:
+        instance.kill()
+        raise
+
+
+def _fixed(request: CreateInstance) -> tuple[dict[str, Any], str]:
+    """Return what the episode begins with, and the library that its clock needs.
+
+    Raises:
+        EpisodeFailure: The clock is not a time, or the sandbox has no library for it.
+    """
+    fixed: dict[str, Any] = {} if request.seed is None else {"seed": request.seed}
+    clock = (request.params or {}).get("clock_start")
+    if clock is None:
+        return fixed, ""
+    try:
+        start = datetime.fromisoformat(clock)
+    except (TypeError, ValueError):
+        message = f"clock_start={clock!r} is not a time: write it as '2026-01-01T00:00:00Z'."
+        raise EpisodeFailure(REFUSED, message) from None
+    library = find_clock_library()
+    if not library:
+        message = (
+            "clock_start needs libfaketime, which the sandbox does not have: install the package faketime on its node."
+        )
+        raise EpisodeFailure(CAPABILITY_MISSING, message)
+    return {**fixed, "clock": (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()}, library
 
 
 def _params(env_type: str, params: Mapping[str, Any] | None) -> tuple[str, Mapping[str, Any]]:

@@ -41,7 +41,7 @@ class GymEnvironment(Environment):
     def __init__(self, task_id: str, params: Params) -> None:
         """Make the environment."""
         name = _find(params)
-        self._seed = None if task_id == _RANDOM else _seed(task_id)
+        self._seed = params.get("seed") if task_id == _RANDOM else _seed(task_id)
         self._options = params.get(_OPTIONS)
         try:
             self._env: gymnasium.Env[Any, Any] = gymnasium.make(name, **dict(params.get("kwargs") or {}))

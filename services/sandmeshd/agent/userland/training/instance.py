@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sandmesh.shared import frames
 from sandmesh.shared.environment import Environment, EnvironmentRefusal
+from sandmeshd.agent.userland.training import determinism
 
 _STEP: Final = ("state", "reward", "is_terminated", "info")
 _LAST_FRAMES: Final = -8
@@ -48,11 +49,14 @@ class Instance:
             raise EnvironmentRefusal(f"There is no split {split!r}: choose from {known}.")
         return list(self._class.list_tasks(split, params))
 
-    def _create(self, task_id: str, instance_id: str, params: dict[str, Any]) -> Any:
+    def _create(self, task_id: str, params: dict[str, Any], info: dict[str, Any], fixed: dict[str, Any]) -> Any:
+        if "clock" in fixed:
+            determinism.start_clock(fixed["clock"])
+        if "seed" in fixed:
+            determinism.fix_seed(fixed["seed"])
         self._made = self._class(task_id, params)
         first = dict(self._made.reset())
-        about = {"instance_id": instance_id, "task_id": task_id}
-        return {"state": first.get("state"), "info": {**dict(first.get("info") or {}), **about}}
+        return {"state": first.get("state"), "info": {**dict(first.get("info") or {}), **info}}
 
     def _step(self, action: Any, params: dict[str, Any]) -> Any:
         stepped = self._environment.step(action, params)
