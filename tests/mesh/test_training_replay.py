@@ -97,6 +97,12 @@ def test_episodes_of_the_same_seed_are_equal_in_any_sandbox(sandmesh: Commands) 
             one.create_instance("dice", "one", seed=-1)
 
 
+def test_a_seed_fixes_a_random_task_of_gymnasium(sandmesh: Commands) -> None:
+    with DiceSandbox(base_url=address_of(sandmesh)) as box:
+        firsts = [box.create_instance("gym:CartPole-v1", "random", seed=seed)["state"] for seed in (7, 7, 8)]
+        assert firsts[0] == firsts[1] != firsts[2]
+
+
 def test_the_clock_of_an_episode_starts_where_it_was_asked_to(sandmesh: Commands) -> None:
     with DiceSandbox(base_url=address_of(sandmesh)) as box:
         for name in ("first", "second"):
