@@ -6,13 +6,13 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from sandmeshd.gateway.metrics import GatewayMetrics
-from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, RpcMetrics
+from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, RpcMetrics, UsageGauges
 
 
 def rows() -> list[str]:
     """Return a row for each metric, by name."""
     registry = CollectorRegistry()
-    parts = [kind(registry) for kind in (RpcMetrics, GatewayMetrics, AllocatorMetrics, MeshGauges)]
+    parts = [kind(registry) for kind in (RpcMetrics, GatewayMetrics, AllocatorMetrics, MeshGauges, UsageGauges)]
     found = [value for part in parts for value in vars(part).values() if isinstance(value, MetricWrapperBase)]
     return sorted(_row(metric) for metric in found)
 

@@ -245,6 +245,7 @@ REQUESTS: dict[str, Make] = {
     ),
     "QuotaService.ListQuotas": lambda own: quota_pb2.ListQuotasRequest(),
     "QuotaService.AssignProject": lambda own: quota_pb2.AssignProjectRequest(user_id=own.user_id, project="research"),
+    "QuotaService.ListUsage": lambda own: quota_pb2.ListUsageRequest(sandbox_id=own.sandbox_id),
     "SecretService.SetSecret": lambda own: secret_pb2.SetSecretRequest(
         name="API_KEY", value="nothing-worth-knowing", hosts=["api.example.org"], user_id=own.user_id
     ),

@@ -73,11 +73,18 @@ async def test_what_a_running_sandbox_may_reach_is_shown_and_changed(mesh: Mesh)
         [traffic] = (await box.network.show()).hosts
         assert (traffic.host, traffic.connections, traffic.open_connections) == (target, 1, 0)
         assert traffic.received_bytes > len("hello")
+        sandbox_id, moved = box.sandbox_id, traffic.received_bytes + traffic.sent_bytes
         assert (await box.network.deny(target)).hosts == ("example.org",)
         assert "403" in (await box.run_shell_command(f"{CURL} http://{target}/")).stdout
         assert await box.network.set("public") == NetworkGrant("public")
         with pytest.raises(InvalidArgument, match="among all public hosts"):
             await box.network.deny("example.org")
+    async with MeshAsync(mesh.addresses[0]) as admin, asyncio.timeout(30):
+        # The last bytes are counted when it is deleted.
+        while not (counted := (await admin.usage.list(sandbox_id=sandbox_id)).sandboxes[0]).egress_bytes:
+            pass
+    assert counted.egress_bytes >= moved
+    assert counted.sandbox_seconds > 0
 
 
 async def test_changes_of_a_network_at_once_are_all_made(mesh: Mesh) -> None:

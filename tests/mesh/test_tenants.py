@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from sandmesh import BaseSandboxAsync, MeshAsync
+from sandmesh import BaseSandboxAsync, Limits, MeshAsync
 from sandmesh.errors import InvalidArgument, PermissionDenied, QuotaExceeded
 from sandmeshd.mesh import Mesh as RunningMesh
 from tests.mesh.commands import running_mesh
 from tests.mesh.conftest import run_mesh
+from tests.mesh.test_metrics import scrape
 
 
 @pytest.fixture
@@ -64,6 +65,7 @@ async def test_users_neither_read_nor_change_quotas() -> None:
             ada.quotas.list(),
             ada.quotas.set({"sandboxes": 9}, user_id="ada"),
             ada.quotas.assign("ada", "p"),
+            ada.usage.list(),
         ):
             with pytest.raises(PermissionDenied):
                 await attempt
@@ -88,3 +90,39 @@ def test_the_commands_show_and_set_quotas() -> None:
         assert shown["limits"] == {"sandboxes": 0, "memory_bytes": "1073741824"}
         assert sandmesh.run("quota", "set", "sandboxes=1", ok=False).code == 2
         assert sandmesh.run("quota", "set", "--user", "ada", "sandboxes=none", "memory=none").out == "ada: no limits\n"
+
+
+async def test_usage_is_shown_by_project_and_sandbox_and_as_metrics() -> None:
+    async with run_mesh() as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        [page] = await mesh.http.open()
+        await admin.quotas.assign("ada", "research")
+        limits = Limits(memory="256MiB", cpus=0.5)
+        secret = (await admin.tokens.create("ada")).secret
+        async with BaseSandboxAsync(base_url=mesh.addresses[0], bearer_token=secret, limits=limits) as box:
+            sandbox_id = box.sandbox_id
+            while not (report := await admin.usage.list(project="research")).projects:
+                pass
+        [project], [own] = report.projects, report.sandboxes
+        assert (own.sandbox_id, own.user_id, own.template) == (sandbox_id, "ada", "base")
+        assert own.start is not None
+        assert own.end is not None
+        assert project.sandbox_seconds == own.sandbox_seconds > 0
+        assert own.memory_byte_seconds == pytest.approx(own.sandbox_seconds * 256 * 2**20, rel=0.05)
+        assert own.cpu_seconds == pytest.approx(own.sandbox_seconds / 2, rel=0.05, abs=0.01)
+        assert (await scrape(page))["sandmesh_usage_sandbox_seconds{project=research}"] >= project.sandbox_seconds
+
+
+def test_the_command_prints_usage() -> None:
+    with running_mesh() as sandmesh:
+        sandmesh.run("run", "--session", "one", "--user", "ada", "--", "true")
+        heading, row = [line.split() for line in sandmesh.run("usage").out.splitlines()]
+        assert heading == ["PROJECT", "SANDBOX", "HOURS", "CPU", "HOURS", "GIB", "HOURS", "EGRESS", "MIB"]
+        assert row[0] == "default"
+        heading, row = [
+            line.split() for line in sandmesh.run("usage", "--by-sandbox", "--since", "1d").out.splitlines()
+        ]
+        assert heading[:4] == ["SANDBOX", "PROJECT", "USER", "TEMPLATE"]
+        assert row[1:4] == ["default", "ada", "base"]
+        shown = sandmesh.run("usage", "--sandbox", row[0], "-o", "json").json
+        assert [one["sandbox_id"] for one in shown["sandboxes"]] == [row[0]]
+        assert sandmesh.run("usage", "--since", "yesterday", ok=False).code == 2

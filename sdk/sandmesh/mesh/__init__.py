@@ -32,6 +32,7 @@ from sandmesh.mesh.records import (
 )
 from sandmesh.mesh.secret_records import SecretChange, SecretInfo
 from sandmesh.mesh.sync import Mesh
+from sandmesh.mesh.usage import Usage, UsageReport
 
 __all__ = [
     "AuditEntry",
@@ -60,5 +61,7 @@ __all__ = [
     "TemplateRegistration",
     "TokenInfo",
     "Trouble",
+    "Usage",
+    "UsageReport",
     "find_mesh",
 ]

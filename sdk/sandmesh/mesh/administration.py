@@ -1,4 +1,4 @@
-"""Tokens, audit, quotas and secrets: a part of the client of a mesh."""
+"""Tokens, audit, quotas, usage and secrets: a part of the client of a mesh."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from sandmesh.mesh.quotas import QuotasAsync
 from sandmesh.mesh.resources import TokensAsync
 from sandmesh.mesh.rpc import Rpc
 from sandmesh.mesh.secrets import MeshSecretsAsync
+from sandmesh.mesh.usage import UsageAsync
 
 
 class Administration:
@@ -29,6 +30,11 @@ class Administration:
     def quotas(self) -> QuotasAsync:
         """The quotas of projects and users: list, set, assign."""
         return QuotasAsync(self._rpc)
+
+    @property
+    def usage(self) -> UsageAsync:
+        """What projects and sandboxes had: list."""
+        return UsageAsync(self._rpc)
 
     @property
     def secrets(self) -> MeshSecretsAsync:

@@ -50,8 +50,8 @@ class MeshAsync(Administration):
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
     this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
-    A token of the scope user sees what belongs to its user; tokens, quotas, the audit, health and sweeps need the scope
-    admin.
+    A token of the scope user sees what belongs to its user; tokens, quotas, usage, the audit, health and sweeps need
+    the scope admin.
     """
 
     def __init__(

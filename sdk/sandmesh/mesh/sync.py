@@ -15,6 +15,7 @@ from sandmesh.mesh.resources import MeshPortsAsync, MeshSnapshotsAsync, Template
 from sandmesh.mesh.sandboxes import SandboxesAsync
 from sandmesh.mesh.secrets import MeshSecretsAsync
 from sandmesh.mesh.sessions import SessionsAsync
+from sandmesh.mesh.usage import UsageAsync
 from sandmesh.shared.fork_lock import fork_lock
 
 if TYPE_CHECKING:
@@ -99,6 +100,15 @@ class Quotas(Facade):
     assign = blocking(QuotasAsync.assign)
 
 
+class MeshUsage(Facade):
+    """What projects and sandboxes had: `mesh.usage`. It needs the scope admin."""
+
+    def __init__(self, twin: UsageAsync) -> None:
+        self.twin: UsageAsync = twin
+
+    list = blocking(UsageAsync.list)
+
+
 class MeshSecrets(Facade):
     """The secrets that a mesh stores: `mesh.secrets`. Values go in and never come out."""
 
@@ -149,8 +159,8 @@ class Mesh(Facade):
 
     Without `base_url` the mesh is the one at SANDMESH_ADDRESS, else this user's local one, else the private mesh that
     this program's sandboxes already run on. No mesh is started: an empty one would have nothing to show.
-    A token of the scope user sees what belongs to its user; tokens, quotas, the audit, health and sweeps need the scope
-    admin.
+    A token of the scope user sees what belongs to its user; tokens, quotas, usage, the audit, health and sweeps need
+    the scope admin.
     """
 
     def __init__(
@@ -197,6 +207,11 @@ class Mesh(Facade):
     def quotas(self) -> Quotas:
         """The quotas of projects and users: list, set, assign."""
         return Quotas(self.twin.quotas)
+
+    @property
+    def usage(self) -> MeshUsage:
+        """What projects and sandboxes had: list."""
+        return MeshUsage(self.twin.usage)
 
     @property
     def secrets(self) -> MeshSecrets:

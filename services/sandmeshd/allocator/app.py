@@ -22,7 +22,8 @@ from sandmeshd.allocator.maintenance.reconciler import Reconciler
 from sandmeshd.allocator.maintenance.recovery import Recovery
 from sandmeshd.allocator.maintenance.store_monitor import StoreMonitor
 from sandmeshd.allocator.maintenance.sweep import MeshSweep
-from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges
+from sandmeshd.allocator.maintenance.usage import UsageMeter
+from sandmeshd.allocator.metered_records import MeteredMaintenanceStore, MeteredRecordStore, update_gauges, update_usage
 from sandmeshd.allocator.nodes.driver_client import DriverClient
 from sandmeshd.allocator.nodes.logs import SandboxLogs
 from sandmeshd.allocator.nodes.nodes import Nodes
@@ -37,7 +38,7 @@ from sandmeshd.allocator.secrets.specs import SecretSpecs
 from sandmeshd.allocator.servicer import Components, SandboxServicer
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.sealer import Sealer
-from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed
+from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed, UsageGauges
 from sandmeshd.store import Store
 
 log = structlog.get_logger()
@@ -65,8 +66,6 @@ async def open_allocator(
     measured = measured or Observed()
     metrics = AllocatorMetrics(measured.registry)
     records = MeteredRecordStore(store, int(settings.owner_grace_seconds * 1e6), metrics)
-    gauges = MeshGauges(measured.registry)
-    measured.before_reading(lambda: update_gauges(gauges, records, settings))
     maintenance = MeteredMaintenanceStore(store, records, settings, metrics)
     nodes = Nodes(drivers, settings, tasks)
     recovery = Recovery(settings, store, maintenance, nodes)
@@ -78,7 +77,8 @@ async def open_allocator(
     watch = NodeWatch(settings, store.mesh_id, nodes, reconciler, event_log)
     watch.count_refusals(metrics.egress_refusals)
     watch.open(tasks)
-    Deletions(settings, store, maintenance, nodes, starter).open(tasks)
+    usage = _open_usage(settings, store, nodes, records, measured, tasks)
+    Deletions(settings, store, maintenance, nodes, starter, usage).open(tasks)
     pools = Pools(settings, store, records, nodes, starter)
     pools.open(filling)
     monitor = StoreMonitor(store)
@@ -104,6 +104,23 @@ async def open_allocator(
         await tasks.finish(0.0 if settings.ephemeral else _FINISH_SECONDS)
         with suppress(StoreUnavailable):
             await maintenance.announce_exit()
+
+
+def _open_usage(
+    settings: AllocatorSettings,
+    store: Store,
+    nodes: Nodes,
+    records: RecordStore,
+    measured: Observed,
+    tasks: BackgroundTasks,
+) -> UsageMeter:
+    """Count usage until `tasks` is finished, and show it and the mesh's present numbers as metrics."""
+    usage = UsageMeter(store, nodes, records.owner)
+    gauges, usage_gauges = MeshGauges(measured.registry), UsageGauges(measured.registry)
+    measured.before_reading(lambda: update_gauges(gauges, records, settings))
+    measured.before_reading(lambda: update_usage(usage_gauges, usage))
+    tasks.forever("count usage", lambda: usage.run(settings.usage_seconds))
+    return usage
 
 
 def _secret_servicer(settings: AllocatorSettings, store: Store, records: RecordStore, nodes: Nodes) -> SecretServicer:

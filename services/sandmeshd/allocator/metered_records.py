@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Swept
+from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.records.record_reader import RecordReader
 from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges
+from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, UsageGauges
 from sandmeshd.store import Store
 
 _SOURCES = {"create": "created", "pooled": "pooled", "kept": "kept"}
@@ -106,3 +107,8 @@ async def update_gauges(gauges: MeshGauges, records: RecordReader, settings: All
     for template in {*settings.pools, *capacity.pooled}:
         gauges.ready.labels(template).set(capacity.pooled.get(template, 0))
         gauges.wanted.labels(template).set(settings.pools.get(template, 0))
+
+
+async def update_usage(gauges: UsageGauges, usage: UsageMeter) -> None:
+    """Update the gauges of usage from the store."""
+    gauges.update(await usage.totals())

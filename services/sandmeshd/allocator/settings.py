@@ -113,6 +113,9 @@ class AllocatorSettings(Settings):
     sweep_seconds: float = Field(default=1.0, gt=0, validation_alias="SANDMESH_SWEEP_SECONDS")
     """How often expired leases and idle times are looked for."""
 
+    usage_seconds: float = Field(default=30.0, gt=0, le=60)
+    """How often the usage of sandboxes is counted: what was not counted yet is lost in a crash."""
+
     poll_seconds: float = Field(default=1.0, gt=0, le=2.0)
     """How often a waiter looks again even if no notification came."""
 

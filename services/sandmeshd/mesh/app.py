@@ -49,6 +49,7 @@ from sandmeshd.tenants.audit.records import AuditRecords
 from sandmeshd.tenants.audit.servicer import AuditServicer
 from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.servicer import QuotaServicer
+from sandmeshd.tenants.usage import UsageRecords
 
 log = structlog.get_logger()
 
@@ -141,7 +142,7 @@ async def _open_internal(
         session_service(broker),
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
-        quota_service(QuotaServicer(QuotaRecords(store))),
+        quota_service(QuotaServicer(QuotaRecords(store), UsageRecords(store))),
         secret_service(allocator.secrets),
         audit_service(AuditServicer(AuditRecords(store, settings.audit_entries))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),

@@ -45,6 +45,7 @@ from sandmeshd.tenants.audit.records import AuditRecords
 from sandmeshd.tenants.audit.servicer import AuditServicer
 from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.servicer import QuotaServicer
+from sandmeshd.tenants.usage import UsageRecords
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         allocator = open_allocator(allocator_settings(settings), store, drivers, observed_service)
         servicer = await stack.enter_async_context(allocator)
         audit = AuditServicer(AuditRecords(store, settings.audit_entries))
-        quotas = QuotaServicer(QuotaRecords(store))
+        quotas = QuotaServicer(QuotaRecords(store), UsageRecords(store))
         services = [sandbox_service(servicer), quota_service(quotas), audit_service(audit)]
         services.append(secret_service(servicer.secrets))
         await stack.enter_async_context(_serving(options, listen, services, observed_service))

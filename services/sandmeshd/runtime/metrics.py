@@ -5,7 +5,7 @@ Names and units follow https://prometheus.io/docs/practices/naming/. A label who
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -96,3 +96,33 @@ class MeshGauges:
         self.wanted = Gauge(
             "sandmesh_pool_wanted", "Sandboxes that a pool should have.", ("template",), registry=registry
         )
+
+
+class UsageGauges:
+    """What projects had since ever, as the store counts it: every allocator of a mesh shows the same."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._sandbox = Gauge(
+            "sandmesh_usage_sandbox_seconds", "Seconds for which a project held sandboxes.", ("project",),
+            registry=registry,
+        )  # fmt: skip
+        self._cpu = Gauge(
+            "sandmesh_usage_cpu_seconds", "The same times their limits of processor time, in cores.", ("project",),
+            registry=registry,
+        )  # fmt: skip
+        self._memory = Gauge(
+            "sandmesh_usage_memory_byte_seconds", "The same times their memory limits.", ("project",),
+            registry=registry,
+        )  # fmt: skip
+        self._egress = Gauge(
+            "sandmesh_usage_egress_bytes", "Bytes that a project's sandboxes sent and received.", ("project",),
+            registry=registry,
+        )  # fmt: skip
+
+    def update(self, totals: Mapping[str, Mapping[str, int]]) -> None:
+        """Set the values of all projects, by project and by the measure's name in the store."""
+        for project, amounts in totals.items():
+            self._sandbox.labels(project).set(amounts.get("sandbox_ms", 0) / 1000)
+            self._cpu.labels(project).set(amounts.get("cpu_ms", 0) / 1000)
+            self._memory.labels(project).set(amounts.get("memory_byte_seconds", 0))
+            self._egress.labels(project).set(amounts.get("egress_bytes", 0))

@@ -13,6 +13,7 @@ from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmesh.errors import InvalidArgument, PermissionDenied
 from sandmeshd.auth.principal import current_principal
 from sandmeshd.tenants.quotas import QUOTAS, Kind, QuotaRecords
+from sandmeshd.tenants.usage import UsageRecords
 
 log = structlog.get_logger()
 
@@ -27,8 +28,9 @@ _PROJECT = re.compile(r"[\w.-]{1,63}", re.ASCII)
 class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
     """Serve quotas; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(self, records: QuotaRecords) -> None:
+    def __init__(self, records: QuotaRecords, usage: UsageRecords) -> None:
         self._records = records
+        self._usage = usage
 
     async def SetQuota(self, request: pb.SetQuotaRequest, context: Context) -> pb.SetQuotaResponse:
         """Change the limits of a project or a user."""
@@ -57,10 +59,17 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         log.info("a user was assigned to a project", user_id=request.user_id, project=request.project)
         return pb.AssignProjectResponse()
 
+    async def ListUsage(self, request: pb.ListUsageRequest, context: Context) -> pb.ListUsageResponse:
+        """List what projects and sandboxes had."""
+        _check_admin()
+        return await self._usage.list(request)
+
 
 def _check_admin() -> None:
     if current_principal().scope == "user":
-        raise PermissionDenied("quotas are an administrator's: use a token of the scope admin, or the mesh's own user")
+        raise PermissionDenied(
+            "quotas and usage are an administrator's: use a token of the scope admin, or the mesh's own user"
+        )
 
 
 def _owner(request: pb.SetQuotaRequest) -> tuple[Kind, str]:

@@ -11,6 +11,7 @@ from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.background_tasks import BackgroundTasks, wait_with_timeout
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore, Stopping
+from sandmeshd.allocator.maintenance.usage import UsageMeter
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import Store
@@ -31,12 +32,14 @@ class Deletions:
         maintenance: MaintenanceStore,
         nodes: Nodes,
         starter: Starter,
+        usage: UsageMeter,
     ) -> None:
         self._settings = settings
         self._notifications = store.notifications
         self._maintenance = maintenance
         self._nodes = nodes
         self._starter = starter
+        self._usage = usage
         self._slots = asyncio.Semaphore(settings.delete_concurrency)
         self._failures: dict[str, int] = {}
 
@@ -94,11 +97,12 @@ class Deletions:
         longer = self._settings.workspace_seconds if taken.workspace else 0.0
         try:
             async with asyncio.timeout(self._settings.delete_timeout_seconds + longer):
-                await node.client.delete_sandbox(request)
+                deleted = await node.client.delete_sandbox(request)
         except (SandmeshError, TimeoutError) as error:
             await self._retry_later(taken, str(error) or "the driver did not answer in time")
         else:
             self._failures.pop(sandbox_id, None)
+            await self._usage.end_egress(sandbox_id, deleted.egress_bytes)
             await self._maintenance.gone(sandbox_id)
 
     async def _retry_later(self, taken: Stopping, error: str) -> None:

@@ -141,7 +141,15 @@ class EgressGuard(ForwardingDriver):
         deleted = await self._driver.delete_sandbox(request)
         self._kept.remove(request.sandbox_id)
         self._kept_secrets.remove(request.sandbox_id)
+        deleted.egress_bytes = self._proxy.forget_bytes(request.sandbox_id)
         return deleted
+
+    async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
+        """List what the driver has, and the bytes of its sandboxes."""
+        listed = await self._driver.list_sandboxes(request)
+        if request.mesh_id == self._mesh_id:
+            listed.egress_bytes.update(self._proxy.bytes_by_sandbox())
+        return listed
 
     async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Send what the driver sends, and refusals of the egress proxy between."""

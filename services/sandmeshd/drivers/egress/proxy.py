@@ -45,6 +45,7 @@ class EgressProxy:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dialers: dict[str, Dialer] = {}
         self._terminations: dict[str, Termination] = {}
+        self._ended_bytes: dict[str, int] = {}
         self._new_termination = terminations(upstream.settings)
         self._connections = 0
 
@@ -90,9 +91,20 @@ class EgressProxy:
         dialer = self._dialers.get(sandbox_id)
         return [] if dialer is None else dialer.traffic.hosts()
 
+    def bytes_by_sandbox(self) -> dict[str, int]:
+        """Return the bytes that sandboxes sent and received, by id, of ended ones until `forget_bytes`."""
+        live = {sandbox_id: dialer.traffic.bytes() for sandbox_id, dialer in self._dialers.items()}
+        return {sandbox_id: count for sandbox_id, count in (self._ended_bytes | live).items() if count}
+
+    def forget_bytes(self, sandbox_id: str) -> int:
+        """Return the bytes of a sandbox that was dismissed, and forget them."""
+        return self._ended_bytes.pop(sandbox_id, 0)
+
     def _forget(self, sandbox_id: str) -> None:
         self._tasks.pop(sandbox_id, None)
-        self._dialers.pop(sandbox_id, None)
+        dialer = self._dialers.pop(sandbox_id, None)
+        if dialer is not None:
+            self._ended_bytes[sandbox_id] = dialer.traffic.bytes()
         self._terminations.pop(sandbox_id, None)
 
     async def dismiss(self, sandbox_id: str) -> None:

@@ -43,6 +43,12 @@ class Traffic:
             host.sent += stream.bytes_read
             host.received += stream.bytes_written
 
+    def bytes(self) -> int:
+        """Return the bytes to and from all hosts."""
+        closed = sum(host.sent + host.received for host in self._hosts.values())
+        open_streams = (stream for host in self._hosts.values() for stream in host.open)
+        return closed + sum(stream.bytes_read + stream.bytes_written for stream in open_streams)
+
     def hosts(self) -> list[pb.HostTraffic]:
         """Return the counts by host, in the order of their first connections."""
         return [

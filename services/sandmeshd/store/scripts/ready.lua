@@ -13,6 +13,7 @@ if found[3] == '' then
   wake_next()
 else
   set_deadline(args.id, tonumber(found[5]))
+  meter_start(args.id)
   touch(args.id)
   event(args.id, 'leased', '')
 end

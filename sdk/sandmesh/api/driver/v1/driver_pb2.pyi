@@ -653,19 +653,47 @@ class ListSandboxesResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class EgressBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SANDBOXES_FIELD_NUMBER: _builtins.int
+    EGRESS_BYTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuntimeSandbox]:
         """By id."""
+
+    @_builtins.property
+    def egress_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """The bytes that sandboxes sent and received through the egress proxy since the driver started, by id; those without any
+        are left out.
+        """
 
     def __init__(
         self,
         *,
         sandboxes: _abc.Iterable[Global___RuntimeSandbox] | None = ...,
+        egress_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandboxes", b"sandboxes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress_bytes", b"egress_bytes", "sandboxes", b"sandboxes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -705,16 +733,23 @@ Global___DeleteSandboxRequest: _TypeAlias = DeleteSandboxRequest  # noqa: Y015
 
 @_typing.final
 class DeleteSandboxResponse(_message.Message):
-    """DeleteSandboxResponse is empty: nothing of it is left."""
+    """DeleteSandboxResponse means that nothing of it is left."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    EGRESS_BYTES_FIELD_NUMBER: _builtins.int
+    egress_bytes: _builtins.int
+    """The bytes that it sent and received through the egress proxy since the driver started; 0 where another delete
+    returned them.
+    """
     def __init__(
         self,
+        *,
+        egress_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["egress_bytes", b"egress_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

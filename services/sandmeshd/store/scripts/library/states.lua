@@ -50,6 +50,7 @@ local function lease(id, token)
   count_create(args.want, id)
   index_labels(id, args.labels)
   redis.call('HSET', key('session', args.session), args.slot, id)
+  if field(id, 'state') == 'READY' then meter_start(id) end
 end
 
 -- Notifies all who wait for a sandbox that was being created.
@@ -93,6 +94,7 @@ local function stop(id, reason)
   if not state or state == 'STOPPING' then return false end
   if state == 'READY' or state == 'PAUSED' then keep_workspace(id) end
   leave_service(id)
+  meter_end(id, tonumber(field(id, 'deadline_us') or now))
   become(id, 'STOPPING', reason)
   redis.call('ZREM', key('leases'), id)
   leave_pool(id)
@@ -123,6 +125,8 @@ end
 
 -- It ended unexpectedly. A leased one keeps its place, so that its holder learns why; an unused one is deleted.
 local function lose(id, reason)
+  -- When it ended is known to a minute where nobody was there to see it.
+  meter_end(id, tonumber(field(id, 'metered_us') or '0') + CRASH_US)
   unload(id)
   event(id, 'lost', reason)
   if field(id, 'holder') == '' then
