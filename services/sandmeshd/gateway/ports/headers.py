@@ -89,8 +89,11 @@ def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]
 
 
 def _moved(where: str, place: Place) -> str:
-    parts = urlsplit(where)
-    inside = parts.hostname in _LOCAL and parts.port == place.port
+    try:
+        parts = urlsplit(where)
+        inside = parts.hostname in _LOCAL and parts.port == place.port
+    except ValueError:
+        return where  # no URL: what the client makes of it is its own affair
     if parts.netloc and not inside:
         return where
     rest = where.split(parts.netloc, 1)[1] if parts.netloc else where

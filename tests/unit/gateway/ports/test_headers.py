@@ -79,3 +79,8 @@ def test_a_cookie_of_a_host_of_its_own_has_no_domain_however_it_is_written(attri
 def test_several_cookies_stay_several_and_a_host_of_its_own_needs_no_path() -> None:
     found = for_client(multidict(("Set-Cookie", "a=b; Domain=x"), ("Set-Cookie", "c=d; Path=/y")), HOST)
     assert found.getall("Set-Cookie") == ["a=b", "c=d; Path=/y"]
+
+
+@pytest.mark.parametrize("location", ["http://localhost:99999/", "http://[::1", "http://localhost:x/", "//[x"])
+def test_a_redirect_to_what_is_no_url_passes_as_it_is(location: str) -> None:
+    assert for_client(multidict(("Location", location)), PLACE)["Location"] == location
