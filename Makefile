@@ -1,6 +1,7 @@
 # Everything a person or a continuous integration runs here. Each target sets up what it needs in .venv by itself.
 #   make demo             a job that an agent does, in real sandboxes; with ARGS=--browser in a browser
 #   make test ARGS=...    the tests; ARGS goes to pytest
+#   make mutants          removes protections one by one: a named test must notice each
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
 
@@ -9,7 +10,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests mutants check bench stubs format clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -48,6 +49,10 @@ docker-tests: set-up-dev
 kubernetes-tests: set-up-dev
 	@scripts/kubernetes_build.sh
 	@SANDMESH_TEST_CLUSTER=1 SANDMESH_TEST_DOCKER=short $(VENV)/python -m pytest tests/conformance/test_kubernetes*.py $(ARGS)
+
+# MUTANTS="cookie metrics" runs those whose protection has one of these words.
+mutants: set-up-dev
+	@$(VENV)/python -m tests.mutants $(MUTANTS)
 
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
+from aiohttp import web
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sandmeshd.runtime.http import Certificate, HttpAddresses, door
@@ -71,6 +72,10 @@ async def test_http_accepts_so_many_connections_and_then_others_again() -> None:
         with ExitStack() as stack:
             connections = silent(stack, address, ALLOWED + 1)
             await asyncio.wait_for(ended(connections[-1]), 30)
+            # Not for want of a head, as all would: the first ones are open.
+            connections[0].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                connections[0].recv(1)
             connections[0].close()
             while True:
                 with suppress(aiohttp.ClientError):
@@ -151,6 +156,22 @@ async def test_a_handshake_that_does_not_go_on_ends_and_is_not_logged(
 async def test_metrics_are_not_for_pages_of_others(host: str, status: int) -> None:
     async with serving() as address:
         assert await get(address, "/metrics", Host=host) == status
+
+
+async def test_metrics_are_not_for_peers_without_an_address_of_this_machine(tmp_path: Path) -> None:
+    application = web.Application()
+    metrics_page(Observed())(application)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        # Its peers have no address: no more is known of them than of those on a network.
+        await web.UnixSite(runner, str(tmp_path / "s")).start()
+        connector = aiohttp.UnixConnector(str(tmp_path / "s"))
+        async with aiohttp.ClientSession(connector=connector) as client, client.get("http://localhost/metrics") as page:
+            assert page.status == 403
+            assert "for this machine" in await page.text()
+    finally:
+        await runner.cleanup()
 
 
 async def check(channel: grpc.aio.Channel) -> None:

@@ -73,7 +73,8 @@ async def test_who_has_no_secret_or_another_is_refused_and_told_what_to_do(addre
 
 
 def forged(**changed: object) -> str:
-    claims = {"aud": METHOD, "exp": time.time() + 30, "jti": "1", "scope": "admin", "user": "", "token": "", **changed}
+    claims = {"aud": METHOD, "exp": time.time() + 30, "jti": "1", "scope": "admin", "user": "", "token": ""}
+    claims |= {"private": False, "sandbox": "", **changed}
     kept = {name: value for name, value in claims.items() if value is not None}
     return jwt.encode(kept, SECRET, "HS256")
 
@@ -84,6 +85,8 @@ async def test_what_is_expired_unbounded_or_for_another_method_is_refused(addres
     for signed in (*unfit, unsigned):
         with pytest.raises(Unauthenticated, match="not valid"):
             await ask(address, None, ((KEY, signed),))
+    # Nothing else is wrong with them.
+    assert (await ask(address, None, ((KEY, forged()),))).session_id == "admin"
 
 
 async def test_what_was_overheard_does_not_work_a_second_time(address: str) -> None:

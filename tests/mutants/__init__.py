@@ -1,0 +1,1 @@
+"""Protections, each removed by a patch that a named test must notice: `make mutants`."""
