@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from sandmesh._tools import (
     PLUMBING,
     TOOLS,
+    AdbUse,
     AddMcpServers,
     BrowserClick,
     BrowserClose,
@@ -66,6 +67,12 @@ from sandmesh._tools import (
     ListKernels,
     ListMcpServers,
     ListProcesses,
+    MobileGetScreenResolution,
+    MobileGetScreenshot,
+    MobileInputText,
+    MobileKeyEvent,
+    MobileSwipe,
+    MobileTap,
     MoveFile,
     ReadFile,
     ReadMultipleFiles,
@@ -96,6 +103,7 @@ if TYPE_CHECKING:
     from sandmesh.toolkits.local_functions import FunctionTool, function_tool
     from sandmesh.toolkits.mcp_tools import MCPConfigConverter, McpTool
 
+    adb_use: DeclaredTool
     browser_click: DeclaredTool
     browser_close: DeclaredTool
     browser_console_messages: DeclaredTool
@@ -137,6 +145,12 @@ if TYPE_CHECKING:
     git_logs: DeclaredTool
     list_allowed_directories: DeclaredTool
     list_directory: DeclaredTool
+    mobile_get_screen_resolution: DeclaredTool
+    mobile_get_screenshot: DeclaredTool
+    mobile_input_text: DeclaredTool
+    mobile_key_event: DeclaredTool
+    mobile_swipe: DeclaredTool
+    mobile_tap: DeclaredTool
     move_file: DeclaredTool
     read_file: DeclaredTool
     read_multiple_files: DeclaredTool
@@ -150,6 +164,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLUMBING",
     "TOOLS",
+    "AdbUse",
     "AddMcpServers",
     "BrowserClick",
     "BrowserClose",
@@ -204,6 +219,12 @@ __all__ = [
     "ListProcesses",
     "MCPConfigConverter",
     "McpTool",
+    "MobileGetScreenResolution",
+    "MobileGetScreenshot",
+    "MobileInputText",
+    "MobileKeyEvent",
+    "MobileSwipe",
+    "MobileTap",
     "MoveFile",
     "ReadFile",
     "ReadMultipleFiles",
@@ -224,6 +245,7 @@ __all__ = [
     "WaitForPort",
     "WatchTools",
     "WriteFile",
+    "adb_use",
     "browser_click",
     "browser_close",
     "browser_console_messages",
@@ -270,6 +292,12 @@ __all__ = [
     "input_schema",
     "list_allowed_directories",
     "list_directory",
+    "mobile_get_screen_resolution",
+    "mobile_get_screenshot",
+    "mobile_input_text",
+    "mobile_key_event",
+    "mobile_swipe",
+    "mobile_tap",
     "move_file",
     "parse",
     "read_file",
