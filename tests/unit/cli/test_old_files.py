@@ -13,6 +13,8 @@ from sandmeshd.cli.config.config_file import find_config
 from sandmeshd.cli.config.environment import log_remarks, read_notes, read_remarks, read_settings
 from sandmeshd.cli.config.legacy_names import UNLIMITED
 from sandmeshd.cli.user_app import app
+from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
+from sandmeshd.mesh.driver import settings_for
 
 from .test_settings import DOCUMENTED, no_variables, write
 
@@ -67,6 +69,23 @@ def test_settings_of_a_driver_or_store_that_is_not_chosen_are_ignored_and_shown_
     shown = CliRunner().invoke(app, ["config", "show", "--config", str(file)])
     assert shown.exit_code == 0, shown.output
     assert all(f"a setting is ignored: {name}, {why}" in shown.stderr for name, why in ignored.items())
+
+
+@pytest.mark.parametrize("chosen", ["CONTAINER_DEPLOYMENT=k8s", "SANDMESH_DRIVER=kubernetes"])
+def test_what_is_about_kubernetes_means_what_it_meant_where_that_is_chosen(tmp_path: Path, chosen: str) -> None:
+    file = write(tmp_path, f"{chosen}\nK8S_NAMESPACE=default\nKUBECONFIG_PATH=/etc/kube.conf\n")
+    settings = read_settings(file)
+    assert settings.driver == "kubernetes"
+    own = settings_for(settings, "kubernetes", KubernetesSettings)
+    assert (own.kubernetes_namespace, own.kubeconfig) == ("default", Path("/etc/kube.conf"))
+    assert not read_notes(settings, file)
+    assert not [one for one in read_remarks(file) if "ignored" in one.event]
+
+
+def test_our_own_names_come_before_the_old_ones_about_kubernetes(tmp_path: Path) -> None:
+    text = "CONTAINER_DEPLOYMENT=k8s\nK8S_NAMESPACE=old\nKUBECONFIG_PATH=\nSANDMESH_KUBERNETES_NAMESPACE=new\n"
+    own = settings_for(read_settings(write(tmp_path, text)), "kubernetes", KubernetesSettings)
+    assert (own.kubernetes_namespace, own.kubeconfig) == ("new", None)
 
 
 def test_no_limit_of_sandboxes_and_no_scan_mean_what_they_meant(tmp_path: Path) -> None:

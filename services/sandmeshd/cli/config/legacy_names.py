@@ -37,6 +37,12 @@ IGNORED: Final[Mapping[str, str]] = {
 }
 """The beginnings of names that are about a driver which is not chosen, with the reason why they are ignored."""
 
+_KUBERNETES: Final[Mapping[str, str]] = {
+    "K8S_NAMESPACE": "kubernetes_namespace",
+    "KUBECONFIG_PATH": "kubernetes_kubeconfig",
+}
+"""What old names mean where the driver is kubernetes, as CONTAINER_DEPLOYMENT=k8s chooses it."""
+
 _MOUNT_DIR: Final = "sessions_mount_dir"
 OLD_DEFAULTS: Final[Mapping[str, str]] = {
     "REDIS_PORT_KEY": "_agent_runtime_container_occupied_ports",
@@ -199,6 +205,8 @@ def ignored_names(raw: Mapping[str, RawValue]) -> dict[str, str]:
         for name, one in raw.items()
         if name.startswith(tuple(IGNORED)) and one.text not in ("", OLD_DEFAULTS.get(name))
     }
+    if _is_kubernetes(raw):
+        found = {name: why for name, why in found.items() if name not in _KUBERNETES}
     system = raw["FILE_SYSTEM"].text if "FILE_SYSTEM" in raw else ""
     if system != "oss":
         why = f"it is about oss, and {PREFIX}FILE_SYSTEM is {system or 'not set'}"
@@ -228,13 +236,24 @@ def translate(raw: Mapping[str, RawValue]) -> dict[str, tuple[object, str]]:
             _check_single(texts, raw)
             source = ", ".join(sorted({old[name].source for name in texts}))
             found.update({setting: (value, source) for setting, value in _apply(rule, texts).items()})
+    if _is_kubernetes(raw):
+        if "driver" in found:
+            found["driver"] = ("kubernetes", found["driver"][1])
+        meant = {setting: raw[name] for name, setting in _KUBERNETES.items() if name in raw and raw[name].text}
+        found |= {setting: (one.text, one.source) for setting, one in meant.items()}
     return found
+
+
+def _is_kubernetes(raw: Mapping[str, RawValue]) -> bool:
+    chosen = {raw[name].text for name in ("CONTAINER_DEPLOYMENT", "DRIVER") if name in raw}
+    return bool(chosen & {"k8s", "kubernetes"})
 
 
 def unused_names(raw: Mapping[str, RawValue], driver: str, *, keeps_directories: bool) -> dict[str, str]:
     """Return the names that are set to their default and have no effect, each with the reason."""
     defaults = {name: one for name, one in raw.items() if one.text in _defaults(name)}
-    found = {name: REFUSED.get(name) or IGNORED["K8S_"] for name in defaults}
+    used = _KUBERNETES if _is_kubernetes(raw) else {}
+    found = {name: REFUSED.get(name) or IGNORED["K8S_"] for name in defaults if name not in used}
     mounts = raw.get("DEFAULT_MOUNT_DIR")
     if mounts is not None and mounts.text == _MOUNT_DIR and not keeps_directories:
         found["DEFAULT_MOUNT_DIR"] = f"the driver {driver} keeps workspaces in its containers"
