@@ -15,9 +15,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from sandmesh.errors import InvalidArgument
 from sandmesh.mesh import MeshAsync
 from tests.environments import environment_of
 
+from .conftest import run_mesh
 from .swerex_world import World, open_world
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
@@ -30,6 +32,21 @@ async def world() -> AsyncGenerator[World]:
     """Run one mesh with this door and E2B's and AgentScope's for all tests."""
     async with open_world(e2b=True, agentscope=True) as running:
         yield running
+
+
+async def test_a_mesh_without_the_settings_has_no_such_doors() -> None:
+    async with run_mesh() as mesh, aiohttp.ClientSession() as http:
+        assert mesh.doors == {}
+        (url, *_) = await mesh.http.open()
+        for path in ("/execute", "/swerex/x/execute", "/run_code"):
+            assert (await http.post(url + path, json={})).status == 404
+
+
+async def test_settings_that_contradict_the_doors_are_refused() -> None:
+    for name in ("swerex", "sandboxfusion"):
+        with pytest.raises(InvalidArgument, match=f"SANDMESH_{name.upper()}.*SANDMESH_WORKERS"):
+            async with run_mesh(**{name: True, "workers": 2}):
+                pass
 
 
 async def test_the_unmodified_package_answers_as_its_own_local_runtime_does(world: World) -> None:
