@@ -265,12 +265,7 @@ class _ClaimAttempt:
             self._claim = await self._widened(self._claim)
             return None
         if reply.kind == "queued":
-            left = self._end - asyncio.get_running_loop().time()
-            if left <= 0 and reply.quota is not None:
-                raise quota_error(reply.quota, self._claim.want)
-            if left <= 0:
-                raise pool_exhausted(await self._records.capacity(), self._claim.want, reply.bound)
-            await wait_with_timeout(woken, min(left, self._poll_seconds))
+            await self._wait_for_room(reply, woken)
             return None
         if reply.kind == "wait" and reply.record is not None:
             self._waited = reply.record.sandbox_id
@@ -284,6 +279,14 @@ class _ClaimAttempt:
         if reply.record is None:
             raise SandboxLost("the claim was withdrawn", {"detail": "its client disconnected"})
         return await self._kinds[reply.kind](self._claim, reply.record)
+
+    async def _wait_for_room(self, reply: Reply, woken: asyncio.Event) -> None:
+        left = self._end - asyncio.get_running_loop().time()
+        if left <= 0 and reply.quota is not None:
+            raise quota_error(reply.quota, self._claim.want)
+        if left <= 0:
+            raise pool_exhausted(await self._records.capacity(), self._claim.want, reply.bound)
+        await wait_with_timeout(woken, min(left, self._poll_seconds))
 
     def _check_saving(self, last: Record) -> None:
         # A save that failed once may fail for long: the client decides whether to go on waiting.
