@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import trustme
 
@@ -84,7 +85,9 @@ async def front(folder: Path, **sockets: str) -> AsyncGenerator[Front]:
     authority, made = trustme.CA(), Front(sockets)
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
+    # Its types name a package that is not installed.
+    issued: Any = authority.issue_cert("localhost")
+    issued.configure_cert(context)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=context, limit=1 << 20)
     made.port = server.sockets[0].getsockname()[1]
     try:

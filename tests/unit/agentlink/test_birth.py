@@ -116,7 +116,7 @@ async def test_a_second_birth_is_refused(ground: Ground, key: Identity, mesh: ss
         assert [type(one) for one in (first, second)].count(type(None)) == 1
         assert await echo(at(sandbox)) == b"born\n"
         again = born_as(ground)
-        again.agent_token = "another"  # noqa: S105 - nobody's
+        again.agent_token = TOKEN[::-1]
         with pytest.raises(SandboxLost):
             await give_birth(at(sandbox), again, mesh, 20)
         assert await echo(at(sandbox)) == b"born\n"

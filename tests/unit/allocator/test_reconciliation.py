@@ -205,7 +205,7 @@ async def test_every_key_belongs_to_the_mesh_and_little_is_left_when_all_is_rele
         await asyncio.gather(*(allocator.release(sandbox) for sandbox in sandboxes))
         await allocator.until_used(0)
         kinds = {key.removeprefix("sandmesh:{m}:").split(":")[0] for key in await mesh.store.keys()}
-        # The clocks that must not go back, what expires by itself, and who lives.
+        # The clocks that must not go back, what expires by itself, what was used, and who lives.
         assert kinds <= {
             "token",
             "generation",
@@ -217,6 +217,7 @@ async def test_every_key_belongs_to_the_mesh_and_little_is_left_when_all_is_rele
             "events",
             "open",
             "pulse",
+            "usage",
         }
 
 

@@ -344,7 +344,7 @@ class Steps(RuleBasedStateMachine):
         assert not left.records
         kinds = {name.partition(":")[0] for name in left.keys}
         kept = {"token", "generation", "open", "port_cursor", "allocators", "nodes_seen", "tomb", "left", "events"}
-        assert kinds <= kept | {"user", "user_session", "pools"}
+        assert kinds <= kept | {"user", "user_session", "pools", "usage"}
 
 
 @pytest.fixture

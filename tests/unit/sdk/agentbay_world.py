@@ -130,16 +130,12 @@ def _run(place: Path, program: str, text: str) -> subprocess.CompletedProcess[st
 
 
 def _shell(place: Path, arguments: Mapping[str, Any]) -> str:
-    done = subprocess.run(
-        ["/bin/sh", "-c", arguments["command"]], cwd=place, capture_output=True, text=True, check=False
-    )
+    done = _run(place, "/bin/sh", arguments["command"])
     return json.dumps({"exit_code": done.returncode, "stdout": done.stdout, "stderr": done.stderr})
 
 
 def _run_code(place: Path, arguments: Mapping[str, Any]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", arguments["code"]], cwd=place, capture_output=True, text=True, check=False
-    )
+    done = _run(place, sys.executable, arguments["code"])
     error = done.stderr.strip().rpartition("\n")[2]
     return json.dumps({"executionError": error, "result": [], "stdout": [done.stdout], "stderr": [done.stderr]})
 
@@ -226,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def log_message(self, *_args: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the standard library's name
         """Log nothing."""
 
 
@@ -235,7 +231,9 @@ def agentbay(root: Path) -> Generator[AgentBayWorld]:
     """Serve AgentBay's API from a thread, with a certificate of an authority of its own."""
     world, authority = AgentBayWorld(root), trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    # Its types name a package that is not installed.
+    issued: Any = authority.issue_cert("127.0.0.1")
+    issued.configure_cert(context)
     world.authority = root / "authority.pem"
     authority.cert_pem.write_to_path(str(world.authority))
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"world": world}))

@@ -60,9 +60,10 @@ async def await_birth(config: pb.AgentConfig, on_listening: Callable[[], None]) 
 
 def _load_ssl() -> Any:
     # The agent runs without it otherwise: see main.
+    modules: dict[str, Any] = cast("dict[str, Any]", sys.modules)
     for name in ("ssl", "_hashlib"):
-        if name in sys.modules and sys.modules[name] is None:
-            del sys.modules[name]
+        if name in modules and modules[name] is None:
+            del modules[name]
     return import_module("ssl")
 
 

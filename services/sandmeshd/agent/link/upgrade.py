@@ -60,10 +60,7 @@ class HttpRequest(asyncio.Protocol):
         self._link.resume_writing()
 
     def _respond(self, head: bytes) -> None:
-        try:
-            first, headers = read_head(head)
-        except ProtocolError:
-            first, headers = "", {}
+        first, headers = _read(head)
         path = first.removeprefix("GET ").partition(" ")[0]
         if "upgrade" not in headers:
             self._refuse("200 OK" if path == "/" else "404 Not Found")
@@ -84,6 +81,13 @@ class HttpRequest(asyncio.Protocol):
     def _refuse(self, status: str) -> None:
         self._transport.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close".encode() + _END)
         self._transport.close()
+
+
+def _read(head: bytes) -> tuple[str, Mapping[str, str]]:
+    try:
+        return read_head(head)
+    except ProtocolError:
+        return "", {}
 
 
 def _is_link(headers: Mapping[str, str]) -> bool:

@@ -11,9 +11,9 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlencode, urlsplit
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class AgentBay:
         self._client = client
         self._http = http
 
-    async def request(self, action: str, form: Mapping[str, str], query: Mapping[str, str] | None = None) -> Any:
+    async def request(
+        self, action: str, form: Mapping[str, str], query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """Send an action and return the body of its response.
 
         Raises:
@@ -92,7 +94,7 @@ class AgentBay:
             raise AgentBayError(str(body.get("Code") or "Unknown"), str(body.get("Message", "no reason")), request_id)
         return body
 
-    async def call_link(self, link_url: str, token: str, tool: Mapping[str, Any]) -> Any:
+    async def call_link(self, link_url: str, token: str, tool: Mapping[str, Any]) -> dict[str, Any]:
         """Call a tool at a session's own address and return the tool's result.
 
         Raises:
@@ -102,11 +104,10 @@ class AgentBay:
         request_id = f"link-{int(time.time() * 1000)}-{secrets.randbelow(10**9):09d}"
         content = json.dumps({**tool, "requestId": request_id, "token": token}).encode()
         body = await self._post(f"{link_url.rstrip('/')}/callTool", headers, content)
-        data = body.get("data")
-        answer = json.loads(data) if isinstance(data, str) else data
-        if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
+        result = read_object(read_object(body.get("data")).get("result"))
+        if not result:
             raise AgentBayError("InvalidResponse", "the session's address answered without a result", request_id)
-        return answer["result"]
+        return result
 
     async def _post(self, url: str, headers: Mapping[str, str], content: bytes) -> dict[str, Any]:
         import httpx2  # noqa: PLC0415 - an extra's
@@ -114,18 +115,34 @@ class AgentBay:
         host = urlsplit(url).netloc
         try:
             response = await self._http.post(url, headers=dict(headers), content=content)
-            body = response.json()
         except httpx2.HTTPError as error:
             detail = f"{host} does not answer: {error or type(error).__name__}; nothing is known of the request"
             raise AgentBayError("Unreachable", detail) from None
-        except ValueError:
-            raise AgentBayError(str(response.status_code), f"{host} answered with something else than JSON") from None
-        if not isinstance(body, dict):
-            raise AgentBayError(str(response.status_code), f"{host} answered with something else than an object")
+        body = read_object(response.text)
+        if not body:
+            raise AgentBayError(str(response.status_code), f"{host} answered with something else than a JSON object")
         if response.is_error:
             code = str(body.get("Code") or response.status_code)
             raise AgentBayError(code, str(body.get("Message", "no reason")), str(body.get("RequestId", "")))
         return body
+
+
+def read_object(value: Any) -> dict[str, Any]:
+    """Return a JSON object, which may be text; an empty one where it is something else."""
+    try:
+        found: Any = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def read_list(value: Any) -> list[Any]:
+    """Return a JSON array, which may be text; an empty one where it is something else."""
+    try:
+        found: Any = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return []
+    return list(cast("Iterable[Any]", found)) if isinstance(found, list) else []
 
 
 def _envelope(action: str) -> dict[str, str]:

@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sandmesh.compat.agentscope_runtime.cloud.client import NOT_FOUND, AgentBay, AgentBayClient, AgentBayError
+from sandmesh.compat.agentscope_runtime.cloud.client import (
+    NOT_FOUND,
+    AgentBay,
+    AgentBayClient,
+    AgentBayError,
+    read_list,
+    read_object,
+)
 
 DELETE_SECONDS: Final = 300.0
 POLL_SECONDS: Final = 1.0
@@ -61,8 +68,7 @@ class Session:
             "AutoGenSession": "False",
             "Server": server,
         }
-        data = (await self.api.request("CallMcpTool", form)).get("Data") or {}
-        return _output(json.loads(data) if isinstance(data, str) else data)
+        return _output(read_object((await self.api.request("CallMcpTool", form)).get("Data")))
 
 
 async def create_session(client: AgentBayClient, image_id: str, labels: Mapping[str, str]) -> str:
@@ -78,7 +84,7 @@ async def create_session(client: AgentBayClient, image_id: str, labels: Mapping[
         if image_id:
             form["ImageId"] = image_id
         body = await api.request("CreateMcpSession", form)
-        data = body.get("Data") or {}
+        data = read_object(body.get("Data"))
         if data.get("Success") is False or not data.get("SessionId"):
             reason = str(data.get("ErrMsg") or "the response names no session")
             raise AgentBayError("NotCreated", reason, str(body.get("RequestId", "")))
@@ -91,14 +97,12 @@ async def get_session(api: AgentBay, session_id: str) -> Session:
     Raises:
         AgentBayError: There is none of this id, or the request was refused.
     """
-    data = (await api.request("GetSession", {"SessionId": session_id})).get("Data") or {}
-    tools = data.get("ToolList") or []
-    listed = json.loads(tools) if isinstance(tools, str) else tools
+    data = read_object((await api.request("GetSession", {"SessionId": session_id})).get("Data"))
     servers = {
         str(one.get("name") or one.get("Name") or ""): str(
             one.get("server") or one.get("serverName") or one.get("Server") or ""
         )
-        for one in listed
+        for one in map(read_object, read_list(data.get("ToolList")))
     }
     return Session(api, session_id, str(data.get("LinkUrl") or ""), str(data.get("Token") or ""), servers)
 
@@ -125,7 +129,7 @@ async def delete_session(client: AgentBayClient, session_id: str) -> bool:
 
 async def _is_gone(api: AgentBay, session_id: str) -> bool:
     body = await api.request("GetSessionDetail", {}, {"SessionId": session_id})
-    return (body.get("Data") or {}).get("Status") == "FINISH"
+    return bool(read_object(body.get("Data")).get("Status") == "FINISH")
 
 
 async def describe_session(client: AgentBayClient, session_id: str) -> dict[str, Any]:
@@ -136,8 +140,8 @@ async def describe_session(client: AgentBayClient, session_id: str) -> dict[str,
     """
     async with client.open() as api:
         body = await api.request("GetMcpResource", {"SessionId": session_id})
-    data = body.get("Data") or {}
-    desktop = data.get("DesktopInfo") or {}
+    data = read_object(body.get("Data"))
+    desktop = read_object(data.get("DesktopInfo"))
     return {
         "session_id": data.get("SessionId", ""),
         "resource_id": desktop.get("ResourceId", ""),
@@ -159,7 +163,8 @@ async def list_sessions(client: AgentBayClient, labels: Mapping[str, str]) -> di
     async with client.open() as api:
         while True:
             body = await api.request("ListSession", form)
-            found += [str(one["SessionId"]) for one in body.get("Data") or [] if one.get("SessionId")]
+            listed = map(read_object, read_list(body.get("Data")))
+            found += [str(one["SessionId"]) for one in listed if one.get("SessionId")]
             if not body.get("NextToken"):
                 break
             form["NextToken"] = str(body["NextToken"])
@@ -168,7 +173,8 @@ async def list_sessions(client: AgentBayClient, labels: Mapping[str, str]) -> di
 
 
 def _output(result: Mapping[str, Any]) -> ToolOutput:
-    first = (result.get("content") or [""])[0]
-    if isinstance(first, Mapping):
-        first = first.get("text") or first.get("blob") or first.get("data") or ""
+    first: Any = (read_list(result.get("content")) or [""])[0]
+    if not isinstance(first, str):
+        block = read_object(first)
+        first = block.get("text") or block.get("blob") or block.get("data") or ""
     return ToolOutput(str(first), bool(result.get("isError")))

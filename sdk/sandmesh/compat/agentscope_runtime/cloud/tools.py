@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from sandmesh.compat.agentscope_runtime.cloud.client import AgentBayClient, AgentBayError
+from sandmesh.compat.agentscope_runtime.cloud.client import AgentBayClient, AgentBayError, read_list, read_object
 from sandmesh.compat.agentscope_runtime.cloud.sessions import Session, ToolOutput, get_session
 
 COMMAND_MILLISECONDS: Final = 50_000
@@ -56,7 +55,7 @@ def list_tools(session_id: str, tool_type: str | None) -> Result:
 async def _run_shell_command(session: Session, arguments: Arguments) -> Result:
     parameters = {"command": arguments["command"], "timeout_ms": COMMAND_MILLISECONDS}
     output = await session.call("shell", parameters)
-    wrapped = _object(output.text)
+    wrapped = read_object(output.text)
     if not isinstance(wrapped.get("exit_code"), int):
         # Some images answer with the plain output.
         code = int(output.failed)
@@ -72,7 +71,7 @@ async def _run_ipython_cell(session: Session, arguments: Arguments) -> Result:
     output = await session.call("run_code", parameters)
     if output.failed:
         return {"success": False, "output": "", "error": output.error}
-    rich = _object(output.text)
+    rich = read_object(output.text)
     if not isinstance(rich.get("result"), list):
         return {"success": True, "output": output.text, "error": None}
     error = str(rich.get("executionError") or "") or None
@@ -81,9 +80,9 @@ async def _run_ipython_cell(session: Session, arguments: Arguments) -> Result:
 
 def _cell_text(rich: Mapping[str, Any]) -> str:
     """Return the text of a cell's value, of whatever it showed first, else what it printed."""
-    shown = [item if isinstance(item, Mapping) else (_object(str(item)) or {"text": item}) for item in rich["result"]]
+    shown = [read_object(item) or {"text": item} for item in read_list(rich["result"])]
     shown.sort(key=lambda item: not item.get("isMainResult"))
-    first = (shown or [{}])[0]
+    first: dict[str, Any] = shown[0] if shown else {}
     return str(first.get("text/plain") or first.get("text") or "".join(rich.get("stdout") or []))
 
 
@@ -179,14 +178,6 @@ def _by_own_name(name: str) -> Callable[[Session, Arguments], Awaitable[Result]]
 
 def _done(output: ToolOutput) -> Result:
     return {"success": not output.failed, "error": output.error}
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 _TOOLS: Final[Mapping[str, Callable[[Session, Arguments], Awaitable[Result]]]] = MappingProxyType(
