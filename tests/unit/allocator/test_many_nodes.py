@@ -144,7 +144,7 @@ async def test_the_last_places_of_a_full_mesh_are_found_whatever_nodes_were_draw
         claimed = [(await allocator.claim(f"s{number}")).sandbox for number in range(COUNT)]
         assert {sandbox.node_id for sandbox in claimed} == set(drivers)
         with pytest.raises(PoolExhausted) as caught:
-            await allocator.claim("one more", timeout=0.5)
+            await allocator.claim("one more", timeout=3.0)
         assert caught.value.facts["bound"] == "node"
         assert caught.value.facts["limit"] == str(COUNT)
         await allocator.release(claimed[7])
