@@ -161,8 +161,12 @@ TALL = """<title>Tall</title><body style="margin:0"><button style="width:100px;h
 async def test_a_screenshot_larger_than_64_mib_is_refused_and_nothing_is_saved(box: BrowserSandboxAsync) -> None:
     await box.fs.write("huge.html", HUGE)
     page = good(await box.browser_navigate("file:///workspace/huge.html"))
-    for which in ({"full_page": True}, {"ref": ref(page, 'button "Huge"'), "element": "Huge"}):
-        refused = bad(await box.browser_take_screenshot(filename="huge.png", **which))
+    button = ref(page, 'button "Huge"')
+    for taken in (
+        box.browser_take_screenshot(filename="huge.png", full_page=True),
+        box.browser_take_screenshot(filename="huge.png", ref=button, element="Huge"),
+    ):
+        refused = bad(await taken)
         assert "would have 5000 x 5000 pixels, and one may have 64 MiB: pass a ref" in refused
     assert not await box.fs.exists("huge.png")
     assert (await box.browser_take_screenshot()).images

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from playwright.async_api import Error
@@ -33,6 +34,9 @@ class DevTools(Protocol):
     async def send(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """Send a command and return its result."""
 
+    def on(self, event: str, f: Callable[[dict[str, Any]], None], /) -> Any:
+        """Call a function with each event of a kind."""
+
     async def detach(self) -> None:
         """End the connection."""
 
@@ -40,7 +44,7 @@ class DevTools(Protocol):
 class Listener(Protocol):
     """Receives the images of whatever tab is the current one."""
 
-    def on_image(self, data: bytes, size: tuple[float, float]) -> bool:
+    def on_image(self, data: bytes, size: tuple[float, float], /) -> bool:
         """Receive an image and the size of the page; return whether the browser may draw the next at once."""
         ...
 
@@ -120,9 +124,8 @@ class Follower:
             return
         try:
             async with asyncio.timeout(_START_SECONDS):
-                session = await tab.page.context.new_cdp_session(tab.page)
-                session.on("Page.screencastFrame", lambda event: self._on_image(shown, event))
-                shown.cdp = cast("DevTools", session)
+                shown.cdp = cast("DevTools", await tab.page.context.new_cdp_session(tab.page))
+                shown.cdp.on("Page.screencastFrame", partial(self._on_image, shown))
                 await shown.cdp.send("Page.startScreencast", dict(_CAST))
                 if tab.dialog is None:
                     # Pages behind draw nothing.

@@ -23,7 +23,7 @@ class AdbFailed(Exception):
 class Source(Protocol):
     """Where bytes come from."""
 
-    async def readexactly(self, count: int) -> bytes:
+    async def readexactly(self, count: int, /) -> bytes:
         """Return so many bytes.
 
         Raises:
