@@ -11,9 +11,11 @@ KEPT = frozenset(
     {
         *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse", "audit"),
         *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
+        "usage",
     }
 )
-"""Families of keys that a mesh without sandboxes may have: clocks, who lives, the audit, what runs out by itself."""
+"""Families of keys that a mesh without sandboxes may have: clocks, who lives, the audit, what was used, what runs out
+by itself."""
 
 
 async def records(world: World) -> list[str]:
@@ -29,7 +31,7 @@ async def records(world: World) -> list[str]:
                     found.append(f"record {key} is {state}")
             elif family not in KEPT:
                 found.append(f"key {key}")
-            elif family in ("tomb", "left", "user_session") and await client.ttl(key) == -1:
+            elif (family in ("tomb", "left", "user_session") or "usage:day:" in key) and await client.ttl(key) == -1:
                 found.append(f"key {key} is kept for good")
     return found
 
