@@ -18,6 +18,7 @@ SWE_REX = ("swe-rex==1.4.0",)
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
+import pexpect
 from sandmesh.integrations.swe_rex import SandmeshDeploymentConfig
 from swerex.exceptions import DeploymentNotStartedError, SwerexException
 from swerex.runtime.abstract import *
@@ -78,7 +79,14 @@ CALLS = [
 async def outcome(runtime, name, request, root):
     request = type(request).model_validate_json(request.model_dump_json().replace("ROOT", root))
     try:
-        found = (await getattr(runtime, name)(request)).model_dump()
+        try:
+            found = (await getattr(runtime, name)(request)).model_dump()
+        except pexpect.EOF:
+            # The package's own runtime writes to a shell 0.3 s after it was started: it may end where it was not ready.
+            if name != "create_session" or not isinstance(runtime, LocalRuntime):
+                raise
+            del runtime.sessions[request.session]
+            return await outcome(runtime, name, request, root)
         # What each runtime's own shell adds: the prompt that ended a command, and empty lines and carriage returns.
         found.pop("expect_string", None)
         if name in ("create_session", "run_in_session"):
