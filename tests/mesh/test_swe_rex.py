@@ -76,17 +76,17 @@ CALLS = [
     ("execute", Command(command="ls ROOT/made", shell=True)),
 ]
 
-async def outcome(runtime, name, request, root):
+async def outcome(runtime, name, request, root, attempts=4):
     request = type(request).model_validate_json(request.model_dump_json().replace("ROOT", root))
     try:
         try:
             found = (await getattr(runtime, name)(request)).model_dump()
         except pexpect.EOF:
             # The package's own runtime writes to a shell 0.3 s after it was started: it may end where it was not ready.
-            if name != "create_session" or not isinstance(runtime, LocalRuntime):
+            if name != "create_session" or not isinstance(runtime, LocalRuntime) or attempts == 1:
                 raise
             del runtime.sessions[request.session]
-            return await outcome(runtime, name, request, root)
+            return await outcome(runtime, name, request, root, attempts - 1)
         # What each runtime's own shell adds: the prompt that ended a command, and empty lines and carriage returns.
         found.pop("expect_string", None)
         if name in ("create_session", "run_in_session"):
