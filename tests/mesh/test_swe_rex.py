@@ -16,7 +16,7 @@ SWE_REX = ("swe-rex==1.4.0",)
 
 # Each call is made of both runtimes: what they return, or the exception, must be the same.
 PROGRAM = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 import pexpect
 from sandmesh.integrations.swe_rex import SandmeshDeploymentConfig
@@ -25,6 +25,9 @@ from swerex.runtime.abstract import *
 from swerex.runtime.abstract import AbstractRuntime
 from swerex.runtime.local import LocalRuntime
 
+# Where the tests run in the background of a shell these are ignored, and so they would be by the local runtime's shell.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
 folder = Path(sys.argv[1])
 (folder / "tree" / "inner").mkdir(parents=True)
 (folder / "tree" / "inner" / "run.sh").write_text("#!/bin/sh\\necho ran $1\\n")
