@@ -174,10 +174,6 @@ def _tools(
     """
     opened: list[Any] = []
 
-    async def close() -> None:
-        for one in filter(None, opened):
-            await one.close()
-
     def make(*, whole: bool = False) -> Any:
         handlers = import_module("sandmeshd.agent.tools.handlers")
         confine = import_module("sandmeshd.agent.files.confinement")
@@ -201,7 +197,7 @@ def _tools(
             _complete(imported)
         return toolbox
 
-    stack.push_async_callback(close)
+    stack.push_async_callback(_close_all, opened)
     if "sandmeshd.agent.tools.handlers" in sys.modules:
         imported.set_result(None)
         return cache(partial(make, whole=True))
@@ -213,6 +209,11 @@ def _tools(
     stack.callback(asyncio.get_running_loop().call_later(_IMPORT_DELAY_SECONDS, deferred.begin).cancel)
     first = FirstTools(kernels.default.run, shell.run, deferred.get)
     return lambda: first
+
+
+async def _close_all(opened: list[Any]) -> None:
+    for one in filter(None, opened):
+        await one.close()
 
 
 def _warm_browser(browser: Any, loop: asyncio.AbstractEventLoop) -> None:

@@ -103,7 +103,7 @@ class _Upgrade(asyncio.Protocol):
             self._stream.feed(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the link."""
+        """Pass the loss of the connection on to the link, or report why there is none."""
         if self._timer is not None:
             self._timer.cancel()
         if self._stream is not None:

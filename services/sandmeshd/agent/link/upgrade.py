@@ -48,7 +48,7 @@ class HttpRequest(asyncio.Protocol):
             self._stream.feed(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the link."""
+        """Pass the loss of the connection on to the link."""
         self._link.connection_lost(exc)
 
     def pause_writing(self) -> None:

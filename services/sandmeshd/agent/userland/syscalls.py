@@ -45,8 +45,8 @@ _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _INSTRUCTION_BYTES: Final = 8
 _SYS_RT_SIGACTION: Final = {"x86_64": 13, "aarch64": 134}.get(os.uname().machine)
-_OF_THE_C_LIBRARY: Final = (32, 33)
-"""Signals that its functions refuse to change."""
+_RESERVED_SIGNALS: Final = (32, 33)
+"""SIGCANCEL and SIGSETXID of glibc, whose functions refuse to change them."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _interpreter = ctypes.PyDLL(None)
@@ -95,9 +95,9 @@ def set_name(name: str) -> None:
 
 
 def reset_reserved_signals() -> None:
-    """Reset the signals that the C library keeps to itself, which its posix_spawn leaves ignored, make's for one."""
+    """Reset the signals that the C library reserves: its posix_spawn, which make uses, leaves them ignored."""
     if _SYS_RT_SIGACTION is not None:
-        for number in _OF_THE_C_LIBRARY:
+        for number in _RESERVED_SIGNALS:
             _libc.syscall(_SYS_RT_SIGACTION, number, _DEFAULT_ACTION, None, ctypes.c_size_t(8))
 
 
