@@ -137,7 +137,7 @@ _PRINCIPALS = (
     Mutant(
         "a quota bounds creates",
         "services/sandmeshd/store/scripts/library/quotas.lua",
-        "if amount == 0 or used + amount > tonumber(limits[index]) then",
+        "if amount == 0 or used + amount > tonumber(limited[index]) then",
         "if false then",
         "tests/unit/allocator/test_quotas.py::"
         "test_200_creates_at_once_by_five_allocators_make_as_many_sandboxes_as_the_quota_allows",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from importlib import resources
 
@@ -32,12 +33,13 @@ UNGUARDED = frozenset(
         *_SECRETS,
     }
 )
+_DEFINED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script: its whole source, the library included, and the hash that a server knows it by."""
+    """A script: its whole source, what it uses of the library included, and the hash that a server knows it by."""
 
     source: str
     sha: str
@@ -46,14 +48,24 @@ class Script:
 def load_scripts() -> dict[str, Script]:
     """Read every script, by its file's name without the ending."""
     folder = resources.files("sandmeshd.store") / "scripts"
-    library = "".join((folder / "library" / f"{name}.lua").read_text() for name in LIBRARY)
+    library = [(folder / "library" / f"{name}.lua").read_text() for name in LIBRARY]
     scripts: dict[str, Script] = {}
     for entry in folder.iterdir():
         name = entry.name.removesuffix(".lua")
         if name != entry.name:
             guard = "" if name in UNGUARDED else _GUARD
-            scripts[name] = _script(library + guard + entry.read_text())
+            scripts[name] = _script(_with_used(library, guard + entry.read_text()))
     return scripts
+
+
+def _with_used(library: list[str], source: str) -> str:
+    # A server defines every function of a script anew in each run.
+    base, *parts = library
+    for part in reversed(parts):
+        defined = {name.strip() for names in _DEFINED.findall(part) for name in names.split(",")}
+        if defined & set(re.findall(r"\w+", source)):
+            source = part + source
+    return base + source
 
 
 def _script(source: str) -> Script:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -32,6 +32,9 @@ class Node:
     """How many requests in a row it did not answer."""
     failure: str = ""
     """Why it did not answer."""
+    _indexed: pb.GetInfoResponse | None = None
+    _templates: dict[str, pb.TemplateInfo] = field(default_factory=dict[str, pb.TemplateInfo])
+    """Those of `_indexed`, by name: a claim looks its template up a dozen times."""
 
     @property
     def node_id(self) -> str:
@@ -88,6 +91,7 @@ class Node:
 
     def template(self, name: str) -> pb.TemplateInfo | None:
         """Return what is known of a template."""
-        if self.info is None:
-            return None
-        return next((template for template in self.info.templates if template.name == name), None)
+        if self._indexed is not self.info:
+            self._indexed = self.info
+            self._templates = {one.name: one for one in self.info.templates} if self.info else {}
+        return self._templates.get(name)

@@ -56,9 +56,8 @@ def parsed(descriptor: Descriptor, data: object) -> Message:
 
 
 def make_entry(path: str, principal: Principal | None, peer: str, outcome: str) -> pb.AuditEntry:
-    """Return an entry of now without what the RPC concerned; a principal of None was not accepted."""
+    """Return an entry without its time and what the RPC concerned; a principal of None was not accepted."""
     entry = pb.AuditEntry(method=method_name(path), outcome=outcome, peer="unix" if peer.startswith("unix:") else peer)
-    entry.time.GetCurrentTime()
     if principal is not None:
         entry.scope, entry.user_id, entry.token_id = principal.scope, principal.user_id, principal.token_id
     return entry

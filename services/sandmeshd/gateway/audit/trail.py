@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -31,8 +32,36 @@ Behaviour = Callable[[Any, Context], Awaitable[Any]]
 
 _BATCH, _WAITING = 100, 10_000
 _SEND_SECONDS, _PAUSE_SECONDS = 5.0, 1.0
+_REST_SECONDS = 0.02
+"""How long an entry waits for others before it is sent to the store: its caller's next call goes first."""
 REFUSALS_PER_SECOND = 100
 """How many refused attempts are recorded: nobody without a token may fill a disk."""
+
+
+@dataclass
+class _Record:
+    """How an RPC ended, which becomes an entry when somebody reads it, not while its caller waits."""
+
+    path: str
+    principal: Principal | None
+    peer: str
+    outcome: str
+    nanoseconds: int
+    method: MethodDescriptor | None = None
+    request: Any = None
+    response: Any = None
+    _entry: pb.AuditEntry | None = None
+
+    def entry(self) -> pb.AuditEntry:
+        """Return the whole entry."""
+        if self._entry is None:
+            self._entry = make_entry(self.path, self.principal, self.peer, self.outcome)
+            self._entry.time.FromNanoseconds(self.nanoseconds)
+            if self.method is not None:
+                request = parsed(self.method.input_type, self.request)
+                describe(self._entry, request, parsed(self.method.output_type, self.response))
+            self.request = self.response = None
+        return self._entry
 
 
 class AuditTrail:
@@ -45,7 +74,7 @@ class AuditTrail:
         ]
         self._refuses = settings.audit_on_failure == "refuse"
         self._stub = stub
-        self._waiting: deque[pb.AuditEntry] = deque(maxlen=_WAITING)
+        self._waiting: deque[_Record] = deque(maxlen=_WAITING)
         self._woken = asyncio.Event()
         self._second, self._refused = 0, 0
 
@@ -76,9 +105,10 @@ class AuditTrail:
                 outcome = _outcome(error)
                 raise
             finally:
-                entry = make_entry(path, current_principal(), context.peer(), outcome)
-                describe(entry, parsed(method.input_type, request), parsed(method.output_type, response))
-                self._record(entry)
+                moment = time.time_ns()
+                self._record(
+                    _Record(path, current_principal(), context.peer(), outcome, moment, method, request, response)
+                )
             return response
 
         return run
@@ -89,7 +119,7 @@ class AuditTrail:
         self._refused = self._refused + 1 if second == self._second else 1
         self._second = second
         if self._refused <= REFUSALS_PER_SECOND:
-            self._record(make_entry(path, principal, peer, error.reason))
+            self._record(_Record(path, principal, peer, error.reason, time.time_ns()))
         elif self._refused == REFUSALS_PER_SECOND + 1:
             log.warning("refused attempts beyond the audit's rate are not recorded", rate=REFUSALS_PER_SECOND)
 
@@ -98,6 +128,7 @@ class AuditTrail:
         while True:
             await self._woken.wait()
             self._woken.clear()
+            await asyncio.sleep(_REST_SECONDS)
             if not await self.send():
                 await asyncio.sleep(_PAUSE_SECONDS)
                 self._woken.set()
@@ -107,7 +138,8 @@ class AuditTrail:
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             try:
-                await self._stub.RecordAudit(pb.RecordAuditRequest(entries=batch), timeout=_SEND_SECONDS)
+                entries = [record.entry() for record in batch]
+                await self._stub.RecordAudit(pb.RecordAuditRequest(entries=entries), timeout=_SEND_SECONDS)
             except (grpc.aio.AioRpcError, SandmeshError) as error:
                 log.warning("entries of the audit wait for the store", count=len(batch), error=str(error))
                 self._waiting.extendleft(reversed(batch))
@@ -117,10 +149,10 @@ class AuditTrail:
                 raise
         return True
 
-    def _record(self, entry: pb.AuditEntry) -> None:
+    def _record(self, record: _Record) -> None:
         for sink in self._sinks:
-            sink.append(entry)
-        self._waiting.append(entry)
+            sink.append(record.entry())
+        self._waiting.append(record)
         self._woken.set()
 
     def _check(self) -> None:

@@ -72,15 +72,20 @@ if reached and not quota_frees(args.want, reached) then
   return {'quota', unpack(reached)}
 end
 
+local queued = redis.call('ZCARD', key('queue_seen')) > 0
+local function leave_queue()
+  if not queued then return end
+  drop_ticket(args.ticket, true)
+  wake_next()
+end
+
 local function take_pooled()
   local taken = redis.call('ZPOPMIN', key('pool', args.want.spec_key))[1]
   redis.call('SREM', key('pooled', args.want.spec_key), taken)
-  redis.call('HSET', record(taken), 'installed', '0')
-  lease(taken, next_token())
-  touch(taken)
-  drop_ticket(args.ticket, true)
-  event(taken, 'leased', 'from the pool')
-  wake_next()
+  lease(taken, next_token(), '0', true)
+  if args.idle_us > 0 then touch(taken) end
+  append_event_of(taken, 'leased', 'from the pool', args.actor, args.session, args.user)
+  leave_queue()
   notify('pool')
   return {'pooled', whole(taken)}
 end
@@ -89,11 +94,10 @@ local function create_new(node)
   -- An id is used once, also where this is sent again after its sandbox was given back.
   if existed(args.sandbox_id) then return {'left'} end
   create(args.sandbox_id, args.want, node)
-  lease(args.sandbox_id, next_token())
+  lease(args.sandbox_id, next_token(), '1', false)
   if args.profile ~= '' then redis.call('SET', key('profile', args.profile), args.sandbox_id) end
-  drop_ticket(args.ticket, true)
-  event(args.sandbox_id, 'created', '')
-  wake_next()
+  append_event_of(args.sandbox_id, 'created', '', args.actor, args.session, args.user)
+  leave_queue()
   return create_here(args.sandbox_id)
 end
 
@@ -119,7 +123,7 @@ local function enqueue()
 end
 
 local turn = true
-if redis.call('ZCARD', key('queue_seen')) > 0 then
+if queued then
   if redis.call('ZSCORE', key('queue_seen'), args.ticket) then
     redis.call('ZADD', key('queue_seen'), text(now), args.ticket)
   end

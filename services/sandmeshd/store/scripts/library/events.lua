@@ -1,9 +1,13 @@
 -- Events of sandboxes, in a stream for each and one for the mesh; both are bounded, and kept after a sandbox's end.
-local function append_event(id, kind, reason, actor)
-  local found = redis.call('HMGET', record(id), 'session', 'user')
-  local words = {'sandbox', id, 'kind', kind, 'reason', reason, 'actor', actor, 'session', found[1] or '', 'user', found[2] or ''}
+local function append_event_of(id, kind, reason, actor, session, user)
+  local words = {'sandbox', id, 'kind', kind, 'reason', reason, 'actor', actor, 'session', session, 'user', user}
   redis.call('XADD', key('events', id), 'MAXLEN', 200, '*', unpack(words))
   redis.call('XADD', key('events'), 'MAXLEN', '~', 10000, '*', unpack(words))
+end
+
+local function append_event(id, kind, reason, actor)
+  local found = redis.call('HMGET', record(id), 'session', 'user')
+  append_event_of(id, kind, reason, actor, found[1] or '', found[2] or '')
 end
 
 local function event(id, kind, reason)

@@ -2,17 +2,29 @@
 -- the set <kind>:<name> of sandboxes, the sums of their resources in held:<kind>:<name>, and the last minute's creates.
 local MINUTE_US = 60000000
 local QUOTAS = {'sandboxes', 'memory_bytes', 'cpu_millis', 'creates_per_minute'}
+local CREATES = #QUOTAS
 local HELD = {'memory_bytes', 'cpu_millis'}
 
+-- What one run of a script has read already: a claim asks several times, and only scripts of their own change it.
+local projects, limits, resources = {}, {}, {}
+
 local function project_of(caller)
-  return redis.call('HGET', key('projects'), caller) or 'default'
+  projects[caller] = projects[caller] or redis.call('HGET', key('projects'), caller) or 'default'
+  return projects[caller]
 end
 
--- Adds a sandbox's resources to the sums of its project or caller, or takes them away; other kinds have no sums.
+local function limits_of(kind, name)
+  local owner = kind .. ':' .. name
+  limits[owner] = limits[owner] or redis.call('HMGET', key('quota', kind, name), unpack(QUOTAS))
+  return limits[owner]
+end
+
+-- Adds a sandbox's resources, which never change, to the sums of its project or caller, or takes them away; other kinds have none.
 local function hold(kind, name, id, sign)
   if kind ~= 'caller' and kind ~= 'project' then return end
-  for _, resource in ipairs(HELD) do
-    local amount = tonumber(field(id, resource) or '0')
+  resources[id] = resources[id] or redis.call('HMGET', record(id), unpack(HELD))
+  for index, resource in ipairs(HELD) do
+    local amount = tonumber(resources[id][index] or '0')
     if amount > 0 then redis.call('HINCRBY', key('held', kind, name), resource, text(sign * amount)) end
   end
 end
@@ -30,12 +42,12 @@ end
 local function quota_reached(want)
   if want.caller == '' then return nil end
   for _, owner in ipairs({{'project', project_of(want.caller)}, {'caller', want.caller}}) do
-    local limits = redis.call('HMGET', key('quota', owner[1], owner[2]), unpack(QUOTAS))
+    local limited = limits_of(owner[1], owner[2])
     for index, quota in ipairs(QUOTAS) do
-      if limits[index] then
+      if limited[index] then
         local amount, used = want[quota] or 1, in_use(owner[1], owner[2], quota)
-        if amount == 0 or used + amount > tonumber(limits[index]) then
-          return {owner[1], owner[2], quota, text(used), limits[index]}
+        if amount == 0 or used + amount > tonumber(limited[index]) then
+          return {owner[1], owner[2], quota, text(used), limited[index]}
         end
       end
     end
@@ -58,7 +70,7 @@ end
 
 local function count_create(want, id)
   for _, owner in ipairs({{'project', project_of(want.caller)}, {'caller', want.caller}}) do
-    if redis.call('HEXISTS', key('quota', owner[1], owner[2]), 'creates_per_minute') == 1 then
+    if limits_of(owner[1], owner[2])[CREATES] then
       local creates = key('creates', owner[1], owner[2])
       redis.call('ZADD', creates, text(now), id)
       redis.call('PEXPIRE', creates, text(MINUTE_US / 1000))

@@ -39,18 +39,20 @@ local function forget_labels(id)
   for _, label in ipairs(cjson.decode(labels)) do redis.call('SREM', key('label', label), id) end
 end
 
--- A lease: holder, token, deadline, whose limits it counts against. `want`, the message and the labels are its claimer's.
-local function lease(id, token)
-  local project = project_of(args.want.caller)
+-- A lease: holder, token, deadline, whose limits it counts against. `want`, the message and the labels are its claimer's;
+-- `installed` is whether its agent knows the token, `metered` whether its time counts from now on.
+local function lease(id, token, installed, metered)
+  local project, deadline = project_of(args.want.caller), text(now + args.ttl_us)
   redis.call('HSET', record(id), 'session', args.session, 'slot', args.slot, 'caller', args.want.caller, 'project', project, 'user', args.user,
-    'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2])
-  set_deadline(id, args.ttl_us)
+    'session_name', args.session_name, 'holder', args.session, 'workspace', args.workspace, 'token', token, 'idle_us', text(args.idle_us), 'body', ARGV[2],
+    'deadline_us', deadline, 'ttl_us', text(args.ttl_us), 'installed', installed, 'metered_us', metered and text(now) or '0')
+  redis.call('ZADD', key('leases'), deadline, id)
   count_in('caller', args.want.caller, id)
   count_in('project', project, id)
   count_create(args.want, id)
   index_labels(id, args.labels)
   redis.call('HSET', key('session', args.session), args.slot, id)
-  if field(id, 'state') == 'READY' then meter_start(id) end
+  if metered then metering(id) end
 end
 
 -- Notifies all who wait for a sandbox that was being created.

@@ -34,10 +34,14 @@ local function meter(id, until_us)
   add_usage(id, {{'sandbox_ms', ms}, {'cpu_ms', cpu_ms}, {'memory_byte_seconds', memory}})
 end
 
-local function meter_start(id)
-  redis.call('HSET', record(id), 'metered_us', text(now))
+local function metering(id)
   redis.call('HSETNX', key('usage', 'sandbox', id), 'since_us', text(now))
   redis.call('SADD', key('metered'), id)
+end
+
+local function meter_start(id)
+  redis.call('HSET', record(id), 'metered_us', text(now))
+  metering(id)
 end
 
 local function meter_end(id, until_us)
