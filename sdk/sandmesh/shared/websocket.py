@@ -19,6 +19,7 @@ MOST_MESSAGE: Final = 1 << 20
 """The most bytes of a message that is sent; larger ones are received, too."""
 MOST_HEAD: Final = 8 << 10
 """The most bytes of the request or response that precedes the messages."""
+HEAD_END: Final = b"\r\n\r\n"
 
 _GUID: Final = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
@@ -51,6 +52,25 @@ def read_head(head: bytes) -> tuple[str, Mapping[str, str]]:
         return first, {name.strip().lower(): value.strip() for name, value in pairs}
     except ValueError:
         raise ProtocolError("a header has no colon") from None
+
+
+class HeadBuffer:
+    """The head of an HTTP message, which arrives in any number of parts."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
+        """Return the head without its empty line, and what follows it; None until it is complete.
+
+        Raises:
+            ProtocolError: It is longer than MOST_HEAD.
+        """
+        self._received += data
+        end = self._received.find(HEAD_END)
+        if max(end, len(self._received) if end < 0 else 0) > MOST_HEAD:
+            raise ProtocolError("its HTTP head has no end")
+        return None if end < 0 else (bytes(self._received[:end]), bytes(self._received[end + len(HEAD_END) :]))
 
 
 class WebSocketStream(asyncio.Transport):

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import Final, TypeVar, cast
 
 from sandmesh.shared.websocket import (
+    HEAD_END,
     LINK_SUBPROTOCOL,
-    MOST_HEAD,
+    HeadBuffer,
     ProtocolError,
     WebSocketStream,
     accept_key,
@@ -27,7 +28,6 @@ P = TypeVar("P", bound=asyncio.Protocol)
 PING_SECONDS: Final = 20.0
 """After how much silence a ping is sent: proxies end connections that are quiet for a minute. After twice it, none
 having been answered, the connection is lost."""
-_END: Final = b"\r\n\r\n"
 
 
 async def open_websocket(address: AgentAddress, link: P, ping_seconds: float = PING_SECONDS) -> P:
@@ -60,7 +60,7 @@ class _Upgrade(asyncio.Protocol):
         self._link = link
         self._ping_seconds = ping_seconds
         self._key = base64.b64encode(os.urandom(16)).decode()
-        self._head = bytearray()
+        self._head = HeadBuffer()
         self._transport: asyncio.Transport | None = None
         self._stream: WebSocketStream | None = None
         self._heard = 0.0
@@ -82,7 +82,7 @@ class _Upgrade(asyncio.Protocol):
         ]
         if address.affinity is not None:
             lines.append(": ".join(address.affinity))
-        self._transport.write("\r\n".join(lines).encode() + _END)
+        self._transport.write("\r\n".join(lines).encode() + HEAD_END)
 
     def data_received(self, data: bytes) -> None:
         """Read the response, then messages."""
@@ -90,17 +90,15 @@ class _Upgrade(asyncio.Protocol):
             self._heard = asyncio.get_running_loop().time()
             self._stream.feed(data)
             return
-        self._head += data
-        end = self._head.find(_END)
-        if end < 0:
-            if len(self._head) > MOST_HEAD:
-                self._fail("its response has no end")
+        try:
+            message = self._head.feed(data)
+        except ProtocolError as error:
+            self._fail(str(error))
             return
-        rest = bytes(self._head[end + len(_END) :])
-        self._read_response(bytes(self._head[:end]))
-        self._head.clear()
-        if rest and self._stream is not None:
-            self._stream.feed(rest)
+        if message is not None:
+            self._read_response(message[0])
+            if message[1] and self._stream is not None:
+                self._stream.feed(message[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss of the connection on to the link, or report why there is none."""

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandmesh.shared.websocket import MOST_MESSAGE, ProtocolError, WebSocketStream, accept_key, read_head
+from sandmesh.shared.websocket import (
+    MOST_HEAD,
+    MOST_MESSAGE,
+    HeadBuffer,
+    ProtocolError,
+    WebSocketStream,
+    accept_key,
+    read_head,
+)
 
 
 class Wire(asyncio.Transport):
@@ -134,3 +142,20 @@ def test_the_upgrade_is_that_of_the_rfc() -> None:
     assert (first, headers) == ("GET / HTTP/1.1", {"a-b": "c:d"})
     with pytest.raises(ProtocolError):
         read_head(b"GET / HTTP/1.1\r\nnothing")
+
+
+def test_a_head_comes_in_parts_with_what_follows_it() -> None:
+    message = b"GET / HTTP/1.1\r\nA: b\r\n\r\nrest"
+    for cut in range(len(message)):
+        head = HeadBuffer()
+        parts = [head.feed(message[:cut]), head.feed(message[cut:])]
+        found = [part for part in parts if part is not None]
+        assert found[-1] == (b"GET / HTTP/1.1\r\nA: b", b"rest")
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n\r\n"])
+def test_a_head_that_is_too_long_is_refused(end: bytes) -> None:
+    head = HeadBuffer()
+    assert head.feed(b"a" * MOST_HEAD) is None
+    with pytest.raises(ProtocolError, match="no end"):
+        head.feed(b"a" + end)

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
 
 from sandmesh.shared.websocket import (
+    HEAD_END,
     LINK_SUBPROTOCOL,
-    MOST_HEAD,
+    HeadBuffer,
     ProtocolError,
     WebSocketStream,
     accept_key,
     read_head,
 )
-
-_END: Final = b"\r\n\r\n"
 
 
 class HttpRequest(asyncio.Protocol):
@@ -27,7 +25,7 @@ class HttpRequest(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, link: asyncio.Protocol) -> None:
         self._transport = transport
         self._link = link
-        self._head = bytearray()
+        self._head = HeadBuffer()
         self._stream: WebSocketStream | None = None
 
     def data_received(self, data: bytes) -> None:
@@ -35,17 +33,15 @@ class HttpRequest(asyncio.Protocol):
         if self._stream is not None:
             self._stream.feed(data)
             return
-        self._head += data
-        end = self._head.find(_END)
-        if end < 0:
-            if len(self._head) > MOST_HEAD:
-                self._transport.close()
+        try:
+            message = self._head.feed(data)
+        except ProtocolError:
+            self._transport.close()
             return
-        rest = bytes(self._head[end + len(_END) :])
-        self._respond(bytes(self._head[:end]))
-        self._head.clear()
-        if rest and self._stream is not None:
-            self._stream.feed(rest)
+        if message is not None:
+            self._respond(message[0])
+            if message[1] and self._stream is not None:
+                self._stream.feed(message[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss of the connection on to the link."""
@@ -74,12 +70,12 @@ class HttpRequest(asyncio.Protocol):
                 f"Sec-WebSocket-Accept: {accept_key(headers['sec-websocket-key'])}",
                 f"Sec-WebSocket-Protocol: {LINK_SUBPROTOCOL}",
             )
-            self._transport.write("\r\n".join(lines).encode() + _END)
+            self._transport.write("\r\n".join(lines).encode() + HEAD_END)
             self._stream = WebSocketStream(self._transport, self._link, is_client=False)
             self._link.connection_made(self._stream)
 
     def _refuse(self, status: str) -> None:
-        self._transport.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close".encode() + _END)
+        self._transport.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close".encode() + HEAD_END)
         self._transport.close()
 
 
