@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -22,8 +23,8 @@ from sandmeshd.drivers.bubblewrap.spawns import spares
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.node import process_driver
 from sandmeshd.drivers.node.records import Folders
-from sandmeshd.runtime.child_process import readable
 from sandmeshd.runtime.paths import MeshPaths
+from tests.conformance.conftest import below
 from tests.processes import command_of
 
 from .conftest import request_of
@@ -155,16 +156,34 @@ async def test_a_sandbox_that_was_a_spare_ends_with_a_driver_that_ends_its_sandb
     assert list(paths.sandboxes.iterdir()) == []
 
 
-async def test_a_spare_that_was_killed_is_not_taken(paths: MeshPaths) -> None:
+@pytest.mark.parametrize("victim", ["its agent", "user code's first process"])
+async def test_nothing_of_a_spare_is_left_once_a_process_of_it_was_killed(paths: MeshPaths, victim: str) -> None:
+    async with prepared_driver(paths, 2) as mesh:
+        for spare in await mesh.spares(2):
+            agent, user = below(init_of(paths, spare))
+            os.kill(agent if victim == "its agent" else user, signal.SIGKILL)
+        await wait_for(lambda: not any((*paths.sandboxes.iterdir(), *paths.agents.iterdir())))
+        assert not mesh.warnings()
+        # The next create is served, and has others prepared.
+        sandbox = await mesh.make("one")
+        assert (await run(sandbox, "echo here")).stdout == "here\n"
+        await mesh.spares(4)
+        await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
+
+
+@pytest.mark.parametrize("victim", ["its agent", "user code's first process"])
+async def test_a_spare_whose_process_was_killed_just_now_is_not_taken(paths: MeshPaths, victim: str) -> None:
     async with prepared_driver(paths) as mesh:
         (spare,) = await mesh.spares(1)
-        waiting = init_of(paths, spare)
-        pidfd = os.pidfd_open(waiting)
-        os.kill(waiting, signal.SIGKILL)
-        await readable(pidfd)
+        agent, user = below(init_of(paths, spare))
+        killed = agent if victim == "its agent" else user
+        pidfd = os.pidfd_open(killed)
+        os.kill(killed, signal.SIGKILL)
+        # The driver has no turn meanwhile, so that it has not noticed.
+        assert select.select([pidfd], [], [], SECONDS)[0]
         os.close(pidfd)
         sandbox = await mesh.make("one")
-        assert mesh.init("one") != waiting
+        assert mesh.init("one") != agent
         assert (await run(sandbox, "echo here")).stdout == "here\n"
         await mesh.driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id="one"))
 

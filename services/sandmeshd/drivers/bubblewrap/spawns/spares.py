@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict, deque
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -103,6 +104,7 @@ class Spares:
         while waiting:
             spare = waiting.popleft()
             if spare.spawn.waits():
+                spare.spawn.unwatch()
                 with suppress(OSError):
                     return spare.move(plan)
             self._discard(spare)
@@ -138,6 +140,7 @@ class Spares:
             self._forget(recipe.kind)
             return
         self._waiting.setdefault(recipe.kind, deque()).append(spare)
+        spare.spawn.watch(partial(self._on_end, recipe.kind, spare))
         if recipe.kind not in self._recipes:
             self._forget(recipe.kind)
         log.debug("a sandbox waits for its create", folder=str(spare.folder.root))
@@ -159,6 +162,12 @@ class Spares:
             await to_the_end(_remove(folder))
             raise
         return Spare(folder, spawn)
+
+    def _on_end(self, kind: Kind, spare: Spare) -> None:
+        """Remove a spare that ended while it waited. The next create of its kind has another prepared."""
+        self._waiting[kind].remove(spare)
+        self._discard(spare)
+        log.info("a sandbox ended while it waited for its create", folder=str(spare.folder.root))
 
     def _forget(self, kind: Kind) -> None:
         self._recipes.pop(kind, None)

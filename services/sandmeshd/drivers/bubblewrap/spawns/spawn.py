@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import select
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -37,6 +40,9 @@ class Spawn:
         self._line = b""
         self._seen: set[str] = set()
         self._start_time = time.monotonic()
+        self._user: int | None = None
+        """The pidfd of user code's first process, while the sandbox waits for its configuration."""
+        self._watching = False
 
     async def prepare(self) -> None:
         """Return when both sides of the sandbox wait for its configuration.
@@ -63,13 +69,29 @@ class Spawn:
 
     def waits(self) -> bool:
         """Return whether a prepared sandbox still waits: one that ended has closed its socket."""
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return False
+        found = select.poll()
+        for descriptor in self._descriptors():
+            found.register(descriptor, select.POLLIN)
+        return not found.poll(0)
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` if a prepared sandbox ends, or one of its two processes, until `unwatch`."""
+        for descriptor in self._descriptors():
+            asyncio.get_running_loop().add_reader(descriptor, on_end)
+        self._watching = True
+
+    def unwatch(self) -> None:
+        """Watch no more: the sandbox is used, or ends."""
+        if self._watching:
+            for descriptor in self._descriptors():
+                asyncio.get_running_loop().remove_reader(descriptor)
+        self._watching = False
+        if self._user is not None:
+            os.close(self._user)
+            self._user = None
+
+    def _descriptors(self) -> list[int]:
+        return [self._socket.fileno(), *([] if self._user is None else [self._user])]
 
     def detach_config(self) -> int:
         """Return the configuration's pipe, whose closing ends the sandbox; the caller closes it."""
@@ -77,6 +99,7 @@ class Spawn:
 
     def close(self) -> None:
         """Close what is still open; a sandbox that was not configured ends."""
+        self.unwatch()
         self._socket.close()
         self._config.close()
 
@@ -106,6 +129,8 @@ class Spawn:
         elif "user" in message:
             # No user code has run yet: that process, and all that it will fork, wait for the response.
             self._join(_host_pid(fds[0]))
+            if not self._line:
+                self._user = os.dup(fds[0])
             with open_cgroup_fds(self._group) as cgroup_fds:
                 socket.send_fds(self._socket, [b"go"], cgroup_fds)
         elif "ready" not in message:
