@@ -135,7 +135,7 @@ async def test_what_the_mesh_cannot_do_is_refused_by_its_name(
 
 
 async def test_routes_that_are_missing_say_so_with_501(world: World, ada: str) -> None:
-    for path in ("/v3/templates", "/volumes", "/secrets", "/sandboxes/abc/fork", "/sandboxes/metrics"):
+    for path in ("/volumes", "/secrets", "/v3/templates/x", "/sandboxes/abc/network", "/sandboxes/metrics"):
         status, found = await world.send("POST", path, {"X-API-KEY": ada}, json={})
         assert status == 501, path
         assert path in found["message"]

@@ -42,7 +42,8 @@ async def open_e2b(
         raise InvalidArgument("E2B's clients are served by one process: set SANDMESH_WORKERS to 1 (--workers 1)")
     # Its imports are nobody's who does not serve them.
     opened = await asyncio.to_thread(import_module, "sandmeshd.facades.e2b.app")
-    async with opened.open_door(address, secret, settings.e2b_door.domain) as door:
+    folder = settings.paths.state / "e2b"
+    async with opened.open_door(address, secret, settings.e2b_door.domain, folder) as door:
         listener.add(door.add)
         urls = await listener.open()
         if not urls:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from aiohttp import web
@@ -15,7 +16,9 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b import interpreter
 from sandmeshd.facades.e2b.access import Access
-from sandmeshd.facades.e2b.control.routes import add_routes
+from sandmeshd.facades.e2b.builds.builder import Builder
+from sandmeshd.facades.e2b.builds.catalog import Catalog
+from sandmeshd.facades.e2b.control.routes import Parts, add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd import service as envd
 from sandmeshd.facades.e2b.errors import ApiError, SandboxGone, api_error, proxy_failure
@@ -43,7 +46,7 @@ class Target:
 class Door:
     """Answers E2B's clients."""
 
-    def __init__(self, clients: MeshClients, secret: str, domain: str | None) -> None:
+    def __init__(self, clients: MeshClients, secret: str, domain: str | None, folder: Path) -> None:
         self.host: str | None = None
         """What clients are told of the domain: with its port."""
         self._clients = clients
@@ -53,10 +56,12 @@ class Door:
         self._tokens = TokenMaker(secret)
         self._access = Access(self._tokens)
         self._suffix = f".{domain}" if domain else None
+        catalog = Catalog(folder / "templates.json")
+        self._parts = Parts(clients, catalog, Builder(clients, catalog, folder / "uploads"))
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
-        add_routes(application, self._clients, self._guests, self._pauser, Views(self._tokens, lambda: self.host))
+        add_routes(application, self._parts, self._guests, self._pauser, Views(self._tokens, lambda: self.host))
         # Each listener has an application of its own.
         if self._pausing is None:
             self._pausing = asyncio.create_task(self._pauser.run())
@@ -68,6 +73,7 @@ class Door:
         if self._pausing is not None:
             self._pausing.cancel()
             await asyncio.wait([self._pausing])
+        await self._parts.builder.close()
         await self._guests.close()
 
     def _middleware(self) -> Middleware:

@@ -31,6 +31,11 @@ class Marks:
     internet: bool = True
     auto_pause: bool = False
     auto_resume: bool = False
+    variables: list[str] = field(default_factory=list[str])
+    """The names of its variables, without their values."""
+
+    workdir: str = ""
+    """Where its commands run that name no directory; empty is its home."""
 
     def lease(self, seconds: float) -> float:
         """Return the seconds for which the mesh is to lease a sandbox whose client asks for so many."""

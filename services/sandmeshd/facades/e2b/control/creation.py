@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from sandmesh.inputs import NetworkInput, Options
-from sandmeshd.facades.e2b.control.templates import TEMPLATES, mesh_template
+from sandmeshd.facades.e2b.builds.catalog import Origin
+from sandmeshd.facades.e2b.control.templates import TEMPLATES
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.marks import Marks
 from sandmeshd.facades.e2b.requests import natural, text, texts
@@ -40,8 +41,8 @@ class Creation:
     seconds: int
 
 
-def read_creation(request: web.Request, found: dict[str, Any], snapshots: dict[str, str]) -> Creation:
-    """Read a request for a sandbox; `snapshots` are the templates of the caller's snapshots by id.
+def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -> Creation:
+    """Read a request for a sandbox that starts from `origin`.
 
     Raises:
         ApiError: A value does not fit, or this mesh cannot do what it asks for.
@@ -53,6 +54,7 @@ def read_creation(request: web.Request, found: dict[str, Any], snapshots: dict[s
     network = _object(found, "network")
     refuse_unsupported(network, _NETWORK)
     internet = found.get("allow_internet_access") is not False
+    variables = (origin.build.environment if origin.build else {}) | texts(found, "envVars")
     marks = Marks(
         template=name,
         metadata=texts(found, "metadata"),
@@ -61,14 +63,18 @@ def read_creation(request: web.Request, found: dict[str, Any], snapshots: dict[s
         internet=internet,
         auto_pause=auto_pause,
         auto_resume=auto_resume,
+        variables=sorted(variables),
+        workdir=origin.build.workdir if origin.build else "",
     )
-    options: Options = {"env": texts(found, "envVars"), "labels": marks.labels(), "ttl": marks.lease(max(1, seconds))}
+    options: Options = {"env": variables, "labels": marks.labels(), "ttl": marks.lease(max(1, seconds))}
     grant = read_network(network, internet=internet)
     if grant is not None:
         options["network"] = grant
-    if name in snapshots:
-        options["snapshot"] = name
-    return Creation(snapshots.get(name) or mesh_template(name), marks, options, seconds)
+    if origin.snapshot_id:
+        options["snapshot"] = origin.snapshot_id
+    if origin.build is not None and origin.build.limits is not None:
+        options["limits"] = origin.build.limits
+    return Creation(origin.template, marks, options, seconds)
 
 
 def unknown_template(name: str) -> ApiError:

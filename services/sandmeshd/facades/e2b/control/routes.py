@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.e2b.builds.builder import Builder
+from sandmeshd.facades.e2b.builds.catalog import Catalog
+from sandmeshd.facades.e2b.builds.routes import TemplateRoutes
+from sandmeshd.facades.e2b.control.forks import ForkRoutes
 from sandmeshd.facades.e2b.control.metrics import MetricsRoutes
 from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes
 from sandmeshd.facades.e2b.control.snapshots import SnapshotRoutes, unsupported
@@ -22,7 +27,6 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _UNSUPPORTED: Final = (
     "/sandboxes/metrics",
     "/sandboxes/{id}/network",
-    "/sandboxes/{id}/fork",
     "/v3/templates{rest:(/.*)?}",
     "/v2/templates{rest:(/.*)?}",
     "/templates/{id}/{rest:.*}",
@@ -33,12 +37,25 @@ _UNSUPPORTED: Final = (
 )
 
 
-def add_routes(
-    application: web.Application, clients: MeshClients, guests: Guests, pauser: Pauser, views: Views
-) -> None:
+@dataclass(frozen=True)
+class Parts:
+    """What the routes share with the door."""
+
+    clients: MeshClients
+    catalog: Catalog
+    builder: Builder
+
+
+def add_routes(application: web.Application, parts: Parts, guests: Guests, pauser: Pauser, views: Views) -> None:
     """Add the control plane to an application."""
-    sandboxes, snapshots = SandboxRoutes(clients, guests, pauser, views), SnapshotRoutes(clients)
-    metrics = MetricsRoutes(clients)
+    clients, catalog = parts.clients, parts.catalog
+    sandboxes = SandboxRoutes(clients, guests, pauser, views, catalog)
+    metrics, snapshots, forks = (
+        MetricsRoutes(clients),
+        SnapshotRoutes(clients, catalog),
+        ForkRoutes(clients, pauser, views),
+    )
+    templates = TemplateRoutes(clients, catalog, parts.builder)
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/v2/sandboxes", sandboxes.create),
         ("POST", "/sandboxes", sandboxes.create),
@@ -59,9 +76,20 @@ def add_routes(
         ("GET", "/sandboxes/{id}/metrics", metrics.get),
         ("POST", "/sandboxes/{id}/snapshots", snapshots.create),
         ("GET", "/snapshots", snapshots.list),
-        ("GET", "/templates", snapshots.templates),
-        ("GET", "/templates/aliases/{id}", snapshots.alias),
-        ("DELETE", "/templates/{id}", snapshots.delete),
+        ("POST", "/sandboxes/{id}/fork", forks.create),
+        ("POST", "/v3/templates", templates.request_build),
+        ("GET", "/templates/{id}/files/{hash}", templates.upload_link),
+        ("PUT", "/templates/{id}/files/{hash}", templates.upload),
+        ("POST", "/v2/templates/{id}/builds/{build}", templates.start_build),
+        ("GET", "/templates/{id}/builds/{build}/status", templates.status),
+        ("GET", "/templates", templates.list),
+        ("GET", "/v2/templates", templates.list),
+        ("POST", "/templates/tags", templates.assign_tags),
+        ("DELETE", "/templates/tags", templates.remove_tags),
+        ("GET", "/templates/aliases/{id}", templates.alias),
+        ("GET", "/templates/{id}", templates.get),
+        ("GET", "/templates/{id}/tags", templates.tags),
+        ("DELETE", "/templates/{id}", templates.delete),
         *[("*", path, unsupported) for path in _UNSUPPORTED],
     ]
     for method, path, handler in routes:

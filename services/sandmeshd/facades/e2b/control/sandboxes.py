@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Any
 
 from aiohttp import web
 
@@ -12,22 +11,25 @@ from sandmesh import SandboxAsync
 from sandmesh.errors import TemplateNotFound
 from sandmesh.mesh import MeshAsync, SandboxInfo
 from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.e2b.builds.catalog import Build, Catalog
+from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
 from sandmeshd.facades.e2b.control.creation import LONGEST_SECONDS, Creation, read_creation, unknown_template
 from sandmeshd.facades.e2b.control.pages import read_filters
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import ENDED, Guests
-from sandmeshd.facades.e2b.identities import mesh_id
+from sandmeshd.facades.e2b.identities import mesh_id, public_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
 from sandmeshd.facades.e2b.pauses import Pauser
-from sandmeshd.facades.e2b.requests import api_key, json_object, natural, whole_body
+from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
 
 
 class SandboxRoutes:
     """Answers the requests about sandboxes, each in the name of its key."""
 
-    def __init__(self, clients: MeshClients, guests: Guests, pauser: Pauser, views: Views) -> None:
+    def __init__(self, clients: MeshClients, guests: Guests, pauser: Pauser, views: Views, catalog: Catalog) -> None:
         self._clients = clients
+        self._catalog = catalog
         self._pauser = pauser
         self._guests = guests
         self._views = views
@@ -36,9 +38,11 @@ class SandboxRoutes:
         """Make a sandbox."""
         key, found = api_key(request), json_object(await whole_body(request))
         async with self._clients.client(key) as mesh:
-            snapshots = await _snapshots(mesh, found)
-            creation = read_creation(request, found, snapshots)
+            origin = await self._catalog.origin(mesh, text(found, "templateID") or "base")
+            creation = read_creation(request, found, origin)
             sandbox_id = await _make(mesh, creation, request.headers.get("Idempotency-Key"))
+            if origin.build is not None:
+                await self._start(mesh, sandbox_id, origin.build)
         if creation.marks.auto_pause:
             self._pauser.note()
         return web.json_response(self._views.created(sandbox_id, creation.marks), status=201)
@@ -117,6 +121,16 @@ class SandboxRoutes:
         logs = [{"timestamp": moment, "message": line, "level": "info", "fields": fields} for line in lines]
         return web.json_response({"logs": logs})
 
+    async def _start(self, mesh: MeshAsync, sandbox_id: str, build: Build) -> None:
+        if not (build.start or build.ready):
+            return
+        try:
+            guest = await self._guests.guest(public_id(sandbox_id))
+            await run_start(guest, build.build_id, build.start, build.ready, {})
+        except NotReady as error:
+            await mesh.sandboxes.kill(sandbox_id)
+            raise ApiError(400, str(error)) from None
+
     async def _renew(self, request: web.Request, seconds: int) -> web.Response:
         key = api_key(request)
         async with self._clients.client(key) as mesh:
@@ -162,14 +176,6 @@ async def _make(mesh: MeshAsync, creation: Creation, idempotency_key: str | None
     if creation.seconds == 0 and not creation.marks.auto_pause:
         await mesh.sandboxes.kill(sandbox_id)
     return sandbox_id
-
-
-async def _snapshots(mesh: MeshAsync, found: dict[str, Any]) -> dict[str, str]:
-    """Return the templates of the caller's snapshots where one may be meant."""
-    if not str(found.get("templateID", "")).startswith("snap_"):
-        return {}
-    listed = await mesh.snapshots.list()
-    return {one.snapshot_id: one.sandbox_type for one in listed.snapshots}
 
 
 def _left(info: SandboxInfo, marks: Marks) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Sequence
+
 from aiohttp import web
 
 from sandmesh.mesh import MeshAsync
 from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.e2b.builds.catalog import DEFAULT_TAG, Build, Catalog, Template, own_snapshots, read_name
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
-from sandmeshd.facades.e2b.control.templates import TEMPLATES
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.identities import public_id
 from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
@@ -18,18 +21,25 @@ PAGE = 100
 class SnapshotRoutes:
     """Answers the requests about snapshots, each in the name of its key."""
 
-    def __init__(self, clients: MeshClients) -> None:
+    def __init__(self, clients: MeshClients, catalog: Catalog) -> None:
         self._clients = clients
+        self._catalog = catalog
 
     async def create(self, request: web.Request) -> web.Response:
-        """Save a sandbox's files."""
+        """Save a sandbox's files, under a name where the client wants one."""
         found = json_object(await whole_body(request))
-        if text(found, "name"):
-            raise ApiError(400, "name: snapshots have no names here; use the snapshotID of the answer")
+        wanted = text(found, "name")
+        name, tag = read_name(wanted) if wanted else ("", "")
         async with self._clients.client(api_key(request)) as mesh:
-            info, _ = await own_sandbox(mesh, request)
+            info, marks = await own_sandbox(mesh, request)
+            if info.state == "PAUSED":
+                raise ApiError(409, f"sandbox {request.match_info['id']} is paused: connect to it first")
             snapshot = await mesh.snapshots.create(info.sandbox_id)
-        return web.json_response({"snapshotID": snapshot.snapshot_id, "names": []}, status=201)
+            if name:
+                build = Build(build_id=str(uuid.uuid4()), snapshot_id=snapshot.snapshot_id, workdir=marks.workdir)
+                await self._name(mesh, name, tag or DEFAULT_TAG, build)
+        names = self._catalog.names_of(snapshot.snapshot_id)
+        return web.json_response({"snapshotID": snapshot.snapshot_id, "names": names}, status=201)
 
     async def list(self, request: web.Request) -> web.Response:
         """List the caller's snapshots."""
@@ -37,44 +47,27 @@ class SnapshotRoutes:
         first = natural(request.query.get("nextToken") or 0, "nextToken")
         async with self._clients.client(api_key(request)) as mesh:
             listed = await mesh.snapshots.list()
-        wanted = request.query.get("sandboxID")
-        found = [one for one in listed.snapshots if wanted in (None, public_id(one.sandbox_id))]
-        names: list[str] = []
-        page = [{"snapshotID": one.snapshot_id, "names": names} for one in found[first : first + limit]]
+        wanted, name = request.query.get("sandboxID"), request.query.get("name", "")
+        saved = [one for one in listed.snapshots if one.snapshot_id not in self._catalog.of_templates()]
+        of_sandbox = [one for one in saved if wanted in (None, public_id(one.sandbox_id))]
+        named = [(one.snapshot_id, self._catalog.names_of(one.snapshot_id)) for one in of_sandbox]
+        found = [{"snapshotID": one, "names": names} for one, names in named if not name or _is_named(names, name)]
         more = first + limit < len(found)
-        return web.json_response(page, headers={"x-next-token": str(first + limit)} if more else {})
+        headers = {"x-next-token": str(first + limit)} if more else {}
+        return web.json_response(found[first : first + limit], headers=headers)
 
-    async def delete(self, request: web.Request) -> web.Response:
-        """Delete a snapshot: clients name it as a template."""
-        name = request.match_info["id"]
-        async with self._clients.client(api_key(request)) as mesh:
-            if name not in await _ids(mesh):
-                raise ApiError(404, f"template '{name}' not found")
-            await mesh.snapshots.delete(name)
-        return web.Response(status=204)
+    async def _name(self, mesh: MeshAsync, name: str, tag: str, build: Build) -> None:
+        template = self._catalog.template(name, await own_snapshots(mesh))
+        if template is None:
+            template = Template(template_id=f"tpl{uuid.uuid4().hex[:20]}", name=name)
+        await self._catalog.add(template, build, [tag])
 
-    async def templates(self, request: web.Request) -> web.Response:
-        """List the names of templates that are E2B's; the mesh's own are used by their names."""
-        async with self._clients.client(api_key(request)) as mesh:
-            await mesh.capacity()
-        return web.json_response([{"templateID": name, "aliases": [name], "public": True} for name in TEMPLATES])
 
-    async def alias(self, request: web.Request) -> web.Response:
-        """Return the template of a name."""
-        name = request.match_info["id"]
-        async with self._clients.client(api_key(request)) as mesh:
-            await mesh.capacity()
-        if name not in TEMPLATES:
-            raise ApiError(404, f"template '{name}' not found")
-        return web.json_response({"templateID": name, "public": True})
+def _is_named(names: Sequence[str], name: str) -> bool:
+    return any(name in (one, one.partition(":")[0]) for one in names)
 
 
 async def unsupported(request: web.Request) -> web.Response:
     """Refuse what this mesh does not do, by its name."""
     what = f"{request.method} {request.path}"
     raise ApiError(501, f"{what}: this mesh does not offer it to E2B's clients; docs/e2b.md lists what it does")
-
-
-async def _ids(mesh: MeshAsync) -> set[str]:
-    listed = await mesh.snapshots.list()
-    return {one.snapshot_id for one in listed.snapshots}

@@ -110,7 +110,7 @@ async def _start(guest: Guest, request: web.Request, found: dict[str, Any]) -> R
         cmd=text(process, "cmd"),
         args=cast("list[str]", arguments),
         envs=texts(process, "envs"),
-        cwd=text(process, "cwd"),
+        cwd=text(process, "cwd") or guest.marks.workdir,
         tag=text(found, "tag"),
     )
     if not config.cmd:

@@ -1,0 +1,244 @@
+"""Builds templates: runs their steps in a sandbox of the caller's, and keeps a snapshot of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from sandmesh import SandboxAsync
+from sandmesh.errors import NotFound, SandmeshError
+from sandmesh.inputs import Limits, Options
+from sandmesh.mesh import MeshAsync
+from sandmeshd.facades.clients import MeshClients
+from sandmeshd.facades.e2b.builds.catalog import Build, Catalog, Origin, Template
+from sandmeshd.facades.e2b.builds.plan import Plan, Resources
+from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
+from sandmeshd.facades.e2b.builds.steps import StepFailed, Workbench
+from sandmeshd.facades.e2b.builds.uploads import Uploads
+from sandmeshd.facades.e2b.envd.paths import HOME, WORKSPACE
+from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.guests import LINKED, Guest
+from sandmeshd.facades.e2b.marks import Marks
+
+BUILD_SECONDS: Final = 3600
+"""How long a build may take; its sandbox ends then, too."""
+
+KEPT_SECONDS: Final = 3600
+"""How long a build that has ended, or was never started, is known."""
+
+MOST: Final = 500
+MOST_ENTRIES: Final = 20_000
+LABEL: Final = "e2b-build"
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Pending:
+    """A build on its way."""
+
+    build_id: str
+    template: Template
+    tags: list[str]
+    resources: Resources
+    owner: bytes
+    status: str = "waiting"
+    reason: dict[str, Any] | None = None
+    entries: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    changed: float = field(default_factory=time.monotonic)
+    step: str = "base"
+
+    def note(self, level: str, message: str) -> None:
+        """Add an entry to its log."""
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if len(self.entries) < MOST_ENTRIES:
+            self.entries.append({"timestamp": moment, "message": message, "level": level, "step": self.step})
+
+    def fail(self, message: str) -> None:
+        """End it with a reason."""
+        self.note("error", message)
+        self.reason = {"message": message, "step": self.step, "logEntries": self.entries[-1:]}
+        self.end("error")
+
+    def end(self, status: str) -> None:
+        """End it."""
+        self.status, self.changed = status, time.monotonic()
+
+    def view(self, offset: int, limit: int) -> dict[str, Any]:
+        """Return what clients see of it."""
+        view: dict[str, Any] = {
+            "templateID": self.template.template_id,
+            "buildID": self.build_id,
+            "status": self.status,
+            "logEntries": self.entries[offset : offset + limit],
+            "logs": [],
+        }
+        return view if self.reason is None else view | {"reason": self.reason}
+
+
+class Builder:
+    """Runs builds, each in the name of its key."""
+
+    def __init__(self, clients: MeshClients, catalog: Catalog, folder: Path) -> None:
+        self.uploads = Uploads(folder)
+        self._clients = clients
+        self._catalog = catalog
+        self._pending: dict[str, Pending] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def expect(self, key: str, template: Template, tags: list[str], resources: Resources) -> str:
+        """Return the id of a build that is to follow.
+
+        Raises:
+            ApiError: Too many are under way.
+        """
+        await self._forget_some()
+        if len(self._pending) >= MOST:
+            raise ApiError(429, "too many builds are under way: wait for one to end", retry_after=10.0)
+        build_id = str(uuid.uuid4())
+        self._pending[build_id] = Pending(build_id, template, tags, resources, _digest(key))
+        self.uploads.expect(build_id)
+        return build_id
+
+    def pending(self, key: str, template_id: str, build_id: str) -> Pending:
+        """Return a build of this key's.
+
+        Raises:
+            ApiError: There is none.
+        """
+        found = self._pending.get(build_id)
+        if found is None or found.owner != _digest(key) or found.template.template_id != template_id:
+            raise ApiError(404, f"build '{build_id}' of template '{template_id}' not found")
+        return found
+
+    def latest(self, key: str, template_id: str) -> Pending:
+        """Return the last build of a template that waits for its files.
+
+        Raises:
+            ApiError: There is none.
+        """
+        own = (one for one in self._pending.values() if one.owner == _digest(key) and one.status == "waiting")
+        found = [one for one in own if one.template.template_id == template_id]
+        if not found:
+            raise ApiError(404, f"template '{template_id}' has no build that waits for files")
+        return found[-1]
+
+    def start(self, key: str, pending: Pending, plan: Plan, origin: Origin) -> None:
+        """Begin a build.
+
+        Raises:
+            ApiError: It was begun before.
+        """
+        if pending.status != "waiting":
+            raise ApiError(409, f"build '{pending.build_id}' was started before: request another")
+        pending.status = "building"
+        task = asyncio.create_task(self._run(key, pending, plan, origin), name="sandmesh-e2b-build")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Break off all builds."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for build_id in list(self._pending):
+            await self.uploads.remove(build_id)
+
+    async def _run(self, key: str, pending: Pending, plan: Plan, origin: Origin) -> None:
+        try:
+            async with asyncio.timeout(BUILD_SECONDS), self._clients.client(key) as mesh:
+                build = await self._build(mesh, key, pending, plan, origin)
+                await self._catalog.add(pending.template, build, pending.tags)
+        except (StepFailed, NotReady) as error:
+            pending.fail(str(error))
+        except SandmeshError as error:
+            pending.fail(error.message)
+        except TimeoutError:
+            pending.fail(f"a build may take {BUILD_SECONDS} s")
+        except OSError as error:
+            log.warning("a build failed", build_id=pending.build_id, error=str(error))
+            pending.fail("the mesh could not read the build's files or keep its names: its log says why")
+        else:
+            pending.note("info", "built")
+            pending.end("ready")
+        finally:
+            await self.uploads.remove(pending.build_id)
+
+    async def _build(self, mesh: MeshAsync, key: str, pending: Pending, plan: Plan, origin: Origin) -> Build:
+        inherited = origin.build
+        environment = dict(inherited.environment) if inherited else {}
+        options = _options(pending, origin, environment)
+        session = await mesh.sessions.connect(f"e2b-build-{pending.build_id}", sandbox_type=origin.template, **options)
+        (sandbox_id,) = session.sandboxes.values()
+        try:
+            driver = (await mesh.sandboxes.get(sandbox_id)).driver
+            marks = Marks(template=pending.template.template_id, workdir=inherited.workdir if inherited else "")
+            async with SandboxAsync(sandbox_id, base_url=self._clients.address, bearer_token=key) as box:
+                guest = Guest(box, marks, sandbox_id, HOME if driver in LINKED else WORKSPACE)
+                bench = Workbench(guest, self.uploads, pending.build_id, pending.note)
+                await _run_steps(bench, pending, plan)
+                start = plan.start or (inherited.start if inherited else "")
+                ready = plan.ready or (inherited.ready if inherited and not plan.start else "")
+                if start or ready:
+                    marks = Marks(template=marks.template, workdir=bench.workdir)
+                    await _try_start(Guest(box, marks, sandbox_id, guest.home), bench, pending, (start, ready))
+            snapshot = await mesh.snapshots.create(sandbox_id)
+        finally:
+            with suppress(NotFound):
+                await asyncio.shield(mesh.sandboxes.kill(sandbox_id))
+        return Build(
+            build_id=pending.build_id,
+            snapshot_id=snapshot.snapshot_id,
+            of_template=True,
+            environment=environment | bench.environment,
+            workdir=bench.workdir,
+            start=start,
+            ready=ready,
+            cpus=pending.resources.cpus,
+            memory=pending.resources.memory,
+        )
+
+    async def _forget_some(self) -> None:
+        now = time.monotonic()
+        for build_id, one in list(self._pending.items()):
+            if one.status != "building" and now - one.changed > KEPT_SECONDS:
+                del self._pending[build_id]
+                await self.uploads.remove(build_id)
+
+
+async def _run_steps(bench: Workbench, pending: Pending, plan: Plan) -> None:
+    for number, step in enumerate(plan.steps, 1):
+        pending.step = str(number)
+        pending.note("info", f"[{number}/{len(plan.steps)}] {step.kind} {' '.join(step.arguments)[:500]}")
+        await bench.run(step)
+    pending.step = "finalize"
+
+
+async def _try_start(guest: Guest, bench: Workbench, pending: Pending, commands: tuple[str, str]) -> None:
+    start, ready = commands
+    pending.note("info", f"start: {start}"[:500])
+    await run_start(guest, pending.build_id, start, ready, bench.environment)
+
+
+def _options(pending: Pending, origin: Origin, environment: dict[str, str]) -> Options:
+    options: Options = {"env": environment, "labels": {LABEL: pending.build_id}, "ttl": BUILD_SECONDS + 60.0}
+    if origin.snapshot_id:
+        options["snapshot"] = origin.snapshot_id
+    resources = pending.resources
+    if resources.cpus or resources.memory:
+        options["limits"] = Limits(memory=resources.memory, cpus=resources.cpus)
+    return options
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()

@@ -1,0 +1,106 @@
+"""What a client wants built: its base, its steps and its start, checked before anything is done."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.requests import natural, text
+
+IMAGES: Final = {"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
+"""E2B's own images, which the mesh's templates stand for; it pulls no image for a client."""
+
+MOST_STEPS: Final = 500
+HASH: Final = re.compile(r"[0-9a-f]{8,128}")
+_ARGUMENTS: Final = {"COPY": (2, 4), "RUN": (1, 2), "WORKDIR": (1, 1), "USER": (1, 1), "ENV": (2, 1_000)}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a build."""
+
+    kind: str
+    arguments: tuple[str, ...]
+    files_hash: str = ""
+
+    def argument(self, number: int) -> str:
+        """Return an argument, empty where there are fewer."""
+        return self.arguments[number] if number < len(self.arguments) else ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A build."""
+
+    base: str
+    steps: tuple[Step, ...]
+    start: str
+    ready: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What sandboxes of a build may use; None is the template's own."""
+
+    cpus: float | None = None
+    memory: int | None = None
+
+
+def read_plan(found: dict[str, Any]) -> Plan:
+    """Read what is to be built.
+
+    Raises:
+        ApiError: A value does not fit, or the mesh cannot do what it asks for.
+    """
+    if found.get("fromImageRegistry"):
+        raise ApiError(400, "fromImageRegistry: the mesh pulls no images for clients; start from a template")
+    steps: object = found.get("steps") or []
+    if not isinstance(steps, list) or len(cast("list[object]", steps)) > MOST_STEPS:
+        raise ApiError(400, f"steps is a list of at most {MOST_STEPS} steps")
+    read = tuple(_read_step(number, step) for number, step in enumerate(cast("list[object]", steps), 1))
+    return Plan(_base(found), read, text(found, "startCmd"), text(found, "readyCmd"))
+
+
+def read_resources(found: dict[str, Any]) -> Resources:
+    """Read what sandboxes of a build may use.
+
+    Raises:
+        ApiError: A value does not fit, or the mesh cannot do what it asks for.
+    """
+    if natural(found.get("minFreeDiskMb") or 0, "minFreeDiskMb"):
+        raise ApiError(400, "minFreeDiskMb: disks do not grow here; leave it out")
+    cpus, memory = natural(found.get("cpuCount") or 0, "cpuCount"), natural(found.get("memoryMB") or 0, "memoryMB")
+    return Resources(float(cpus) or None, memory << 20 or None)
+
+
+def _base(found: dict[str, Any]) -> str:
+    template, image = text(found, "fromTemplate"), text(found, "fromImage")
+    if template:
+        return template
+    bare = image.removeprefix("docker.io/").partition(":")[0]
+    if image and bare not in IMAGES:
+        known = ", ".join(IMAGES)
+        raise ApiError(
+            400, f"fromImage {image!r}: the mesh pulls no images for clients; start from {known} or a template"
+        )
+    return IMAGES.get(bare, "base")
+
+
+def _read_step(number: int, step: object) -> Step:
+    found = cast("dict[str, Any]", step) if isinstance(step, dict) else {}
+    kind = text(found, "type")
+    if kind not in _ARGUMENTS:
+        raise ApiError(400, f"step {number}: type is {', '.join(_ARGUMENTS)}")
+    arguments: object = found.get("args") or []
+    least, most = _ARGUMENTS[kind]
+    values = cast("list[object]", arguments) if isinstance(arguments, list) else []
+    if not least <= len(values) <= most or not all(isinstance(one, str) and "\0" not in one for one in values):
+        raise ApiError(400, f"step {number}: {kind} has a list of {least} to {most} strings as args")
+    if kind == "ENV" and len(values) % 2:
+        raise ApiError(400, f"step {number}: ENV has names and values in turns")
+    files_hash = text(found, "filesHash")
+    if kind == "COPY" and HASH.fullmatch(files_hash) is None:
+        raise ApiError(400, f"step {number}: COPY has a filesHash of hexadecimal digits")
+    return Step(kind, tuple(str(one) for one in values), files_hash)
