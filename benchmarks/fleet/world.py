@@ -22,6 +22,7 @@ from sandmesh.errors import SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.auth.channels import open_channel
+from sandmeshd.auth.projects import Projects
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
@@ -175,7 +176,7 @@ async def _services(
     broker = await stack.enter_async_context(
         open_broker(BrokerSettings(), store, sandbox_pb2_grpc.SandboxServiceStub(leases))
     )
-    audit = AuditServicer(AuditRecords(store, 1_000))
+    audit = AuditServicer(AuditRecords(store, 1_000), Projects(store))
     tokens = TokenServicer(TokenRecords(store))
     channel = local_channel(
         [sandbox_service(allocator), session_service(broker), token_service(tokens), audit_service(audit)]

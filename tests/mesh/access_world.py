@@ -22,7 +22,7 @@ from sandmesh.api.audit.v1 import audit_pb2
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.options.v1 import options_pb2
 from sandmesh.api.port.v1 import port_pb2
-from sandmesh.api.quota.v1 import quota_pb2
+from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.api.secret.v1 import secret_pb2
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
@@ -122,6 +122,15 @@ class World:
     async def guest(self, name: str, sandbox_id: str) -> None:
         """Create a token for one sandbox alone."""
         request = token_pb2.CreateTokenRequest(name=name, scope=token_pb2.SCOPE_SANDBOX, sandbox_id=sandbox_id)
+        made = await token_pb2_grpc.TokenServiceStub(self.channel).CreateToken(request, metadata=self.metadata("root"))
+        self.secrets[name] = made.secret
+
+    async def lead(self, name: str, project: str, user: str) -> None:
+        """Assign a user to a project, and create a token of that project's administrator."""
+        quotas = quota_pb2_grpc.QuotaServiceStub(self.channel)
+        assignment = quota_pb2.AssignProjectRequest(user_id=user, project=project)
+        await quotas.AssignProject(assignment, metadata=self.metadata("root"))
+        request = token_pb2.CreateTokenRequest(name=name, scope=token_pb2.SCOPE_PROJECT_ADMIN, project=project)
         made = await token_pb2_grpc.TokenServiceStub(self.channel).CreateToken(request, metadata=self.metadata("root"))
         self.secrets[name] = made.secret
 

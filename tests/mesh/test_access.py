@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -22,6 +23,7 @@ from sandmesh.errors import (
     SandboxNotFound,
     SandmeshError,
     SnapshotNotFound,
+    TokenNotFound,
     Unauthenticated,
 )
 
@@ -29,6 +31,10 @@ from .access_world import REQUESTS, SECONDS, Owned, World, open_world, public_me
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LEAD, OTHER_LEAD = "research's administrator", "sales' administrator"
+FOR_ADMINISTRATORS = (options_pb2.ACCESS_ADMIN, options_pb2.ACCESS_PROJECT)
+# What a project's administrator may not do even with what is the project's.
+BEYOND_A_PROJECT = ("CreateToken", "SealSecret")
 OUTSIDERS = {
     "nobody": "missing",
     "a stranger": "invalid",
@@ -46,6 +52,7 @@ ENDING = (
     "DeleteSecret",
 )
 LISTING = ("ListSandboxes", "ListEvents", "ListSnapshots", "ListSecrets", "SealSecret")
+LISTING_PROJECTS = ("ListTokens", "ListQuotas", "ListUsage", "ListAudit")
 NAMING_USERS = ("SetSecret", "DeleteSecret")
 SILENT_SECONDS = 1.0
 # What owners are told in place of an answer, once they got that far.
@@ -68,6 +75,8 @@ SHOWING = (
 async def world() -> AsyncGenerator[World]:
     """Run one mesh for all of them."""
     async with open_world() as opened:
+        await opened.lead(LEAD, "research", "ada")
+        await opened.lead(OTHER_LEAD, "sales", "bob")
         yield opened
 
 
@@ -104,48 +113,65 @@ async def test_nobody_comes_in_without_a_token_in_force(
     assert caught.value.facts["token"] == OUTSIDERS[who]
 
 
-async def refusal(world: World, method: MethodDescriptor, adas: Owned) -> SandmeshError | None:
+async def refusal(world: World, method: MethodDescriptor, adas: Owned, who: str) -> SandmeshError | None:
     seconds = SILENT_SECONDS if method.name == "WatchSandboxes" else SECONDS
     try:
-        answer: Any = await world.send(method, REQUESTS[short(method)](adas), "bob", seconds)
+        answer: Any = await world.send(method, REQUESTS[short(method)](adas), who, seconds)
     except (NotFound, PermissionDenied) as error:
         return error
     except TimeoutError:
         assert method.name == "WatchSandboxes", "only a watch that has nothing to tell may stay silent"
         return None
-    assert method.name in LISTING or access(method) == options_pb2.ACCESS_ANYONE
-    assert adas.sandbox_id not in str(answer)
+    assert method.name in (*LISTING, *LISTING_PROJECTS) or access(method) == options_pb2.ACCESS_ANYONE
+    if method.name == "ListAudit":
+        # What bob tried with ada's sandbox is in the audit of bob's project.
+        assert {entry.user_id for entry in answer.entries} <= {"", "bob"}
+    else:
+        assert not {adas.sandbox_id, adas.token_id, "research", '"ada"'} & set(re.findall(r'[\w-]+|"\w+"', str(answer)))
     return None
 
 
+others = pytest.mark.parametrize("who", ["bob", OTHER_LEAD])
+
+
 @every_method
-async def test_another_user_gets_at_nothing_of_adas(world: World, adas: Owned, method: MethodDescriptor) -> None:
-    error = await refusal(world, method, adas)
+@others
+async def test_another_user_and_another_projects_administrator_get_at_nothing_of_adas(
+    world: World, adas: Owned, method: MethodDescriptor, who: str
+) -> None:
+    error = await refusal(world, method, adas, who)
     names_a_user = method.containing_service.name == "SessionService" or method.name in NAMING_USERS
-    if access(method) == options_pb2.ACCESS_ADMIN or names_a_user:
+    closed = (options_pb2.ACCESS_ADMIN,) if who == OTHER_LEAD else FOR_ADMINISTRATORS
+    refused = who == OTHER_LEAD and method.name in BEYOND_A_PROJECT
+    if access(method) in closed or names_a_user or refused:
         assert isinstance(error, PermissionDenied)
     elif error is not None:
-        assert isinstance(error, SandboxNotFound | SnapshotNotFound)
+        assert isinstance(error, SandboxNotFound | SnapshotNotFound | TokenNotFound)
 
 
 @every_method
-async def test_to_another_user_a_sandbox_of_adas_is_as_one_that_never_was(
-    world: World, adas: Owned, method: MethodDescriptor
+@others
+async def test_to_others_a_sandbox_of_adas_is_as_one_that_never_was(
+    world: World, adas: Owned, method: MethodDescriptor, who: str
 ) -> None:
     nothing = Owned("nobody", "none", "sb_" + "a" * 26, 1, adas.call_id, adas.token_id)
-    hers, none = await refusal(world, method, adas), await refusal(world, method, nothing)
+    hers, none = await refusal(world, method, adas, who), await refusal(world, method, nothing, who)
     assert type(hers) is type(none)
     if hers is not None and none is not None:
-        messages = hers.message.replace(adas.sandbox_id[3:], ""), none.message.replace(nothing.sandbox_id[3:], "")
+        messages = [
+            error.message.replace(of.sandbox_id[3:], "").replace(f"'{of.user_id}'", "")
+            for error, of in ((hers, adas), (none, nothing))
+        ]
         assert messages[0] == messages[1]
 
 
 @every_method
 async def test_the_owner_and_administrators_are_served(world: World, adas: Owned, method: MethodDescriptor) -> None:
-    for who in ("ada", "an administrator", "root"):
+    for who in ("ada", LEAD, "an administrator", "root"):
         owned = await world.own("ada") if method.name in ENDING else adas
         request = REQUESTS[short(method)](owned)
-        if who == "ada" and access(method) == options_pb2.ACCESS_ADMIN:
+        closed = {"ada": FOR_ADMINISTRATORS, LEAD: (options_pb2.ACCESS_ADMIN,)}.get(who, ())
+        if access(method) in closed or (who == LEAD and method.name in BEYOND_A_PROJECT):
             with pytest.raises(PermissionDenied):
                 await world.send(method, request, who)
             continue
@@ -165,7 +191,7 @@ async def test_a_read_only_token_reads_and_changes_nothing(
 ) -> None:
     request = REQUESTS[short(method)](adas)
     reads = method.GetOptions().idempotency_level == descriptor_pb2.MethodOptions.NO_SIDE_EFFECTS
-    closed = who != "a reader" and access(method) == options_pb2.ACCESS_ADMIN
+    closed = who != "a reader" and access(method) in FOR_ADMINISTRATORS
     if closed or not reads:
         with pytest.raises(PermissionDenied, match="for administrators" if closed else "read-only"):
             await world.send(method, request, who)
@@ -184,7 +210,7 @@ async def test_a_token_for_a_sandbox_is_for_that_one_alone(world: World, adas: O
     hers = await world.own("ada") if method.name in ENDING else adas
     await world.guest(f"a guest of {hers.sandbox_id} {method.name}", hers.sandbox_id)
     who = f"a guest of {hers.sandbox_id} {method.name}"
-    if access(method) == options_pb2.ACCESS_ADMIN or not names_a_sandbox(method):
+    if access(method) in FOR_ADMINISTRATORS or not names_a_sandbox(method):
         with pytest.raises(PermissionDenied, match=r"for administrators|the token is for the sandbox"):
             await world.send(method, REQUESTS[short(method)](hers), who)
         return
@@ -207,7 +233,7 @@ async def test_a_token_for_a_sandbox_gets_at_no_other_of_the_same_user(
         answer: Any = await world.send(method, REQUESTS[short(method)](adas), "a guest of another", seconds)
     except (NotFound, PermissionDenied) as error:
         assert isinstance(error, SandboxNotFound if names_a_sandbox(method) else PermissionDenied) or (  # noqa: PT017
-            access(method) == options_pb2.ACCESS_ADMIN
+            access(method) in FOR_ADMINISTRATORS
         )
     except TimeoutError:
         assert method.name == "WatchSandboxes", "only a watch that has nothing to tell may stay silent"

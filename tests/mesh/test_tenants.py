@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from sandmesh import BaseSandboxAsync, Limits, MeshAsync
-from sandmesh.errors import InvalidArgument, PermissionDenied, QuotaExceeded
+from sandmesh.errors import InvalidArgument, PermissionDenied, QuotaExceeded, SandboxNotFound
 from sandmeshd.mesh import Mesh as RunningMesh
 from tests.mesh.commands import running_mesh
 from tests.mesh.conftest import run_mesh
 from tests.mesh.test_metrics import scrape
+from tests.unit.store.waiting import until
 
 
 @pytest.fixture
@@ -126,3 +127,79 @@ def test_the_command_prints_usage() -> None:
         shown = sandmesh.run("usage", "--sandbox", row[0], "-o", "json").json
         assert [one["sandbox_id"] for one in shown["sandboxes"]] == [row[0]]
         assert sandmesh.run("usage", "--since", "yesterday", ok=False).code == 2
+
+
+async def test_an_administrator_of_a_project_sees_and_does_what_its_users_may_and_no_more() -> None:
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True}
+    async with run_mesh(**settings) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        address = f"grpc://{mesh.addresses[1]}"
+        for user, project in (("ada", "research"), ("bob", "sales")):
+            await admin.quotas.assign(user, project)
+        for user in ("ada", "bob"):
+            await admin.quotas.set({"sandboxes": 3}, user_id=user)
+        secret = (await admin.tokens.create_for_project("lead", "research")).secret
+        async with MeshAsync(address, secret) as lead:
+            made = await lead.tokens.create("ada")
+            bobs = await admin.tokens.create("bob")
+            assert [token.name for token in await lead.tokens.list()] == ["ada"]
+            async with (
+                BaseSandboxAsync(base_url=address, bearer_token=made.secret) as box,
+                BaseSandboxAsync(base_url=address, bearer_token=bobs.secret) as other,
+            ):
+                sandbox_id = box.sandbox_id
+                assert [one.sandbox_id for one in await lead.sandboxes.list()] == [sandbox_id]
+                assert {event.sandbox_id for event in await lead.events.list()} == {sandbox_id}
+                async with BaseSandboxAsync(sandbox_id=box.sandbox_id, base_url=address, bearer_token=secret) as mine:
+                    assert (await mine.run_ipython_cell("6 * 7")).text == "42"
+                with pytest.raises(SandboxNotFound):
+                    await lead.sandboxes.kill(other.sandbox_id)
+                await admin.sandboxes.kill(box.sandbox_id)
+                assert [one.sandbox_id for one in await admin.sandboxes.list(user_id="bob")] == [other.sandbox_id]
+            assert [(one.project, one.user_id) for one in await lead.quotas.list()] == [("research", ""), ("", "ada")]
+            report = await lead.usage.list()
+            assert [one.project for one in report.projects] == ["research"]
+            assert [one.sandbox_id for one in report.sandboxes] == [sandbox_id]
+            with pytest.raises(PermissionDenied, match="the token is for the project research alone"):
+                await lead.usage.list(project="sales")
+            with pytest.raises(PermissionDenied):
+                await lead.quotas.set({"sandboxes": 9}, project="research")
+
+            async def audited() -> bool:
+                return len(await lead.audit.list()) >= 5
+
+            await until(audited)
+            entries = await lead.audit.list()
+            seen = {(one.method.partition(".")[2], one.scope, one.user_id) for one in entries}
+            assert ("CreateToken", "project-admin", "") in seen
+            assert ("ConnectSession", "user", "ada") in seen
+            assert ("ReleaseSandbox", "admin", "") in seen
+            assert "bob" not in {one.user_id for one in entries}
+
+
+async def test_what_is_begun_for_users_of_a_project_reaches_public_addresses_alone() -> None:
+    settings = {"listen": ("127.0.0.1:0",), "require_token": True}
+    async with run_mesh(**settings) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        secret = (await admin.tokens.create_for_project("lead", "default")).secret
+        async with MeshAsync(f"grpc://{mesh.addresses[1]}", secret) as lead:
+            with pytest.raises(PermissionDenied, match="name one of its users"):
+                await lead.sessions.connect("one")
+            session = await lead.sessions.connect("one", "ada", network=["10.0.0.5:5432"])
+            [found] = await lead.sandboxes.list()
+            assert (found.sandbox_id, found.user_id) == (session.sandboxes["base"], "ada")
+            assert found.network is not None
+            assert found.network.only_public
+            assert await lead.sessions.release("one", "ada") == [found.sandbox_id]
+
+
+def test_the_command_creates_a_token_for_a_project() -> None:
+    with running_mesh() as sandmesh:
+        project = ("--scope", "project-admin", "--project", "research")
+        refused = sandmesh.run("token", "create", "lead", *project, ok=False)
+        assert "there is no project research: assign a user to it" in refused.err
+        sandmesh.run("quota", "assign", "ada", "research")
+        made = sandmesh.run("token", "create", "lead", *project, "-o", "json").json
+        assert (made["token"]["scope"], made["token"]["project"]) == ("SCOPE_PROJECT_ADMIN", "research")
+        [row] = [line.split() for line in sandmesh.run("token", "ls").out.splitlines()[1:]]
+        assert row[1:4] == ["lead", "project-admin", "research"]
+        for wrong in (("--scope", "project-admin"), ("--project", "research"), (*project, "--user", "ada")):
+            assert sandmesh.run("token", "create", "two", *wrong, ok=False).code == 2

@@ -95,7 +95,7 @@ _PRINCIPALS = (
     Mutant(
         "users manage no tokens",
         _TOKENS,
-        'if current_principal().scope == "user":',
+        'if principal.scope == "user" and not principal.project:',
         "if False:",
         "tests/unit/auth/test_tokens.py::test_a_user_manages_no_tokens",
     ),
@@ -116,7 +116,7 @@ _PRINCIPALS = (
     Mutant(
         "private networks are an administrator's to give",
         _TOKENS,
-        "if token.private_network and token.scope != pb.SCOPE_USER:",
+        "if token.private_network and token.scope not in (pb.SCOPE_USER, pb.SCOPE_PROJECT_ADMIN):",
         "if False:",
         "tests/unit/auth/test_tokens.py::test_only_a_users_token_is_allowed_private_networks",
     ),

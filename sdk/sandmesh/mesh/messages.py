@@ -41,6 +41,7 @@ _SCOPES: dict[int, Scope] = {
     token_pb2.SCOPE_ADMIN: "admin",
     token_pb2.SCOPE_READ_ONLY: "read-only",
     token_pb2.SCOPE_SANDBOX: "sandbox",
+    token_pb2.SCOPE_PROJECT_ADMIN: "project-admin",
 }
 _QUOTA_NAMES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
 
@@ -125,6 +126,7 @@ def read_token(message: token_pb2.Token) -> TokenInfo:
         revoked=_optional_time(message, "revoke_time"),
         private_network=message.private_network,
         sandbox_id=message.sandbox_id,
+        project=message.project,
     )
 
 

@@ -13,7 +13,7 @@ from sandmesh.errors import Fault, fault_of_end
 from sandmesh.inputs import Limits, NetworkGrant, Snapshot
 from sandmesh.shared.fork_lock import fork_lock
 
-Scope: TypeAlias = Literal["user", "admin", "read-only", "sandbox"]
+Scope: TypeAlias = Literal["user", "admin", "read-only", "sandbox", "project-admin"]
 
 # States of sandboxes that cannot be used any more.
 _ENDED = frozenset({"STOPPING", "GONE", "FAILED"})
@@ -142,7 +142,7 @@ class TokenInfo(Record):
     name: str
     scope: Scope
     user_id: str
-    """The user it authenticates; empty for the scopes admin and sandbox, and for read-only of everything."""
+    """The user it authenticates; empty for admin, project-admin and sandbox, and for read-only of everything."""
 
     created: datetime
     expires: datetime | None
@@ -155,8 +155,11 @@ class TokenInfo(Record):
     sandbox_id: str = ""
     """The one sandbox that it is for, with the scope sandbox."""
 
+    project: str = ""
+    """The project that it administers, with the scope project-admin."""
+
     private_network: bool = False
-    """Whether grants of the scope user may name hosts of private networks, and addresses that are not public."""
+    """Whether its grants may name hosts of private networks, and addresses that are not public."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +180,7 @@ class AuditEntry(Record):
     """Empty for an administrator and for whom no token was accepted."""
 
     scope: str
-    """admin or user; empty where no token was accepted."""
+    """admin, project-admin or user; empty where no token was accepted."""
 
     token_id: str
     peer: str

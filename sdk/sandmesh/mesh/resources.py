@@ -36,13 +36,17 @@ _SCOPES = {
     "admin": token_pb2.SCOPE_ADMIN,
     "read-only": token_pb2.SCOPE_READ_ONLY,
 }
+_OTHER_SCOPES = {"sandbox": "create_for_sandbox", "project-admin": "create_for_project"}
 
 # A snapshot takes as long as its bytes do.
 SNAPSHOT_SECONDS = 3000.0
 
 
 class TokensAsync:
-    """The tokens of a mesh: `mesh.tokens`. Every method needs the scope admin, else it raises PermissionDenied."""
+    """The tokens of a mesh: `mesh.tokens`. Every method needs the scope admin or project-admin.
+
+    With the latter these are the tokens of the project's users and sandboxes; other scopes get PermissionDenied.
+    """
 
     def __init__(self, rpc: Rpc) -> None:
         self._rpc = rpc
@@ -70,8 +74,8 @@ class TokensAsync:
             InvalidArgument: A value does not fit, or a token of the scope admin has a user.
         """
         if scope not in _SCOPES:
-            other = ": call create_for_sandbox" if scope == "sandbox" else ""
-            message = f"scope must be one of {', '.join(_SCOPES)}, not {scope!r}{other}"
+            call = f": call {_OTHER_SCOPES[scope]}" if scope in _OTHER_SCOPES else ""
+            message = f"scope must be one of {', '.join(_SCOPES)}, not {scope!r}{call}"
             raise InvalidArgument(message, {"argument": "scope"})
         if form not in ("mesh", "e2b"):
             raise InvalidArgument(f"form must be 'mesh' or 'e2b', not {form!r}", {"argument": "form"})
@@ -101,6 +105,29 @@ class TokensAsync:
             scope=token_pb2.SCOPE_SANDBOX,
             sandbox_id=read_name("sandbox_id", sandbox_id),
             ttl=write_ttl(ttl),
+        )
+        return await self._create(request)
+
+    async def create_for_project(
+        self, name: str, project: str, *, ttl: float | None = None, private_network: bool = False
+    ) -> CreatedToken:
+        """Create a token of the scope project-admin and return its secret, which cannot be read again.
+
+        It allows everything with the sandboxes, sessions, snapshots and secrets of the project's users, shows the
+        project's usage, quotas and audit, and creates tokens for these users and sandboxes. None as `ttl` (seconds):
+        until it is revoked. With `private_network` its grants may name hosts of private networks, and so may those of
+        the tokens that it creates.
+
+        Raises:
+            AlreadyExists: A token in force has the name.
+            InvalidArgument: A value does not fit, or there is no such project.
+        """
+        request = token_pb2.CreateTokenRequest(
+            name=read_name("name", name),
+            scope=token_pb2.SCOPE_PROJECT_ADMIN,
+            project=read_name("project", project),
+            ttl=write_ttl(ttl),
+            private_network=private_network,
         )
         return await self._create(request)
 

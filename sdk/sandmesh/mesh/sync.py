@@ -69,13 +69,14 @@ class Sessions(Facade):
 
 
 class Tokens(Facade):
-    """The tokens of a mesh: `mesh.tokens`. Every method needs the scope admin, else it raises PermissionDenied."""
+    """The tokens of a mesh: `mesh.tokens`. Every method needs the scope admin or project-admin."""
 
     def __init__(self, twin: TokensAsync) -> None:
         self.twin: TokensAsync = twin
 
     create = blocking(TokensAsync.create)
     create_for_sandbox = blocking(TokensAsync.create_for_sandbox)
+    create_for_project = blocking(TokensAsync.create_for_project)
     list = blocking(TokensAsync.list)
     revoke = blocking(TokensAsync.revoke)
 

@@ -25,7 +25,7 @@ from sandmeshd.allocator.nodes.pause import PauseControl
 from sandmeshd.allocator.nodes.servicer import TemplateServicer
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.event_log import EventLog
-from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, not_found
+from sandmeshd.allocator.records.ownership import check_owned, check_owned_or_gone, is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record, timestamp
 from sandmeshd.allocator.secrets.servicer import SecretServicer
@@ -112,14 +112,14 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
         if record is None:
             # This raises Recovering while records are being rebuilt.
             await self._records.was_deleted(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
+        if record is None or not is_owned(record):
             raise not_found(request.sandbox_id)
         return pb.GetSandboxResponse(sandbox=record.sandbox())
 
     async def GetSandboxLogs(self, request: pb.GetSandboxLogsRequest, context: Context) -> pb.GetSandboxLogsResponse:
         """Return the end of the log of a sandbox's agent and runtime."""
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
+        if record is None or not is_owned(record):
             raise not_found(request.sandbox_id)
         return await self._components.logs.read(record, request)
 
@@ -128,12 +128,11 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
         if request.page_size > _LARGEST_PAGE:
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
-        caller = current_principal()
         found: list[pb.Sandbox] = []
         after = request.page_token
         while len(found) <= size:
             records = await self._records.page(request.session_key, request.labels, after, _DEFAULT_PAGE)
-            own = [record for record in records if caller.owns(record.text("session"), record.sandbox_id)]
+            own = filter(is_owned, records)
             found += [s for s in (record.sandbox() for record in own) if _has_labels(s, request)]
             if len(records) < _DEFAULT_PAGE:
                 break
@@ -199,7 +198,7 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
     async def CreateSnapshot(self, request: pb.CreateSnapshotRequest, context: Context) -> pb.CreateSnapshotResponse:
         """Take a snapshot of a sandbox."""
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
+        if record is None or not is_owned(record):
             raise not_found(request.sandbox_id)
         _check_reachable(record)
         return pb.CreateSnapshotResponse(snapshot=await self._components.snapshots.take(record, request))
@@ -219,17 +218,14 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
         events = await self._components.event_log.read(request.sandbox_id, request.after_event_id, size)
-        return pb.ListEventsResponse(
-            events=[one for one in events if current_principal().owns(one.session_key, one.sandbox_id)]
-        )
+        return pb.ListEventsResponse(events=[one for one in events if _is_owned_event(one)])
 
     async def WatchSandboxes(
         self, request: pb.WatchSandboxesRequest, context: Context
     ) -> AsyncIterator[pb.WatchSandboxesResponse]:
         """Stream events as they happen."""
-        caller = current_principal()
         async for event in self._components.event_log.follow(request.sandbox_id, request.after_event_id):
-            if caller.owns(event.session_key, event.sandbox_id):
+            if _is_owned_event(event):
                 yield pb.WatchSandboxesResponse(event=event)
 
     async def GetMeshHealth(self, request: pb.GetMeshHealthRequest, context: Context) -> pb.GetMeshHealthResponse:
@@ -239,6 +235,10 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
     async def SweepMesh(self, request: pb.SweepMeshRequest, context: Context) -> pb.SweepMeshResponse:
         """Compare records and runtimes at once."""
         return await self._components.sweep.run(request.dry_run)
+
+
+def _is_owned_event(event: pb.SandboxEvent) -> bool:
+    return current_principal().owns(event.session_key, event.sandbox_id, event.project)
 
 
 def _ttl_us(request: pb.ClaimSandboxRequest | pb.RenewLeaseRequest, settings: AllocatorSettings) -> int:

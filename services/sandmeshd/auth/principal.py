@@ -35,12 +35,21 @@ class Principal:
     """Whether it may send only requests without side effects; the gateway refuses the others."""
     sandbox_id: str = ""
     """The one sandbox that it may use, a user's principal without a user; empty: not limited to one."""
+    project: str = ""
+    """The project that it administers, a user's principal without a user; empty: it administers none."""
 
-    def owns(self, session_key: str, sandbox_id: str = "") -> bool:
-        """Return whether a sandbox of a session is the principal's, or all of the session; a pool's is no user's."""
+    def owns(self, session_key: str, sandbox_id: str = "", project: str = "") -> bool:
+        """Return whether a sandbox of a session and project is the principal's; one in a pool is no user's."""
         if self.sandbox_id:
             return sandbox_id == self.sandbox_id
+        if self.project:
+            return project == self.project
         return session_key.startswith(self.session_prefix)
+
+    @property
+    def scope_name(self) -> str:
+        """What its token allows, as people name it."""
+        return "project-admin" if self.project else self.scope
 
     @property
     def only_public(self) -> bool:
@@ -78,13 +87,14 @@ def acting_for(principal: Principal) -> Generator[None]:
 def acting_user(user_id: str) -> str:
     """Return the user that a request is for, where it names one or none.
 
+    Whether a user belongs to the project that a principal administers is checked where projects are known.
     Ids that begin with `anonymous-` are those of clients that name nobody: a user's are the user's.
 
     Raises:
         PermissionDenied: It names another user than the principal's.
     """
     principal = current_principal()
-    if principal.scope != "user":
+    if principal.scope != "user" or principal.project:
         return user_id
     if principal.sandbox_id:
         raise PermissionDenied(f"the token is for the sandbox {principal.sandbox_id} alone", {"field": "user_id"})

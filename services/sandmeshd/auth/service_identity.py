@@ -53,6 +53,7 @@ class Identities:
             "token": principal.token_id,
             "private": principal.private_network,
             "sandbox": principal.sandbox_id,
+            "project": principal.project,
         }
         return jwt.encode(claims, self._secret, "HS256")
 
@@ -70,10 +71,10 @@ class Identities:
             raise _refused(f"the request's identity is not valid ({error})") from None
         self._take(str(claims["jti"]))
         scope, user_id, token_id, private = (claims[name] for name in ("scope", "user", "token", "private"))
-        return Principal(scope, user_id, token_id, private, sandbox_id=claims["sandbox"])
+        return Principal(scope, user_id, token_id, private, sandbox_id=claims["sandbox"], project=claims["project"])
 
     def _decode(self, method: str, signed: str) -> dict[str, Any]:
-        required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private", "sandbox"]}
+        required = {"require": ["aud", "exp", "jti", "scope", "user", "token", "private", "sandbox", "project"]}
         return jwt.decode(
             signed, self._secret, ["HS256"], options=cast("Any", required), audience=method, leeway=SKEW_SECONDS
         )

@@ -23,6 +23,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 # A notice may be lost: how often a waiting request looks all the same.
 POLL_SECONDS = 0.5
 _LONGEST_NAME, _LONGEST_USER = 63, 255
+_SCOPES = {
+    pb.SCOPE_USER: "USER",
+    pb.SCOPE_ADMIN: "ADMIN",
+    pb.SCOPE_READ_ONLY: "READ_ONLY",
+    pb.SCOPE_SANDBOX: "SANDBOX",
+    pb.SCOPE_PROJECT_ADMIN: "PROJECT_ADMIN",
+}
+_NOBODYS = (pb.SCOPE_ADMIN, pb.SCOPE_SANDBOX, pb.SCOPE_PROJECT_ADMIN)
 
 
 class TokenServicer(token_pb2_grpc.TokenServiceServicer):
@@ -34,14 +42,21 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.CreateTokenResponse:
         """Make a token; its secret is in this answer and nowhere else."""
         _check_admin()
-        token = pb.Token(name=request.name, scope=request.scope, user_id=request.user_id)
-        token.private_network, token.sandbox_id = request.private_network, request.sandbox_id
+        token = pb.Token(
+            name=request.name,
+            scope=request.scope,
+            user_id=request.user_id,
+            private_network=request.private_network,
+            sandbox_id=request.sandbox_id,
+            project=request.project,
+        )
         _check(token)
+        _check_within_project(token)
         ttl_us = request.ttl.ToMicroseconds() if request.HasField("ttl") else 0
         if ttl_us < 0 or (request.HasField("ttl") and ttl_us == 0):
             raise InvalidArgument("ttl is more than 0; leave it out for a token without an end", {"field": "ttl"})
         secret = new_e2b_secret() if request.form == pb.FORM_E2B else new_secret()
-        record = await self._records.create(secret, token, ttl_us)
+        record = await self._records.create(secret, token, ttl_us, current_principal().project)
         if record is None:
             message = f"a token named {token.name!r} is in force: revoke it or choose another name"
             raise AlreadyExists(message, {"name": token.name})
@@ -51,14 +66,15 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
     async def ListTokens(self, request: pb.ListTokensRequest, context: Context) -> pb.ListTokensResponse:
         """List tokens by name, then id."""
         _check_admin()
-        records = [one for one in await self._records.all() if request.include_ended or not one.over]
+        within = current_principal().project
+        records = [one for one in await self._records.all(within) if request.include_ended or not one.over]
         tokens = sorted((one.token for one in records), key=lambda token: (token.name, token.token_id))
         return pb.ListTokensResponse(tokens=tokens)
 
     async def RevokeToken(self, request: pb.RevokeTokenRequest, context: Context) -> pb.RevokeTokenResponse:
         """End a token."""
         _check_admin()
-        record = await self._records.revoke(request.token_id)
+        record = await self._records.revoke(request.token_id, current_principal().project)
         if record is None:
             raise TokenNotFound(f"there is no token {request.token_id}", {"token_id": request.token_id})
         log.info("a token was revoked", token_id=request.token_id, by=current_principal().token_id)
@@ -72,6 +88,8 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
             raise _refused("invalid", "is not valid")
         if record.over:
             raise _refused(record.over, f"{record.token.name!r} was revoked" if record.revoked_us else "has expired")
+        if record.gone_project:
+            raise _refused("invalid", f"{record.token.name!r} is for the project {record.gone_project}, which is gone")
         if _is_stale(record):
             await self._records.read(secret.token_id, note_use=True)
         return pb.CheckTokenResponse(token=record.token)
@@ -91,33 +109,50 @@ class TokenServicer(token_pb2_grpc.TokenServiceServicer):
 
 
 def _check_admin() -> None:
-    if current_principal().scope == "user":
+    principal = current_principal()
+    if principal.scope == "user" and not principal.project:
         raise PermissionDenied("tokens are an administrator's: use a token of the scope admin, or the mesh's own user")
 
 
 def _check(token: pb.Token) -> None:
     if len(token.name) > _LONGEST_NAME:
         raise InvalidArgument(f"name has at most {_LONGEST_NAME} characters", {"field": "name"})
-    if token.scope not in (pb.SCOPE_USER, pb.SCOPE_ADMIN, pb.SCOPE_READ_ONLY, pb.SCOPE_SANDBOX):
-        raise InvalidArgument("scope is USER, ADMIN, READ_ONLY or SANDBOX", {"field": "scope"})
-    misplaced = token.scope in ((pb.SCOPE_ADMIN, pb.SCOPE_SANDBOX) if token.user_id else (pb.SCOPE_USER,))
+    if token.scope not in _SCOPES:
+        message = f"scope is {', '.join(_SCOPES.values())}: there is no other"
+        raise InvalidArgument(message, {"field": "scope"})
+    misplaced = token.scope in (_NOBODYS if token.user_id else (pb.SCOPE_USER,))
     if misplaced or len(token.user_id) > _LONGEST_USER:
         message = (
-            "a token of the scope user names its user_id, of at most 255 characters; one of the scopes admin and "
-            "sandbox none"
+            "a token of the scope user names its user_id, of at most 255 characters; one of the scopes admin, "
+            "project-admin and sandbox none"
         )
         raise InvalidArgument(message, {"field": "user_id"})
     if bool(token.sandbox_id) != (token.scope == pb.SCOPE_SANDBOX):
         raise InvalidArgument(
             "a token of the scope sandbox names its sandbox_id, any other none", {"field": "sandbox_id"}
         )
-
-    if token.private_network and token.scope != pb.SCOPE_USER:
+    if bool(token.project) != (token.scope == pb.SCOPE_PROJECT_ADMIN):
+        message = "a token of the scope project-admin names its project, any other none"
+        raise InvalidArgument(message, {"field": "project"})
+    if token.private_network and token.scope not in (pb.SCOPE_USER, pb.SCOPE_PROJECT_ADMIN):
         message = (
-            "private_network is for the scope USER: an administrator's grants may name private hosts in any case, "
-            "and who only reads makes none"
+            "private_network is for the scopes USER and PROJECT_ADMIN: an administrator's grants may name private "
+            "hosts in any case, and who only reads makes none"
         )
         raise InvalidArgument(message, {"field": "private_network"})
+
+
+def _check_within_project(token: pb.Token) -> None:
+    principal = current_principal()
+    if not principal.project:
+        return
+    everything = token.scope == pb.SCOPE_READ_ONLY and not token.user_id
+    if everything or token.scope in (pb.SCOPE_ADMIN, pb.SCOPE_PROJECT_ADMIN):
+        message = f"the token is for the project {principal.project}: it makes tokens for its users and sandboxes only"
+        raise PermissionDenied(message, {"field": "scope"})
+    if token.private_network and not principal.private_network:
+        message = "the token has no private networks, and gives none: ask the mesh's administrator"
+        raise PermissionDenied(message, {"field": "private_network"})
 
 
 def _refused(kind: str, said: str) -> Unauthenticated:

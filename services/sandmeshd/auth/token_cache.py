@@ -151,9 +151,12 @@ def _end(grant: Grant) -> None:
 
 
 def _principal(token: pb.Token) -> Principal:
-    scope: Scope = "user" if token.user_id or token.scope == pb.SCOPE_SANDBOX else "admin"
+    everything = token.scope in (pb.SCOPE_ADMIN, pb.SCOPE_READ_ONLY) and not token.user_id
+    scope: Scope = "admin" if everything else "user"
     read_only = token.scope == pb.SCOPE_READ_ONLY
-    return Principal(scope, token.user_id, token.token_id, token.private_network, read_only, token.sandbox_id)
+    return Principal(
+        scope, token.user_id, token.token_id, token.private_network, read_only, token.sandbox_id, token.project
+    )
 
 
 def _over(kind: str) -> Unauthenticated:

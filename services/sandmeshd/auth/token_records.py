@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.token.v1 import token_pb2 as pb
-from sandmesh.errors import SandboxNotFound
+from sandmesh.errors import InvalidArgument, PermissionDenied, SandboxNotFound, SandmeshError
 from sandmeshd.auth.token_secret import Secret
 from sandmeshd.store import Store
 
@@ -29,6 +29,8 @@ class TokenRecord:
     now_us: int
     expires_us: int
     revoked_us: int
+    gone_project: str = ""
+    """The project that it is for where that does not exist any more."""
 
     @property
     def over(self) -> str:
@@ -44,11 +46,13 @@ class TokenRecords:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, secret: Secret, token: pb.Token, ttl_us: int) -> TokenRecord | None:
-        """Make a record, or give None where a token in force has the name.
+    async def create(self, secret: Secret, token: pb.Token, ttl_us: int, within: str = "") -> TokenRecord | None:
+        """Create a record; return None where a token in force has the name. `within` limits it to a project.
 
         Raises:
-            SandboxNotFound: It is for a sandbox that does not exist.
+            SandboxNotFound: It is for a sandbox that does not exist, or of another project.
+            InvalidArgument: It is for a project that does not exist.
+            PermissionDenied: It is for a user of another project.
         """
         words = {
             "id": secret.token_id,
@@ -57,13 +61,15 @@ class TokenRecords:
             "user": token.user_id,
             "private": token.private_network,
             "sandbox": token.sandbox_id,
+            "project": token.project,
+            "within": within,
             "digest": secret.digest(),
             "ttl_us": ttl_us,
             "kept_us": KEPT_US,
         }
         answer = await self._store.run("access_create", words)
-        if answer == [b"none"]:
-            raise SandboxNotFound(f"there is no sandbox {token.sandbox_id}", {"sandbox_id": token.sandbox_id})
+        if len(answer) == 1:
+            raise _impossible(answer[0], token, within)
         return _record(answer) if answer else None
 
     async def read(self, token_id: str, note_use: bool = False) -> TokenRecord | None:
@@ -71,13 +77,13 @@ class TokenRecords:
         answer = await self._store.run("access_read", {"id": token_id, "note_use": note_use})
         return _record(answer) if answer else None
 
-    async def all(self) -> list[TokenRecord]:
-        """Read all of them."""
-        return [_record(answer) for answer in await self._store.run("access_list", {})]
+    async def all(self, within: str = "") -> list[TokenRecord]:
+        """Read all of them, or those for users and sandboxes of a project."""
+        return [_record(answer) for answer in await self._store.run("access_list", {"within": within})]
 
-    async def revoke(self, token_id: str) -> TokenRecord | None:
-        """Revoke one, or give None where there is none."""
-        answer = await self._store.run("access_revoke", {"id": token_id, "kept_us": KEPT_US})
+    async def revoke(self, token_id: str, within: str = "") -> TokenRecord | None:
+        """Revoke one; return None where there is none, or none within a project."""
+        answer = await self._store.run("access_revoke", {"id": token_id, "kept_us": KEPT_US, "within": within})
         return _record(answer) if answer else None
 
     async def revoked_after(self, revision: int) -> tuple[int, list[str]]:
@@ -88,6 +94,16 @@ class TokenRecords:
     def expect_revocation(self) -> AbstractContextManager[asyncio.Event]:
         """Return an event that the next revocation sets."""
         return self._store.notifications.subscribe(NOTICE)
+
+
+def _impossible(reason: bytes, token: pb.Token, within: str) -> SandmeshError:
+    if reason == b"no sandbox":
+        return SandboxNotFound(f"there is no sandbox {token.sandbox_id}", {"sandbox_id": token.sandbox_id})
+    if reason == b"no project":
+        message = f"there is no project {token.project}: assign a user to it, or set its quota, first"
+        return InvalidArgument(message, {"field": "project"})
+    message = f"the token is for the project {within}, which {token.user_id!r} does not belong to"
+    return PermissionDenied(message, {"field": "user_id"})
 
 
 def _record(answer: Sequence[bytes]) -> TokenRecord:
@@ -101,12 +117,13 @@ def _record(answer: Sequence[bytes]) -> TokenRecord:
         user_id=fields["user"],
         private_network=fields.get("private") == "1",
         sandbox_id=fields.get("sandbox", ""),
+        project=fields.get("project", ""),
         create_time=_time(times["created"]),
         expire_time=_time(times["expires"]),
         last_use_time=_time(times["used"]),
         revoke_time=_time(times["revoked"]),
     )
-    return TokenRecord(token, fields["digest"], int(now), times["expires"], times["revoked"])
+    return TokenRecord(token, fields["digest"], int(now), times["expires"], times["revoked"], fields.get("gone", ""))
 
 
 def _time(microseconds: int) -> Timestamp | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from sandmeshd.auth.projects import Projects
 from sandmeshd.broker.identity import Identity
 from sandmeshd.store import Store
 
@@ -31,6 +32,8 @@ class SessionRecords:
     def __init__(self, store: Store, retention_seconds: int) -> None:
         self._store = store
         self._retention_seconds = retention_seconds
+        self.projects = Projects(store)
+        """The projects of the sessions' users."""
 
     async def open(self, who: Identity) -> SessionRecord:
         """Create the record or find it; `created` tells which."""

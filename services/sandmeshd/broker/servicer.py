@@ -39,6 +39,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
     async def ConnectSession(self, request: pb.ConnectSessionRequest, context: Context) -> pb.ConnectSessionResponse:
         """Connect the session to the sandboxes that it requests."""
         self._check_slots(request.slots)
+        await self._records.projects.check_user(request.user_id)
         who = identity(request.user_id, request.session_id)
         claims = SessionClaims(self._leases, self._records, who)
         done = False
@@ -89,6 +90,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         if request.page_size > _LARGEST_PAGE:
             raise InvalidArgument(f"page_size is at most {_LARGEST_PAGE}", {"field": "page_size"})
         size = request.page_size or _DEFAULT_PAGE
+        await self._records.projects.check_user(request.user_id)
         user_id = acting_user(request.user_id)
         records = await self._records.of_user(user_id, user_key(user_id), request.page_token, size + 1)
         sessions = await asyncio.gather(*(self._session(record) for record in records[:size]))
@@ -104,6 +106,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
 
     async def ReleaseSession(self, request: pb.ReleaseSessionRequest, context: Context) -> pb.ReleaseSessionResponse:
         """End a session or some of its slots."""
+        await self._records.projects.check_user(request.user_id)
         who = identity(request.user_id, request.session_id)
         sandboxes = await self._leases.of_session(who.session_key)
         wanted = [one for one in sandboxes if not request.slots or one.slot in request.slots]
@@ -113,6 +116,7 @@ class SessionServicer(session_pb2_grpc.SessionServiceServicer):
         return pb.ReleaseSessionResponse(sandbox_ids=released)
 
     async def _find(self, user_id: str, session_id: str, keep: bool = False) -> SessionRecord:
+        await self._records.projects.check_user(user_id)
         record = await self._records.read(identity(user_id, session_id), keep)
         if record is None:
             facts = {"session_id": session_id}

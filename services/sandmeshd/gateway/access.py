@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Container, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.rpc.interceptors import Around, Context
 
 _TO_USERS = (options_pb2.ACCESS_OWNER, options_pb2.ACCESS_ANYONE)
+_TO_PROJECTS = (*_TO_USERS, options_pb2.ACCESS_PROJECT)
 _UNLIMITED = Grant(ADMIN)
 
 Refused = Callable[[str, str, Principal | None, SandmeshError], None]
@@ -29,9 +30,18 @@ Refused = Callable[[str, str, Principal | None, SandmeshError], None]
 
 
 def closed_to_users(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
-    """Return the public methods that serve administrators only, by path."""
+    """Return the public methods that serve administrators only, a project's included, by path."""
+    return _closed(services, _TO_USERS)
+
+
+def closed_to_projects(services: Iterable[ServiceDescriptor]) -> frozenset[str]:
+    """Return the public methods that serve the mesh's administrators only, by path."""
+    return _closed(services, _TO_PROJECTS)
+
+
+def _closed(services: Iterable[ServiceDescriptor], serving: Container[options_pb2.Access.ValueType]) -> frozenset[str]:
     methods = [method for service in services for method in service.methods if is_public(method)]
-    closed = [one for one in methods if one.GetOptions().Extensions[options_pb2.access] not in _TO_USERS]
+    closed = [one for one in methods if one.GetOptions().Extensions[options_pb2.access] not in serving]
     return frozenset(f"/{one.containing_service.full_name}/{one.name}" for one in closed)
 
 
@@ -60,6 +70,7 @@ class Closed:
     """The methods that some principals may not call, by path."""
 
     to_users: frozenset[str]
+    to_projects: frozenset[str]
     to_readers: frozenset[str]
     to_one_sandbox: frozenset[str]
     """Which sandbox a request names is checked by what serves it, as whose it is."""
@@ -70,7 +81,7 @@ class Closed:
         Raises:
             PermissionDenied: It may not.
         """
-        if principal.scope == "user" and method in self.to_users:
+        if principal.scope == "user" and method in (self.to_projects if principal.project else self.to_users):
             message = f"{method} is for administrators: use a token of the scope admin"
             raise PermissionDenied(message, {"method": method})
         if principal.sandbox_id and method in self.to_one_sandbox:

@@ -20,7 +20,7 @@ from sandmesh.api.session.v1 import session_pb2
 from sandmesh.api.template.v1 import template_pb2
 from sandmesh.api.token.v1 import token_pb2, token_pb2_grpc
 from sandmeshd.auth.token_cache import KnownTokens
-from sandmeshd.gateway.access import Closed, admitted, changing, closed_to_users, without_sandbox
+from sandmeshd.gateway.access import Closed, admitted, changing, closed_to_projects, closed_to_users, without_sandbox
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.audit.trail import open_trail
@@ -94,7 +94,7 @@ async def open_gateway(
             Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,))),
             *(forwarded(service, channel, _observers(routes), trail.recorded) for service, channel in owners),
         ]
-        closed = Closed(closed_to_users(public), changing(public), without_sandbox(public))
+        closed = Closed(closed_to_users(public), closed_to_projects(public), changing(public), without_sandbox(public))
         arounds = [observed(measured.rpcs), admitted(settings, tokens, closed, trail.refused)]
         stack.callback(routes.close)
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))

@@ -51,6 +51,8 @@ class Routes:
         """The open ones by sandbox."""
         self.session_keys: dict[str, str] = {}
         """Of the sessions that have the sandboxes of open links; empty in a pool."""
+        self.projects: dict[str, str] = {}
+        """That these sandboxes count in; empty in a pool."""
         self.ahead: set[str] = set()
         """The sandboxes in pools whose links are open, of which it is not known who takes them."""
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
@@ -72,6 +74,7 @@ class Routes:
         link = self.links.get(sandbox.sandbox_id)
         if link is not None:
             self.session_keys[sandbox.sandbox_id] = sandbox.session_key
+            self.projects[sandbox.sandbox_id] = sandbox.project
             link.fencing_token = sandbox.lease.fencing_token
             if sandbox.session_key:
                 self.ahead.discard(sandbox.sandbox_id)
@@ -181,6 +184,7 @@ class Routes:
         if self.links.get(link.sandbox_id) is link:
             del self.links[link.sandbox_id]
             self.session_keys.pop(link.sandbox_id, None)
+            self.projects.pop(link.sandbox_id, None)
             self.ahead.discard(link.sandbox_id)
             self.paused.forget(link.sandbox_id)
             self._count()
@@ -215,14 +219,17 @@ class OwnedRoutes:
         self._principal = principal
         # As `Principal.owns` has it, for each call.
         self._session_prefix = "" if principal.sandbox_id else principal.session_prefix
-        self._only = principal.sandbox_id
+        self._only, self._project = principal.sandbox_id, principal.project
 
     def known(self, sandbox_id: str) -> AgentLink | None:
         """Return the open link to a sandbox, where there is one and the sandbox is known to be the caller's."""
         session_key = self._routes.session_keys.get(sandbox_id)
         if session_key is None or sandbox_id in self._routes.ahead or self._only not in ("", sandbox_id):
             return None
-        if not session_key.startswith(self._session_prefix):
+        if self._project:
+            if self._routes.projects.get(sandbox_id) != self._project:
+                return None
+        elif not session_key.startswith(self._session_prefix):
             return None
         return None if sandbox_id in self._routes.paused.ids else self._routes.links[sandbox_id]
 
@@ -263,6 +270,7 @@ class OwnedRoutes:
         sandbox_id, keys = link.sandbox_id, self._routes.session_keys
         if self._principal.scope == "user" and not keys.get(sandbox_id):
             await self._routes.learn_session(sandbox_id)
-        if not self._principal.owns(keys.get(sandbox_id, ""), sandbox_id):
+        project = self._routes.projects.get(sandbox_id, "")
+        if not self._principal.owns(keys.get(sandbox_id, ""), sandbox_id, project):
             raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
         return link

@@ -14,6 +14,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import CapabilityMissing, ProtocolMismatch, SandmeshError, TemplateBuildFailed
 from sandmeshd.allocator import AllocatorSettings, open_allocator
+from sandmeshd.auth.projects import Projects
 from sandmeshd.auth.service_identity import Identities, identity_required
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
@@ -144,7 +145,7 @@ async def _open_internal(
         driver_service(DriverServicer(driver)),
         quota_service(QuotaServicer(QuotaRecords(store), UsageRecords(store))),
         secret_service(allocator.secrets),
-        audit_service(AuditServicer(AuditRecords(store, settings.audit_entries))),
+        audit_service(AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),
     ]
     await stack.enter_async_context(open_server([address], services, [identity_required(identities(settings))]))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmeshd.allocator import open_allocator
 from sandmeshd.auth.channels import open_channel, open_channels
+from sandmeshd.auth.projects import Projects
 from sandmeshd.auth.service_identity import identity_required
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
@@ -89,7 +90,7 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         }
         allocator = open_allocator(allocator_settings(settings), store, drivers, observed_service)
         servicer = await stack.enter_async_context(allocator)
-        audit = AuditServicer(AuditRecords(store, settings.audit_entries))
+        audit = AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))
         quotas = QuotaServicer(QuotaRecords(store), UsageRecords(store))
         services = [sandbox_service(servicer), quota_service(quotas), audit_service(audit)]
         services.append(secret_service(servicer.secrets))

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from sandmesh.api.quota.v1 import quota_pb2 as pb
+from sandmeshd.auth.principal import current_principal
+from sandmeshd.auth.projects import Projects
 from sandmeshd.store import Store
 
 Kind = Literal["project", "caller"]
@@ -19,6 +21,7 @@ class QuotaRecords:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._projects = Projects(store)
 
     async def set(self, kind: Kind, name: str, limits: Mapping[str, int], removed: Sequence[str]) -> None:
         """Set some limits of a project or a user and remove others."""
@@ -30,14 +33,21 @@ class QuotaRecords:
         await self._store.run("project_set", {"user": user_id, "project": project})
 
     async def all(self) -> list[pb.Quota]:
-        """Read all quotas with their use: of projects by name, then of users by id.
+        """Return all quotas with their use: of projects by name, then of users by id.
 
         Raises:
             Recovering: The use is unknown while records are being rebuilt.
         """
         flat = await self._store.run("quota_list", {})
-        quotas = [_quota(*flat[index : index + 5]) for index in range(0, len(flat), 5)]
+        quotas = await self._shown([_quota(*flat[index : index + 5]) for index in range(0, len(flat), 5)])
         return sorted(quotas, key=lambda quota: (bool(quota.user_id), quota.project, quota.user_id))
+
+    async def _shown(self, quotas: Sequence[pb.Quota]) -> Sequence[pb.Quota]:
+        project = current_principal().project
+        if not project:
+            return quotas
+        of_users, _ = await self._projects.find([quota.user_id for quota in quotas if quota.user_id])
+        return [one for one in quotas if project in (one.project, of_users.get(one.user_id))]
 
 
 def _quota(

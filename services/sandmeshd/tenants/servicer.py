@@ -47,7 +47,7 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
 
     async def ListQuotas(self, request: pb.ListQuotasRequest, context: Context) -> pb.ListQuotasResponse:
         """List quotas and their use."""
-        _check_admin()
+        _check_admin(of_project=True)
         return pb.ListQuotasResponse(quotas=await self._records.all())
 
     async def AssignProject(self, request: pb.AssignProjectRequest, context: Context) -> pb.AssignProjectResponse:
@@ -61,12 +61,18 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
 
     async def ListUsage(self, request: pb.ListUsageRequest, context: Context) -> pb.ListUsageResponse:
         """List what projects and sandboxes had."""
-        _check_admin()
+        _check_admin(of_project=True)
+        project = current_principal().project
+        if project and request.project not in ("", project):
+            message = f"the token is for the project {project} alone: name that one, or none"
+            raise PermissionDenied(message, {"field": "project"})
+        request.project = project or request.project
         return await self._usage.list(request)
 
 
-def _check_admin() -> None:
-    if current_principal().scope == "user":
+def _check_admin(*, of_project: bool = False) -> None:
+    principal = current_principal()
+    if principal.scope == "user" and not (of_project and principal.project):
         raise PermissionDenied(
             "quotas and usage are an administrator's: use a token of the scope admin, or the mesh's own user"
         )

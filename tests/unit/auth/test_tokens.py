@@ -72,7 +72,7 @@ async def test_only_a_users_token_is_allowed_private_networks(tokens: TokenServi
     assert (await check(tokens, made.secret)).private_network
     assert not (await check(tokens, (await create(tokens, "laptop")).secret)).private_network
     request = pb.CreateTokenRequest(name="ops", scope=pb.SCOPE_ADMIN, private_network=True)
-    with pytest.raises(InvalidArgument, match="private_network is for the scope USER"):
+    with pytest.raises(InvalidArgument, match="private_network is for the scopes USER"):
         await tokens.CreateToken(request, CONTEXT)
 
 
@@ -159,6 +159,11 @@ async def test_what_does_not_fit_is_refused(tokens: TokenServicer) -> None:
         pb.CreateTokenRequest(name="x", scope=pb.SCOPE_ADMIN, user_id="ada"),
         pb.CreateTokenRequest(name="x" * 64, scope=pb.SCOPE_ADMIN),
         pb.CreateTokenRequest(name="x", scope=pb.SCOPE_ADMIN, ttl=Duration()),
+        pb.CreateTokenRequest(name="x", scope=pb.SCOPE_UNSPECIFIED),
+        pb.CreateTokenRequest(name="x", scope=pb.SCOPE_ADMIN, project="research"),
+        pb.CreateTokenRequest(name="x", scope=pb.SCOPE_PROJECT_ADMIN),
+        pb.CreateTokenRequest(name="x", scope=pb.SCOPE_PROJECT_ADMIN, project="default", user_id="ada"),
+        pb.CreateTokenRequest(name="x", scope=pb.SCOPE_PROJECT_ADMIN, project="one-that-never-was"),
     ]
     for request in unfit:
         with pytest.raises(InvalidArgument):
@@ -172,3 +177,70 @@ async def test_a_user_manages_no_tokens(tokens: TokenServicer) -> None:
         for refused in (create(tokens, "x"), names(tokens), revoke(tokens, "x")):
             with pytest.raises(PermissionDenied):
                 await refused
+
+
+async def test_a_scope_that_does_not_exist_is_refused_with_those_that_do(tokens: TokenServicer) -> None:
+    request = pb.CreateTokenRequest(name="x", user_id="ada")
+    request.ParseFromString(request.SerializeToString() + b"\x10\x63")
+    with pytest.raises(InvalidArgument, match="scope is USER, ADMIN, READ_ONLY, SANDBOX, PROJECT_ADMIN"):
+        await tokens.CreateToken(request, CONTEXT)
+    assert await names(tokens) == []
+
+
+async def assign(store: Store, user: str, project: str) -> None:
+    await store.run("project_set", {"user": user, "project": project})
+
+
+async def lead(tokens: TokenServicer, store: Store, *, private_network: bool = False) -> pb.CreateTokenResponse:
+    """Create a token of the administrator of ada's project."""
+    await assign(store, "ada", "research")
+    request = pb.CreateTokenRequest(name="lead", scope=pb.SCOPE_PROJECT_ADMIN, project="research")
+    request.private_network = private_network
+    return await tokens.CreateToken(request, CONTEXT)
+
+
+async def test_a_token_for_a_project_that_is_gone_is_refused_with_the_reason(
+    tokens: TokenServicer, store: Store
+) -> None:
+    made = await lead(tokens, store)
+    assert (await check(tokens, made.secret)).project == "research"
+    await assign(store, "ada", "default")
+    with pytest.raises(Unauthenticated, match="'lead' is for the project research, which is gone"):
+        await check(tokens, made.secret)
+    await assign(store, "bob", "research")
+    assert (await check(tokens, made.secret)).project == "research"
+
+
+async def test_an_administrator_of_a_project_manages_the_tokens_of_its_users_alone(
+    tokens: TokenServicer, store: Store
+) -> None:
+    await lead(tokens, store)
+    bobs = (await create(tokens, "bob's", "bob")).token
+    with acting_for(Principal("user", project="research")):
+        adas = (await create(tokens, "ada's")).token
+        reader = pb.CreateTokenRequest(name="reader", scope=pb.SCOPE_READ_ONLY, user_id="ada")
+        await tokens.CreateToken(reader, CONTEXT)
+        assert await names(tokens) == ["ada's", "reader"]
+        with pytest.raises(PermissionDenied, match="'bob' does not belong to"):
+            await create(tokens, "one more of bob's", "bob")
+        for request in (
+            pb.CreateTokenRequest(name="x", scope=pb.SCOPE_ADMIN),
+            pb.CreateTokenRequest(name="x", scope=pb.SCOPE_READ_ONLY),
+            pb.CreateTokenRequest(name="x", scope=pb.SCOPE_PROJECT_ADMIN, project="research"),
+            pb.CreateTokenRequest(name="x", scope=pb.SCOPE_USER, user_id="ada", private_network=True),
+        ):
+            with pytest.raises(PermissionDenied):
+                await tokens.CreateToken(request, CONTEXT)
+        await revoke(tokens, adas.token_id)
+        with pytest.raises(TokenNotFound):
+            await revoke(tokens, bobs.token_id)
+    assert await names(tokens) == ["bob's", "lead", "reader"]
+
+
+async def test_an_administrator_of_a_project_passes_on_private_networks_where_it_has_them(
+    tokens: TokenServicer, store: Store
+) -> None:
+    assert (await lead(tokens, store, private_network=True)).token.private_network
+    request = pb.CreateTokenRequest(name="lab", scope=pb.SCOPE_USER, user_id="ada", private_network=True)
+    with acting_for(Principal("user", private_network=True, project="research")):
+        assert (await tokens.CreateToken(request, CONTEXT)).token.private_network

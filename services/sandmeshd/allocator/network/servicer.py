@@ -10,10 +10,9 @@ import structlog
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmeshd.allocator.network.control import NetworkControl
-from sandmeshd.allocator.records.ownership import not_found
+from sandmeshd.allocator.records.ownership import is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.auth.principal import current_principal
 
 log = structlog.get_logger()
 
@@ -39,6 +38,6 @@ class NetworkServicer(sandbox_pb2_grpc.SandboxServiceServicer):
 
     async def _owned(self, sandbox_id: str) -> Record:
         record = await self._records.read(sandbox_id)
-        if record is None or not current_principal().owns(record.text("session"), sandbox_id):
+        if record is None or not is_owned(record):
             raise not_found(sandbox_id)
         return record

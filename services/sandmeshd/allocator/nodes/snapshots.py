@@ -29,7 +29,7 @@ from sandmeshd.auth.principal import current_principal
 
 _ID = re.compile(r"snap_[a-z0-9]{1,64}")
 _ASK_SECONDS = 10.0
-_OWNER, _USER = "session", "user"
+_OWNER, _USER, _PROJECT = "session", "user", "project"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class NodeSnapshots:
         driver_request = driver_pb2.SnapshotSandboxRequest(
             sandbox_id=record.sandbox_id,
             snapshot_id=_checked(request.snapshot_id) if request.snapshot_id else _new_id(),
-            record_labels={name: record.text(name) for name in (_OWNER, _USER)},
+            record_labels={name: record.text(name) for name in (_OWNER, _USER, _PROJECT)},
         )
         snapshot = (await node.client.snapshot_sandbox(driver_request)).snapshot
         await self._records.touch([record.sandbox_id])
@@ -126,7 +126,9 @@ class NodeSnapshots:
         except (SandmeshError, TimeoutError):
             return None
         caller = current_principal()
-        return [Found(node, one) for one in kept if caller.owns(one.record_labels[_OWNER])]
+        # One of a mesh before projects counted has no label of it: it is nobody's but its owner's.
+        labels = [(one, one.record_labels) for one in kept]
+        return [Found(node, one) for one, of in labels if caller.owns(of[_OWNER], "", of.get(_PROJECT, ""))]
 
     async def placed(self, spec: pb.SandboxSpec) -> pb.SandboxSpec:
         """Return a spec with the driver that has its snapshot, where it names one.

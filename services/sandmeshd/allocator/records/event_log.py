@@ -71,4 +71,5 @@ def _event(event_id: str, flat: Sequence[bytes]) -> pb.SandboxEvent:
         actor=fields.get("actor", ""),
         session_key=fields.get("session", ""),
         user_id=fields.get("user", ""),
+        project=fields.get("project", ""),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandmesh.errors import SandboxNotFound
 from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.allocator.records.records import Record
 from sandmeshd.auth.principal import current_principal
 
 
@@ -36,7 +37,12 @@ async def _is_owned(records: RecordStore, sandbox_id: str, gone: bool = False) -
     record = await records.read(sandbox_id)
     if record is None:
         return gone and await records.was_deleted(sandbox_id)
-    return caller.owns(record.text("session"), sandbox_id)
+    return is_owned(record)
+
+
+def is_owned(record: Record) -> bool:
+    """Return whether a sandbox is the principal's."""
+    return current_principal().owns(record.text("session"), record.sandbox_id, record.text("project"))
 
 
 def not_found(sandbox_id: str) -> SandboxNotFound:

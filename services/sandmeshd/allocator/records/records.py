@@ -120,6 +120,7 @@ class Record:
             enforced=dict(self.access.enforced),
             idle_timeout=span(idle_us) if idle_us else None,
             user_id=self.text("user"),
+            project=self.text("project"),
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sandmesh.api.secret.v1 import secret_pb2 as pb
 from sandmeshd.allocator.records.records import timestamp
 from sandmeshd.auth.principal import user_key
+from sandmeshd.auth.projects import Projects
 from sandmeshd.store import Store
 
 MOST_SECRETS = 1000
@@ -29,6 +30,8 @@ class SecretRecords:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.projects = Projects(store)
+        """The projects of the secrets' users."""
 
     async def set(self, user_id: str, name: str, hosts: Sequence[str], sealed: bytes) -> SecretRecord | None:
         """Set a secret; None where its owner has as many as may be."""

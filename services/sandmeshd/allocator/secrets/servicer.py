@@ -11,7 +11,7 @@ from sandmesh.api.secret.v1 import secret_pb2 as pb
 from sandmesh.api.secret.v1 import secret_pb2_grpc
 from sandmesh.errors import InvalidArgument, PermissionDenied, SecretNotFound
 from sandmesh.shared.secret_rules import check_secret_name, check_secret_value, read_secret_hosts
-from sandmeshd.allocator.records.ownership import not_found
+from sandmeshd.allocator.records.ownership import is_owned, not_found
 from sandmeshd.allocator.records.record_store import RecordStore
 from sandmeshd.allocator.secrets.rotation import Rotation
 from sandmeshd.allocator.secrets.secret_records import MOST_SECRETS, SecretRecords
@@ -38,7 +38,7 @@ class SecretServicer(secret_pb2_grpc.SecretServiceServicer):
 
     async def SetSecret(self, request: pb.SetSecretRequest, context: Context) -> pb.SetSecretResponse:
         """Store a value and put it in force."""
-        owner = _owner(request.user_id)
+        owner = await self._owner(request.user_id)
         check_secret_name(request.name, "name")
         check_secret_value(request.value, "value")
         former = await self._secrets.find(owner, request.name)
@@ -60,13 +60,17 @@ class SecretServicer(secret_pb2_grpc.SecretServiceServicer):
     async def ListSecrets(self, request: pb.ListSecretsRequest, context: Context) -> pb.ListSecretsResponse:
         """List secrets without their values."""
         principal = current_principal()
-        is_user = principal.scope == "user"
+        is_user = principal.scope == "user" and not principal.project
         records = await (self._secrets.of_user(principal.user_id) if is_user else self._secrets.all())
+        if principal.project:
+            users = {record.secret.user_id for record in records} - {""}
+            projects, _ = await self._secrets.projects.find(sorted(users))
+            records = [one for one in records if projects.get(one.secret.user_id) == principal.project]
         return pb.ListSecretsResponse(secrets=[record.secret for record in records])
 
     async def DeleteSecret(self, request: pb.DeleteSecretRequest, context: Context) -> pb.DeleteSecretResponse:
         """Forget a secret."""
-        owner = _owner(request.user_id)
+        owner = await self._owner(request.user_id)
         if not await self._secrets.delete(owner, request.name):
             raise secret_not_found(request.name)
         rotated = await self._rotation.everywhere(owner, request.name, [], "")
@@ -86,7 +90,7 @@ class SecretServicer(secret_pb2_grpc.SecretServiceServicer):
         if request.value:
             check_secret_value(request.value, "value")
         record = await self._records.read(request.sandbox_id)
-        if record is None or not current_principal().owns(record.text("session"), request.sandbox_id):
+        if record is None or not is_owned(record):
             raise not_found(request.sandbox_id)
         secrets = record.spec.secrets
         if request.variable not in secrets:
@@ -97,14 +101,14 @@ class SecretServicer(secret_pb2_grpc.SecretServiceServicer):
         log.info("a sandbox's secret was changed", sandbox_id=request.sandbox_id, variable=request.variable)
         return pb.ChangeSandboxSecretResponse()
 
-
-def _owner(user_id: str) -> str:
-    principal = current_principal()
-    if len(user_id) > _LONGEST_USER:
-        raise InvalidArgument(f"user_id has at most {_LONGEST_USER} characters", {"field": "user_id"})
-    if principal.scope != "user":
-        return user_id
-    if user_id not in ("", principal.user_id):
-        message = f"the token is for user {principal.user_id!r} only: name that user, or none"
-        raise PermissionDenied(message, {"field": "user_id"})
-    return principal.user_id
+    async def _owner(self, user_id: str) -> str:
+        principal = current_principal()
+        if len(user_id) > _LONGEST_USER:
+            raise InvalidArgument(f"user_id has at most {_LONGEST_USER} characters", {"field": "user_id"})
+        await self._secrets.projects.check_user(user_id)
+        if principal.scope != "user" or principal.project:
+            return user_id
+        if user_id not in ("", principal.user_id):
+            message = f"the token is for user {principal.user_id!r} only: name that user, or none"
+            raise PermissionDenied(message, {"field": "user_id"})
+        return principal.user_id

@@ -7,7 +7,7 @@ import secrets as random
 from collections.abc import Sequence
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
-from sandmesh.errors import InvalidArgument, SecretNotFound
+from sandmesh.errors import InvalidArgument, PermissionDenied, SecretNotFound
 from sandmesh.shared.hosts import NamedHost, read_host
 from sandmesh.shared.secret_rules import MOST_SECRETS, check_secret_name, is_within, read_secret_hosts
 from sandmeshd.allocator.secrets.secret_records import SecretRecord, SecretRecords
@@ -69,6 +69,8 @@ class SecretSpecs:
     async def _find(self, name: str, user_id: str) -> SecretRecord:
         principal = current_principal()
         owners = [principal.user_id] if principal.scope == "user" else [user_id, ""]
+        if principal.project:
+            owners = [user_id]
         for owner in owners:
             if not owner.startswith(ANONYMOUS) and (found := await self._records.find(owner, name)):
                 return found
@@ -76,8 +78,15 @@ class SecretSpecs:
 
 
 def acting_owner() -> str:
-    """Return whose the values are that the current principal seals; empty for the mesh's."""
+    """Return whose the values are that the current principal seals; empty for the mesh's.
+
+    Raises:
+        PermissionDenied: It administers a project: the values are neither a user's nor the mesh's.
+    """
     principal = current_principal()
+    if principal.project:
+        fix = "store the value as a secret of the user (`sandmesh secret set NAME --user USER`), and name it"
+        raise PermissionDenied(f"a project's administrator gives sandboxes no values: {fix}", {"fix": fix})
     return principal.user_id if principal.scope == "user" else ""
 
 

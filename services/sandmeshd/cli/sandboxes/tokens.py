@@ -15,7 +15,7 @@ from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Json, ListFormat, ListOutput, Output, parse_duration
 from sandmeshd.cli.terminal.output import format_age, format_remaining, print_ids_or_json, print_json, print_table
 
-Scope = Literal["user", "admin", "read-only", "sandbox"]
+Scope = Literal["user", "admin", "project-admin", "read-only", "sandbox"]
 Form = Literal["mesh", "e2b"]
 
 commands = typer.Typer(
@@ -31,7 +31,9 @@ class Rights:
 
     scope: Annotated[
         Scope,
-        typer.Option(help="What it allows: one user's sessions, everything, to look at either, or one sandbox alone."),
+        typer.Option(
+            help="What it allows: what one user has, everything, what a project has, to look alone, or one sandbox."
+        ),
     ] = "user"
     user: Annotated[
         str | None,
@@ -43,9 +45,13 @@ class Rights:
         str | None,
         typer.Option(help="The one sandbox that it is for, with the scope sandbox.", metavar="SANDBOX_ID"),
     ] = None
+    project: Annotated[
+        str | None,
+        typer.Option(help="The project that it is for, with the scope project-admin.", metavar="PROJECT"),
+    ] = None
     private_network: Annotated[
         bool,
-        typer.Option("--private-network", help="The user's sandboxes may be granted hosts that are not public."),
+        typer.Option("--private-network", help="The sandboxes may be granted hosts that are not public."),
     ] = False
     expires: Annotated[
         str, typer.Option(help="How long it is valid, like 30d, 12h or 90m, or never to end.", metavar="TIME")
@@ -71,16 +77,7 @@ def create(
     output: Output = Format.TEXT,
 ) -> None:
     """Create a token and print its secret, which is not shown again."""
-    if rights.scope != "user" and rights.private_network:
-        raise typer.BadParameter(
-            f"--private-network is for the scope user, not for {rights.scope}: leave out --private-network"
-        )
-    if rights.scope in ("admin", "sandbox") and rights.user is not None:
-        raise typer.BadParameter(f"a token of the scope {rights.scope} belongs to no user: leave out --user")
-    if rights.scope == "sandbox" and rights.form != "mesh":
-        raise typer.BadParameter("E2B's clients make sandboxes of their own: leave out --form")
-    if (rights.scope == "sandbox") != (rights.sandbox is not None):
-        raise typer.BadParameter("--scope sandbox and --sandbox SANDBOX_ID belong together: give both, or neither")
+    _check(rights)
     created = run_command(_create(connection, name, rights))
     if output is Format.JSON:
         print_json(created.to_json())
@@ -123,10 +120,29 @@ def revoke(
         typer.echo(f"{token.name} ({token.token_id}) is revoked")
 
 
+def _check(rights: Rights) -> None:
+    if rights.private_network and rights.scope not in ("user", "project-admin"):
+        raise typer.BadParameter(
+            f"--private-network is for the scopes user and project-admin, not for {rights.scope}: leave it out"
+        )
+    if rights.scope in ("admin", "sandbox", "project-admin") and rights.user is not None:
+        raise typer.BadParameter(f"a token of the scope {rights.scope} belongs to no user: leave out --user")
+    if rights.scope in ("sandbox", "project-admin") and rights.form != "mesh":
+        raise typer.BadParameter("E2B's clients make sandboxes of their own, for a user: leave out --form")
+    if (rights.scope == "sandbox") != (rights.sandbox is not None):
+        raise typer.BadParameter("--scope sandbox and --sandbox SANDBOX_ID belong together: give both, or neither")
+    if (rights.scope == "project-admin") != (rights.project is not None):
+        raise typer.BadParameter("--scope project-admin and --project PROJECT belong together: give both, or neither")
+
+
 async def _create(connection: ConnectionOptions, name: str, rights: Rights) -> CreatedToken:
     async with connection.mesh() as mesh:
         if rights.sandbox is not None:
             return await mesh.tokens.create_for_sandbox(name, rights.sandbox, ttl=rights.seconds)
+        if rights.project is not None:
+            return await mesh.tokens.create_for_project(
+                name, rights.project, ttl=rights.seconds, private_network=rights.private_network
+            )
         return await mesh.tokens.create(
             name,
             scope=rights.scope,
@@ -162,7 +178,7 @@ def _row(token: TokenInfo) -> tuple[str, ...]:
         token.token_id,
         token.name,
         token.scope,
-        token.user_id or token.sandbox_id,
+        token.user_id or token.sandbox_id or token.project,
         format_age(token.created),
         _end(token),
         last_used,

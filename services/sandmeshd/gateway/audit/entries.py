@@ -59,7 +59,8 @@ def make_entry(path: str, principal: Principal | None, peer: str, outcome: str) 
     """Return an entry without its time and what the RPC concerned; a principal of None was not accepted."""
     entry = pb.AuditEntry(method=method_name(path), outcome=outcome, peer="unix" if peer.startswith("unix:") else peer)
     if principal is not None:
-        entry.scope, entry.user_id, entry.token_id = principal.scope, principal.user_id, principal.token_id
+        entry.scope, entry.user_id, entry.token_id = principal.scope_name, principal.user_id, principal.token_id
+        entry.project = principal.project
     return entry
 
 

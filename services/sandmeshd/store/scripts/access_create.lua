@@ -1,6 +1,8 @@
--- Creates a token's record. Returns {now_us, field, value, ...}, {} where a valid token has the name, or {'none'} where
--- the sandbox that it is for does not exist.
-if args.sandbox ~= '' and redis.call('EXISTS', record(args.sandbox)) == 0 then return {'none'} end
+-- Creates a token's record; with `within` for a user or a sandbox of that project alone. Returns {now_us, field, value, ...}, {}
+-- where a valid token has the name, or what keeps it from being made: {'no sandbox'}, {'no project'} or {'outside'}.
+if args.sandbox ~= '' and redis.call('EXISTS', record(args.sandbox)) == 0 then return {'no sandbox'} end
+if args.project ~= '' and not project_exists(args.project) then return {'no project'} end
+if not token_within(args.within, args.user, args.sandbox) then return {args.sandbox ~= '' and 'no sandbox' or 'outside'} end
 local names, id = key('access_names'), args.id
 local holder = redis.call('HGET', names, args.name)
 if holder and holder ~= id then
@@ -12,6 +14,7 @@ local token = key('access', id)
 redis.call('HSET', token, 'id', id, 'name', args.name, 'scope', args.scope, 'user', args.user, 'digest', args.digest,
   'created_us', text(now))
 if args.sandbox ~= '' then redis.call('HSET', token, 'sandbox', args.sandbox) end
+if args.project ~= '' then redis.call('HSET', token, 'project', args.project) end
 if args.private then redis.call('HSET', token, 'private', '1') end
 if args.ttl_us > 0 then
   redis.call('HSET', token, 'expires_us', text(now + args.ttl_us))

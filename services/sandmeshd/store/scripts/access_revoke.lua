@@ -1,6 +1,8 @@
--- Revokes a token, once. Returns {now_us, field, value, ...}, or {} where it does not exist.
+-- Revokes a token, once; with `within` one for a user or a sandbox of that project. Returns {now_us, field, value, ...}, or {} where it does not exist.
 local token, id = key('access', args.id), args.id
 if redis.call('EXISTS', token) == 0 then return {} end
+local of = redis.call('HMGET', token, 'user', 'sandbox')
+if not token_within(args.within, of[1], of[2]) then return {} end
 if redis.call('HSETNX', token, 'revoked_us', text(now)) == 1 then
   local name = redis.call('HGET', token, 'name')
   if redis.call('HGET', key('access_names'), name) == id then redis.call('HDEL', key('access_names'), name) end

@@ -84,7 +84,7 @@ local function take_pooled()
   redis.call('SREM', key('pooled', args.want.spec_key), taken)
   lease(taken, next_token(), '0', true)
   if args.idle_us > 0 then touch(taken) end
-  append_event_of(taken, 'leased', 'from the pool', args.actor, args.session, args.user)
+  append_event_of(taken, 'leased', 'from the pool', args.actor, args.session, args.user, project_of(args.want.caller))
   leave_queue()
   notify('pool')
   return {'pooled', whole(taken)}
@@ -96,7 +96,7 @@ local function create_new(node)
   create(args.sandbox_id, args.want, node)
   lease(args.sandbox_id, next_token(), '1', false)
   if args.profile ~= '' then redis.call('SET', key('profile', args.profile), args.sandbox_id) end
-  append_event_of(args.sandbox_id, 'created', '', args.actor, args.session, args.user)
+  append_event_of(args.sandbox_id, 'created', '', args.actor, args.session, args.user, project_of(args.want.caller))
   leave_queue()
   return create_here(args.sandbox_id)
 end

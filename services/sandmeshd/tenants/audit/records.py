@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from sandmesh.api.audit.v1 import audit_pb2 as pb
 from sandmeshd.store import Store
 
 _PAGE = 500
+
+Fitting = Callable[[Sequence[pb.AuditEntry]], Awaitable[Sequence[pb.AuditEntry]]]
+"""Returns those of some entries that a listing is to have."""
 
 
 class AuditRecords:
@@ -21,14 +24,14 @@ class AuditRecords:
         """Append entries in order."""
         await self._store.run("audit_append", {"limit": self._limit}, *(entry.SerializeToString() for entry in entries))
 
-    async def newest(self, fits: Callable[[pb.AuditEntry], bool], limit: int) -> list[pb.AuditEntry]:
+    async def newest(self, fitting: Fitting, limit: int) -> list[pb.AuditEntry]:
         """Return the newest entries that fit, the newest last."""
         found: list[pb.AuditEntry] = []
         before = ""
         while len(found) < limit:
             page = await self._store.run("audit_list", {"before": before, "count": _PAGE})
             entries = [_entry(page[index], page[index + 1]) for index in range(0, len(page), 2)]
-            found += [entry for entry in entries if fits(entry)]
+            found += await fitting(entries)
             if len(entries) < _PAGE:
                 break
             before = entries[-1].entry_id

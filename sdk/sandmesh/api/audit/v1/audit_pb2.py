@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/audit/v1/audit.proto\x12\x15sandmesh.api.audit.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xc3\x02\n\nAuditEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\r\n\x05scope\x18\x04 \x01(\t\x12\x10\n\x08token_id\x18\x05 \x01(\t\x12\x0c\n\x04peer\x18\x06 \x01(\t\x12\x0e\n\x06method\x18\x07 \x01(\t\x12\x0f\n\x07outcome\x18\x08 \x01(\t\x12\x13\n\x0bsandbox_ids\x18\t \x03(\t\x12\x12\n\nsession_id\x18\n \x01(\t\x12?\n\x07\x64\x65tails\x18\x0b \x03(\x0b\x32..sandmesh.api.audit.v1.AuditEntry.DetailsEntry\x1a.\n\x0c\x44\x65tailsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x12RecordAuditRequest\x12\x32\n\x07\x65ntries\x18\x01 \x03(\x0b\x32!.sandmesh.api.audit.v1.AuditEntry\"\x15\n\x13RecordAuditResponse\"\x92\x01\n\x10ListAuditRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x0f\n\x07outcome\x18\x04 \x01(\t\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05limit\x18\x06 \x01(\r\"G\n\x11ListAuditResponse\x12\x32\n\x07\x65ntries\x18\x01 \x03(\x0b\x32!.sandmesh.api.audit.v1.AuditEntry2\xeb\x01\n\x0c\x41uditService\x12n\n\x0bRecordAudit\x12).sandmesh.api.audit.v1.RecordAuditRequest\x1a*.sandmesh.api.audit.v1.RecordAuditResponse\"\x08\x88\xb5\x18\x02\x90\xb5\x18\x01\x12k\n\tListAudit\x12\'.sandmesh.api.audit.v1.ListAuditRequest\x1a(.sandmesh.api.audit.v1.ListAuditResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/audit/v1/audit.proto\x12\x15sandmesh.api.audit.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xd4\x02\n\nAuditEntry\x12\x10\n\x08\x65ntry_id\x18\x01 \x01(\t\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\r\n\x05scope\x18\x04 \x01(\t\x12\x10\n\x08token_id\x18\x05 \x01(\t\x12\x0c\n\x04peer\x18\x06 \x01(\t\x12\x0e\n\x06method\x18\x07 \x01(\t\x12\x0f\n\x07outcome\x18\x08 \x01(\t\x12\x13\n\x0bsandbox_ids\x18\t \x03(\t\x12\x12\n\nsession_id\x18\n \x01(\t\x12?\n\x07\x64\x65tails\x18\x0b \x03(\x0b\x32..sandmesh.api.audit.v1.AuditEntry.DetailsEntry\x12\x0f\n\x07project\x18\x0c \x01(\t\x1a.\n\x0c\x44\x65tailsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x12RecordAuditRequest\x12\x32\n\x07\x65ntries\x18\x01 \x03(\x0b\x32!.sandmesh.api.audit.v1.AuditEntry\"\x15\n\x13RecordAuditResponse\"\x92\x01\n\x10ListAuditRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x0f\n\x07outcome\x18\x04 \x01(\t\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05limit\x18\x06 \x01(\r\"G\n\x11ListAuditResponse\x12\x32\n\x07\x65ntries\x18\x01 \x03(\x0b\x32!.sandmesh.api.audit.v1.AuditEntry2\xeb\x01\n\x0c\x41uditService\x12n\n\x0bRecordAudit\x12).sandmesh.api.audit.v1.RecordAuditRequest\x1a*.sandmesh.api.audit.v1.RecordAuditResponse\"\x08\x88\xb5\x18\x02\x90\xb5\x18\x01\x12k\n\tListAudit\x12\'.sandmesh.api.audit.v1.ListAuditRequest\x1a(.sandmesh.api.audit.v1.ListAuditResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,19 +38,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AUDITSERVICE'].methods_by_name['RecordAudit']._loaded_options = None
   _globals['_AUDITSERVICE'].methods_by_name['RecordAudit']._serialized_options = b'\210\265\030\002\220\265\030\001'
   _globals['_AUDITSERVICE'].methods_by_name['ListAudit']._loaded_options = None
-  _globals['_AUDITSERVICE'].methods_by_name['ListAudit']._serialized_options = b'\220\002\001\210\265\030\001\220\265\030\001'
+  _globals['_AUDITSERVICE'].methods_by_name['ListAudit']._serialized_options = b'\220\002\001\210\265\030\001\220\265\030\004'
   _globals['_AUDITENTRY']._serialized_start=133
-  _globals['_AUDITENTRY']._serialized_end=456
-  _globals['_AUDITENTRY_DETAILSENTRY']._serialized_start=410
-  _globals['_AUDITENTRY_DETAILSENTRY']._serialized_end=456
-  _globals['_RECORDAUDITREQUEST']._serialized_start=458
-  _globals['_RECORDAUDITREQUEST']._serialized_end=530
-  _globals['_RECORDAUDITRESPONSE']._serialized_start=532
-  _globals['_RECORDAUDITRESPONSE']._serialized_end=553
-  _globals['_LISTAUDITREQUEST']._serialized_start=556
-  _globals['_LISTAUDITREQUEST']._serialized_end=702
-  _globals['_LISTAUDITRESPONSE']._serialized_start=704
-  _globals['_LISTAUDITRESPONSE']._serialized_end=775
-  _globals['_AUDITSERVICE']._serialized_start=778
-  _globals['_AUDITSERVICE']._serialized_end=1013
+  _globals['_AUDITENTRY']._serialized_end=473
+  _globals['_AUDITENTRY_DETAILSENTRY']._serialized_start=427
+  _globals['_AUDITENTRY_DETAILSENTRY']._serialized_end=473
+  _globals['_RECORDAUDITREQUEST']._serialized_start=475
+  _globals['_RECORDAUDITREQUEST']._serialized_end=547
+  _globals['_RECORDAUDITRESPONSE']._serialized_start=549
+  _globals['_RECORDAUDITRESPONSE']._serialized_end=570
+  _globals['_LISTAUDITREQUEST']._serialized_start=573
+  _globals['_LISTAUDITREQUEST']._serialized_end=719
+  _globals['_LISTAUDITRESPONSE']._serialized_start=721
+  _globals['_LISTAUDITRESPONSE']._serialized_end=792
+  _globals['_AUDITSERVICE']._serialized_start=795
+  _globals['_AUDITSERVICE']._serialized_end=1030
 # @@protoc_insertion_point(module_scope)

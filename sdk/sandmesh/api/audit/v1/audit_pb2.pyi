@@ -56,12 +56,13 @@ class AuditEntry(_message.Message):
     SANDBOX_IDS_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     DETAILS_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     entry_id: _builtins.str
     """Rises with each entry of the store."""
     user_id: _builtins.str
     """Whose token the client showed; empty for an administrator and for whom no token was accepted."""
     scope: _builtins.str
-    """What the token allows: admin or user; empty where no token was accepted."""
+    """What the token allows: admin, project-admin or user; empty where no token was accepted."""
     token_id: _builtins.str
     """The token's id; empty where there was none, as on the mesh's unix socket."""
     peer: _builtins.str
@@ -72,6 +73,8 @@ class AuditEntry(_message.Message):
     """OK, or the ErrorReason that it ended with."""
     session_id: _builtins.str
     """The session that it named."""
+    project: _builtins.str
+    """The project of a token of the scope project-admin."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When the RPC ended, by its gateway's clock."""
@@ -98,10 +101,11 @@ class AuditEntry(_message.Message):
         sandbox_ids: _abc.Iterable[_builtins.str] | None = ...,
         session_id: _builtins.str = ...,
         details: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "entry_id", b"entry_id", "method", b"method", "outcome", b"outcome", "peer", b"peer", "sandbox_ids", b"sandbox_ids", "scope", b"scope", "session_id", b"session_id", "time", b"time", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "entry_id", b"entry_id", "method", b"method", "outcome", b"outcome", "peer", b"peer", "project", b"project", "sandbox_ids", b"sandbox_ids", "scope", b"scope", "session_id", b"session_id", "time", b"time", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,7 +60,8 @@ class AuditServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListAudit(self, request, context):
-        """ListAudit lists entries. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+        """ListAudit lists entries. A project's administrator sees those of its users and administrators, and those that concern its
+        sandboxes or name the project. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,7 +38,9 @@ class AuditServiceStub:
     Ends with: STORE_UNAVAILABLE.
     """
     ListAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.ListAuditRequest, _audit_pb2.ListAuditResponse]
-    """ListAudit lists entries. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED."""
+    """ListAudit lists entries. A project's administrator sees those of its users and administrators, and those that concern its
+    sandboxes or name the project. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+    """
 
 @_typing.type_check_only
 class AuditServiceAsyncStub(AuditServiceStub):
@@ -50,7 +52,9 @@ class AuditServiceAsyncStub(AuditServiceStub):
     Ends with: STORE_UNAVAILABLE.
     """
     ListAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.ListAuditRequest, _audit_pb2.ListAuditResponse]  # type: ignore[assignment]
-    """ListAudit lists entries. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED."""
+    """ListAudit lists entries. A project's administrator sees those of its users and administrators, and those that concern its
+    sandboxes or name the project. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+    """
 
 class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
     """AuditService keeps the audit's newest entries. It runs beside the allocator."""
@@ -71,6 +75,8 @@ class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _audit_pb2.ListAuditRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_audit_pb2.ListAuditResponse, _abc.Awaitable[_audit_pb2.ListAuditResponse]]:
-        """ListAudit lists entries. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED."""
+        """ListAudit lists entries. A project's administrator sees those of its users and administrators, and those that concern its
+        sandboxes or name the project. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+        """
 
 def add_AuditServiceServicer_to_server(servicer: AuditServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

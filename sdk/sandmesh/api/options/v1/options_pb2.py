@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandmesh/api/options/v1/options.proto\x12\x17sandmesh.api.options.v1\x1a google/protobuf/descriptor.proto*X\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x15\n\x11VISIBILITY_PUBLIC\x10\x01\x12\x17\n\x13VISIBILITY_INTERNAL\x10\x02*W\n\x06\x41\x63\x63\x65ss\x12\x16\n\x12\x41\x43\x43\x45SS_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41\x43\x43\x45SS_ADMIN\x10\x01\x12\x10\n\x0c\x41\x43\x43\x45SS_OWNER\x10\x02\x12\x11\n\rACCESS_ANYONE\x10\x03:Y\n\nvisibility\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x01(\x0e\x32#.sandmesh.api.options.v1.Visibility:Q\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xd2\x86\x03 \x01(\x0e\x32\x1f.sandmesh.api.options.v1.Access:1\n\x08required\x12\x1d.google.protobuf.FieldOptions\x18\xd1\x86\x03 \x01(\x08:/\n\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xd2\x86\x03 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%sandmesh/api/options/v1/options.proto\x12\x17sandmesh.api.options.v1\x1a google/protobuf/descriptor.proto*X\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x15\n\x11VISIBILITY_PUBLIC\x10\x01\x12\x17\n\x13VISIBILITY_INTERNAL\x10\x02*k\n\x06\x41\x63\x63\x65ss\x12\x16\n\x12\x41\x43\x43\x45SS_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x41\x43\x43\x45SS_ADMIN\x10\x01\x12\x10\n\x0c\x41\x43\x43\x45SS_OWNER\x10\x02\x12\x11\n\rACCESS_ANYONE\x10\x03\x12\x12\n\x0e\x41\x43\x43\x45SS_PROJECT\x10\x04:Y\n\nvisibility\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x01(\x0e\x32#.sandmesh.api.options.v1.Visibility:Q\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xd2\x86\x03 \x01(\x0e\x32\x1f.sandmesh.api.options.v1.Access:1\n\x08required\x12\x1d.google.protobuf.FieldOptions\x18\xd1\x86\x03 \x01(\x08:/\n\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xd2\x86\x03 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VISIBILITY']._serialized_start=100
   _globals['_VISIBILITY']._serialized_end=188
   _globals['_ACCESS']._serialized_start=190
-  _globals['_ACCESS']._serialized_end=277
+  _globals['_ACCESS']._serialized_end=297
 # @@protoc_insertion_point(module_scope)

@@ -55,10 +55,14 @@ class _AccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Access.ValueTy
     ACCESS_OWNER: _Access.ValueType  # 2
     """Owners of what the request names. A user sees nothing of others: for their sandboxes the method ends with
     SANDBOX_NOT_FOUND, as if they did not exist, and for a user_id that is not the token's with PERMISSION_DENIED, whether
-    it exists or not. An administrator owns everything.
+    it exists or not. An administrator owns everything, one of a project what its users have.
     """
     ACCESS_ANYONE: _Access.ValueType  # 3
     """Every authenticated principal: the method names nothing that has an owner."""
+    ACCESS_PROJECT: _Access.ValueType  # 4
+    """Administrators, and those of a project for what is that project's: tokens of the scopes admin and project-admin, and the
+    mesh's own user on its unix socket.
+    """
 
 class Access(_Access, metaclass=_AccessEnumTypeWrapper):
     """Access is which principals a public method serves. The gateway refuses the others; the service that owns the named
@@ -72,10 +76,14 @@ ACCESS_ADMIN: Access.ValueType  # 1
 ACCESS_OWNER: Access.ValueType  # 2
 """Owners of what the request names. A user sees nothing of others: for their sandboxes the method ends with
 SANDBOX_NOT_FOUND, as if they did not exist, and for a user_id that is not the token's with PERMISSION_DENIED, whether
-it exists or not. An administrator owns everything.
+it exists or not. An administrator owns everything, one of a project what its users have.
 """
 ACCESS_ANYONE: Access.ValueType  # 3
 """Every authenticated principal: the method names nothing that has an owner."""
+ACCESS_PROJECT: Access.ValueType  # 4
+"""Administrators, and those of a project for what is that project's: tokens of the scopes admin and project-admin, and the
+mesh's own user on its unix socket.
+"""
 Global___Access: _TypeAlias = Access  # noqa: Y015
 
 VISIBILITY_FIELD_NUMBER: _builtins.int

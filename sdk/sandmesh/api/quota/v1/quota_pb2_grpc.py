@@ -70,7 +70,7 @@ class QuotaServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListQuotas(self, request, context):
-        """ListQuotas lists quotas and their use. Ends with: PERMISSION_DENIED.
+        """ListQuotas lists quotas and their use; to a project's administrator the project's and its users'. Ends with: PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -86,6 +86,7 @@ class QuotaServiceServicer(object):
 
     def ListUsage(self, request, context):
         """ListUsage lists what projects and sandboxes had, as the store counts it: a crash of all services loses at most a minute.
+        A project's administrator sees what counted in that project.
         Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

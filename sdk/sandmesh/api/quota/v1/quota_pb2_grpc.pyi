@@ -38,13 +38,14 @@ class QuotaServiceStub:
     it end with QUOTA_EXCEEDED. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
     ListQuotas: _grpc.UnaryUnaryMultiCallable[_quota_pb2.ListQuotasRequest, _quota_pb2.ListQuotasResponse]
-    """ListQuotas lists quotas and their use. Ends with: PERMISSION_DENIED."""
+    """ListQuotas lists quotas and their use; to a project's administrator the project's and its users'. Ends with: PERMISSION_DENIED."""
     AssignProject: _grpc.UnaryUnaryMultiCallable[_quota_pb2.AssignProjectRequest, _quota_pb2.AssignProjectResponse]
     """AssignProject assigns a user to a project. Sandboxes that the user has go on counting where they were claimed.
     Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
     ListUsage: _grpc.UnaryUnaryMultiCallable[_quota_pb2.ListUsageRequest, _quota_pb2.ListUsageResponse]
     """ListUsage lists what projects and sandboxes had, as the store counts it: a crash of all services loses at most a minute.
+    A project's administrator sees what counted in that project.
     Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
 
@@ -58,13 +59,14 @@ class QuotaServiceAsyncStub(QuotaServiceStub):
     it end with QUOTA_EXCEEDED. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
     ListQuotas: _aio.UnaryUnaryMultiCallable[_quota_pb2.ListQuotasRequest, _quota_pb2.ListQuotasResponse]  # type: ignore[assignment]
-    """ListQuotas lists quotas and their use. Ends with: PERMISSION_DENIED."""
+    """ListQuotas lists quotas and their use; to a project's administrator the project's and its users'. Ends with: PERMISSION_DENIED."""
     AssignProject: _aio.UnaryUnaryMultiCallable[_quota_pb2.AssignProjectRequest, _quota_pb2.AssignProjectResponse]  # type: ignore[assignment]
     """AssignProject assigns a user to a project. Sandboxes that the user has go on counting where they were claimed.
     Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
     ListUsage: _aio.UnaryUnaryMultiCallable[_quota_pb2.ListUsageRequest, _quota_pb2.ListUsageResponse]  # type: ignore[assignment]
     """ListUsage lists what projects and sandboxes had, as the store counts it: a crash of all services loses at most a minute.
+    A project's administrator sees what counted in that project.
     Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
 
@@ -87,7 +89,7 @@ class QuotaServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _quota_pb2.ListQuotasRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_quota_pb2.ListQuotasResponse, _abc.Awaitable[_quota_pb2.ListQuotasResponse]]:
-        """ListQuotas lists quotas and their use. Ends with: PERMISSION_DENIED."""
+        """ListQuotas lists quotas and their use; to a project's administrator the project's and its users'. Ends with: PERMISSION_DENIED."""
 
     @_abc_1.abstractmethod
     def AssignProject(
@@ -106,6 +108,7 @@ class QuotaServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_quota_pb2.ListUsageResponse, _abc.Awaitable[_quota_pb2.ListUsageResponse]]:
         """ListUsage lists what projects and sandboxes had, as the store counts it: a crash of all services loses at most a minute.
+        A project's administrator sees what counted in that project.
         Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
         """
 

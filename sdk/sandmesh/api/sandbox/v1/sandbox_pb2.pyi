@@ -431,6 +431,7 @@ class Sandbox(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -447,6 +448,8 @@ class Sandbox(_message.Message):
     """Its place in the session, empty in a pool."""
     user_id: _builtins.str
     """The owner of its session, empty in a pool."""
+    project: _builtins.str
+    """The project that it counts in: the owner's when it was claimed. Empty in a pool."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """Its spec."""
@@ -488,10 +491,11 @@ class Sandbox(_message.Message):
         slot: _builtins.str = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
         user_id: _builtins.str = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1605,6 +1609,7 @@ class SandboxEvent(_message.Message):
     ACTOR_FIELD_NUMBER: _builtins.int
     SESSION_KEY_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     event_id: _builtins.str
     """Rises with time; a listing can continue after it."""
     sandbox_id: _builtins.str
@@ -1621,6 +1626,8 @@ class SandboxEvent(_message.Message):
     """Its session's key, empty in a pool."""
     user_id: _builtins.str
     """The owner of the session."""
+    project: _builtins.str
+    """The sandbox's project, empty in a pool."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -1636,10 +1643,11 @@ class SandboxEvent(_message.Message):
         actor: _builtins.str = ...,
         session_key: _builtins.str = ...,
         user_id: _builtins.str = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "event_id", b"event_id", "kind", b"kind", "reason", b"reason", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "time", b"time", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "event_id", b"event_id", "kind", b"kind", "project", b"project", "reason", b"reason", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "time", b"time", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,10 @@ class _ScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Scope.ValueType
     """One sandbox alone: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
     else, and ends with the sandbox.
     """
+    SCOPE_PROJECT_ADMIN: _Scope.ValueType  # 5
+    """Everything of one project: its users' sessions, sandboxes, snapshots and secrets, its usage, quotas and audit, and its
+    users' tokens. It sets no quotas, and assigns nobody to a project.
+    """
 
 class Scope(_Scope, metaclass=_ScopeEnumTypeWrapper):
     """Scope says what a token's holder may do."""
@@ -58,6 +62,10 @@ ends nothing.
 SCOPE_SANDBOX: Scope.ValueType  # 4
 """One sandbox alone: every method that names a sandbox and is open to users, for that one. It makes and lists nothing
 else, and ends with the sandbox.
+"""
+SCOPE_PROJECT_ADMIN: Scope.ValueType  # 5
+"""Everything of one project: its users' sessions, sandboxes, snapshots and secrets, its usage, quotas and audit, and its
+users' tokens. It sets no quotas, and assigns nobody to a project.
 """
 Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
@@ -101,6 +109,7 @@ class Token(_message.Message):
     REVOKE_TIME_FIELD_NUMBER: _builtins.int
     PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     token_id: _builtins.str
     """16 characters: of a-z and 2-7, or hexadecimal digits where its form is E2B."""
     name: _builtins.str
@@ -108,11 +117,13 @@ class Token(_message.Message):
     scope: Global___Scope.ValueType
     """What its holder may do."""
     user_id: _builtins.str
-    """The user that it stands for, empty where the scope is ADMIN, or READ_ONLY of everything."""
+    """The user that it stands for, empty where the scope is ADMIN or PROJECT_ADMIN, or READ_ONLY of everything."""
     private_network: _builtins.bool
-    """Whether grants of the scope USER may name hosts of private networks, and addresses that are not public."""
+    """Whether grants of the scopes USER and PROJECT_ADMIN may name hosts of private networks, and addresses that are not public."""
     sandbox_id: _builtins.str
     """The sandbox that it is for where the scope is SANDBOX, else empty."""
+    project: _builtins.str
+    """The project that it is for where the scope is PROJECT_ADMIN, else empty."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -142,10 +153,11 @@ class Token(_message.Message):
         revoke_time: _timestamp_pb2.Timestamp | None = ...,
         private_network: _builtins.bool = ...,
         sandbox_id: _builtins.str = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "revoke_time", b"revoke_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "name", b"name", "private_network", b"private_network", "revoke_time", b"revoke_time", "sandbox_id", b"sandbox_id", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "last_use_time", b"last_use_time", "name", b"name", "private_network", b"private_network", "project", b"project", "revoke_time", b"revoke_time", "sandbox_id", b"sandbox_id", "scope", b"scope", "token_id", b"token_id", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -164,20 +176,26 @@ class CreateTokenRequest(_message.Message):
     PRIVATE_NETWORK_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What it is for, 1 to 63 characters of any kind."""
     scope: Global___Scope.ValueType
     """What its holder may do."""
     user_id: _builtins.str
-    """The user that it stands for: set where the scope is USER, never where it is ADMIN."""
+    """The user that it stands for: set where the scope is USER, never where it is ADMIN, PROJECT_ADMIN or SANDBOX."""
     private_network: _builtins.bool
-    """Whether grants may name hosts of private networks, and addresses that are not public: for the scope USER, whose
-    sandboxes reach public addresses alone without it. The scope ADMIN may in any case.
+    """Whether grants may name hosts of private networks, and addresses that are not public: for the scopes USER and
+    PROJECT_ADMIN, whose sandboxes reach public addresses alone without it. The scope ADMIN may in any case; a token of the
+    scope PROJECT_ADMIN gives to others what it has.
     """
     form: Global___Form.ValueType
     """How the secret is written."""
     sandbox_id: _builtins.str
     """The sandbox that it is for: set where the scope is SANDBOX, never else. It must exist."""
+    project: _builtins.str
+    """The project that it is for: set where the scope is PROJECT_ADMIN, never else. It must exist: have a user or a quota, or be
+    `default`. Without either later on, the token is refused.
+    """
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """How long it lasts. Unset: until it is revoked."""
@@ -192,10 +210,11 @@ class CreateTokenRequest(_message.Message):
         private_network: _builtins.bool = ...,
         form: Global___Form.ValueType = ...,
         sandbox_id: _builtins.str = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "name", b"name", "private_network", b"private_network", "sandbox_id", b"sandbox_id", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "name", b"name", "private_network", b"private_network", "project", b"project", "sandbox_id", b"sandbox_id", "scope", b"scope", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class TokenServiceStub(object):
-    """TokenService owns tokens. It runs beside the broker.
+    """TokenService owns tokens. It runs beside the broker. A principal of the scope PROJECT_ADMIN makes, sees and revokes those of
+    the scopes USER, READ_ONLY and SANDBOX that are for its project's users and sandboxes; the others do not exist for it.
     """
 
     def __init__(self, channel):
@@ -63,12 +64,13 @@ class TokenServiceStub(object):
 
 
 class TokenServiceServicer(object):
-    """TokenService owns tokens. It runs beside the broker.
+    """TokenService owns tokens. It runs beside the broker. A principal of the scope PROJECT_ADMIN makes, sees and revokes those of
+    the scopes USER, READ_ONLY and SANDBOX that are for its project's users and sandboxes; the others do not exist for it.
     """
 
     def CreateToken(self, request, context):
         """CreateToken makes a token. Ends with: INVALID_ARGUMENT, ALREADY_EXISTS (the name is taken; revoke that one or
-        choose another), PERMISSION_DENIED.
+        choose another), SANDBOX_NOT_FOUND, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,7 +143,8 @@ def add_TokenServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TokenService(object):
-    """TokenService owns tokens. It runs beside the broker.
+    """TokenService owns tokens. It runs beside the broker. A principal of the scope PROJECT_ADMIN makes, sees and revokes those of
+    the scopes USER, READ_ONLY and SANDBOX that are for its project's users and sandboxes; the others do not exist for it.
     """
 
     @staticmethod

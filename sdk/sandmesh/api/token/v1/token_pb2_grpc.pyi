@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TokenServiceStub:
-    """TokenService owns tokens. It runs beside the broker."""
+    """TokenService owns tokens. It runs beside the broker. A principal of the scope PROJECT_ADMIN makes, sees and revokes those of
+    the scopes USER, READ_ONLY and SANDBOX that are for its project's users and sandboxes; the others do not exist for it.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,7 +37,7 @@ class TokenServiceStub:
     def __new__(cls, channel: _aio.Channel) -> TokenServiceAsyncStub: ...
     CreateToken: _grpc.UnaryUnaryMultiCallable[_token_pb2.CreateTokenRequest, _token_pb2.CreateTokenResponse]
     """CreateToken makes a token. Ends with: INVALID_ARGUMENT, ALREADY_EXISTS (the name is taken; revoke that one or
-    choose another), PERMISSION_DENIED.
+    choose another), SANDBOX_NOT_FOUND, PERMISSION_DENIED.
     """
     ListTokens: _grpc.UnaryUnaryMultiCallable[_token_pb2.ListTokensRequest, _token_pb2.ListTokensResponse]
     """ListTokens lists tokens. Ends with: PERMISSION_DENIED."""
@@ -52,12 +54,14 @@ class TokenServiceStub:
 
 @_typing.type_check_only
 class TokenServiceAsyncStub(TokenServiceStub):
-    """TokenService owns tokens. It runs beside the broker."""
+    """TokenService owns tokens. It runs beside the broker. A principal of the scope PROJECT_ADMIN makes, sees and revokes those of
+    the scopes USER, READ_ONLY and SANDBOX that are for its project's users and sandboxes; the others do not exist for it.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateToken: _aio.UnaryUnaryMultiCallable[_token_pb2.CreateTokenRequest, _token_pb2.CreateTokenResponse]  # type: ignore[assignment]
     """CreateToken makes a token. Ends with: INVALID_ARGUMENT, ALREADY_EXISTS (the name is taken; revoke that one or
-    choose another), PERMISSION_DENIED.
+    choose another), SANDBOX_NOT_FOUND, PERMISSION_DENIED.
     """
     ListTokens: _aio.UnaryUnaryMultiCallable[_token_pb2.ListTokensRequest, _token_pb2.ListTokensResponse]  # type: ignore[assignment]
     """ListTokens lists tokens. Ends with: PERMISSION_DENIED."""
@@ -73,7 +77,9 @@ class TokenServiceAsyncStub(TokenServiceStub):
     """AwaitRevocation answers when a token was revoked, or after a while without one."""
 
 class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
-    """TokenService owns tokens. It runs beside the broker."""
+    """TokenService owns tokens. It runs beside the broker. A principal of the scope PROJECT_ADMIN makes, sees and revokes those of
+    the scopes USER, READ_ONLY and SANDBOX that are for its project's users and sandboxes; the others do not exist for it.
+    """
 
     @_abc_1.abstractmethod
     def CreateToken(
@@ -82,7 +88,7 @@ class TokenServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_token_pb2.CreateTokenResponse, _abc.Awaitable[_token_pb2.CreateTokenResponse]]:
         """CreateToken makes a token. Ends with: INVALID_ARGUMENT, ALREADY_EXISTS (the name is taken; revoke that one or
-        choose another), PERMISSION_DENIED.
+        choose another), SANDBOX_NOT_FOUND, PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod

@@ -1,13 +1,14 @@
 -- Events of sandboxes, in a stream for each and one for the mesh; both are bounded, and kept after a sandbox's end.
-local function append_event_of(id, kind, reason, actor, session, user)
-  local words = {'sandbox', id, 'kind', kind, 'reason', reason, 'actor', actor, 'session', session, 'user', user}
+local function append_event_of(id, kind, reason, actor, session, user, project)
+  local words = {'sandbox', id, 'kind', kind, 'reason', reason, 'actor', actor, 'session', session, 'user', user,
+    'project', project}
   redis.call('XADD', key('events', id), 'MAXLEN', 200, '*', unpack(words))
   redis.call('XADD', key('events'), 'MAXLEN', '~', 10000, '*', unpack(words))
 end
 
 local function append_event(id, kind, reason, actor)
-  local found = redis.call('HMGET', record(id), 'session', 'user')
-  append_event_of(id, kind, reason, actor, found[1] or '', found[2] or '')
+  local found = redis.call('HMGET', record(id), 'session', 'user', 'project')
+  append_event_of(id, kind, reason, actor, found[1] or '', found[2] or '', found[3] or '')
 end
 
 local function event(id, kind, reason)

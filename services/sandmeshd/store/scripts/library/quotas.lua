@@ -13,6 +13,27 @@ local function project_of(caller)
   return projects[caller]
 end
 
+-- Whether a project exists: it is the default one, or has a user or a quota.
+local function project_exists(name)
+  if name == 'default' or redis.call('EXISTS', key('quota', 'project', name)) == 1 then return true end
+  for _, other in ipairs(redis.call('HVALS', key('projects'))) do
+    if other == name then return true end
+  end
+  return false
+end
+
+-- The project that a sandbox counts in, or counted in when it was there; nil where nothing is known of it.
+local function project_of_sandbox(id)
+  return redis.call('HGET', record(id), 'project') or redis.call('HGET', key('usage', 'sandbox', id), 'project') or nil
+end
+
+-- Whether a token is for a user or a sandbox of a project; an empty one has all.
+local function token_within(project, user, sandbox)
+  if project == '' then return true end
+  if user and user ~= '' then return project_of(user) == project end
+  return sandbox and sandbox ~= '' and project_of_sandbox(sandbox) == project
+end
+
 local function limits_of(kind, name)
   local owner = kind .. ':' .. name
   limits[owner] = limits[owner] or redis.call('HMGET', key('quota', kind, name), unpack(QUOTAS))
