@@ -33,10 +33,10 @@ def ordinary_home() -> Generator[Path]:
         remove_tree(made)
 
 
-def run_tests(home: Path, *arguments: str) -> None:
-    """Run tests as that user; what they print is the message where one fails."""
-    done = subprocess.run(
-        [sys.executable, "-B", "-m", "pytest", "-q", *arguments],
+def run_as_ordinary(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this repository's as that user, and return it with what it printed."""
+    return subprocess.run(
+        command,
         cwd=Path(__file__).parents[1],
         env={"HOME": str(home), "XDG_RUNTIME_DIR": str(home / "run"), "PATH": os.environ["PATH"]},
         user=ORDINARY_UID,
@@ -46,4 +46,9 @@ def run_tests(home: Path, *arguments: str) -> None:
         text=True,
         check=False,
     )
+
+
+def run_tests(home: Path, *arguments: str) -> None:
+    """Run tests as that user; what they print is the message where one fails."""
+    done = run_as_ordinary(home, sys.executable, "-B", "-m", "pytest", "-q", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr

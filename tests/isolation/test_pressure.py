@@ -10,24 +10,12 @@ import pytest
 from sandmeshd.drivers.conformance.inside import call, run, run_cell
 
 from .conftest import Neighbours
-from .pressures import HOLDING, many_calls
+from .pressures import HOLDING, PIPES, WATCHES, many_calls
 
 ROUNDS = 250
 """Of four calls each."""
 
-HERE = HOLDING | {
-    "memory of pipes": """
-import fcntl, os
-held = []
-try:
-    while len(held) < 1000:
-        held.append(os.pipe())
-        fcntl.fcntl(held[-1][1], fcntl.F_SETPIPE_SZ, 1 << 20)
-except PermissionError:
-    pass
-print(len(held) >= 32, flush=True)
-""",
-}
+HERE = HOLDING | {"memory of pipes": PIPES}
 
 EPOLL_WATCHES = """
 import subprocess, sys
@@ -38,22 +26,6 @@ while report == "more":
     report = held[-1].stdout.readline().strip()
 print(report == "ENOSPC", flush=True)
 """
-TAKER = """
-import errno, os, resource, select
-most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-ends, polls, report = [end for _ in range(500) for end in os.pipe()], [], "more"
-try:
-    while len(polls) < most - 1100:
-        polls.append(select.epoll())
-        for end in ends:
-            polls[-1].register(end, 1)
-except OSError as error:
-    report = errno.errorcode[error.errno]
-print(report, flush=True)
-input()
-"""
-"""Takes all epoll watches of the uid, at some 200 bytes of the kernel's memory each."""
 
 
 async def _neighbour_calls(neighbours: Neighbours) -> None:
@@ -94,7 +66,7 @@ async def test_user_code_gets_a_part_of_the_inotify_instances_of_its_uid(neighbo
 
 @pytest.mark.needs("root")
 async def test_a_neighbour_that_takes_all_epoll_watches_stops_no_call(neighbours: Neighbours) -> None:
-    assert not (await call(neighbours.one, "write_file", {"path": "taker.py", "content": TAKER})).message
+    assert not (await call(neighbours.one, "write_file", {"path": "taker.py", "content": WATCHES})).message
     held = await run_cell(neighbours.one, EPOLL_WATCHES)
     assert held.stdout == "True\n", held
     await asyncio.wait_for(_neighbour_calls(neighbours), 300)

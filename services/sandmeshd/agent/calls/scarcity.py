@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Final
 
-SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+SCARCE: Final = frozenset({errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 
 
 def scarcity(number: int | None) -> str:
@@ -22,4 +22,9 @@ def scarcity(number: int | None) -> str:
         )
     if number in (errno.ENOBUFS, errno.ENOMEM):
         return f"the machine has no free memory ({errno.errorcode[number]}). Try again when less runs"
+    if number == errno.ENOSPC:
+        return (
+            "the disk is full, or programs of the same user hold all epoll watches (ENOSPC). "
+            "Delete files, end what holds watches, or raise fs.epoll.max_user_watches, and try again"
+        )
     return ""
