@@ -195,6 +195,13 @@ _LISTENERS = (
         f"{_DOORS}::test_grpc_accepts_so_many_connections_at_tcp_and_the_unix_socket_is_apart",
     ),
     Mutant(
+        "a peer has a part of gRPC's connections",
+        f"{_RPC}/peer_limit.py",
+        "if count > self._most}",
+        "if False}",
+        f"{_DOORS}::test_one_peer_has_a_quarter_of_a_grpc_address_and_its_oldest_connections_stay",
+    ),
+    Mutant(
         "gRPC ends silent connections",
         f"{_RPC}/server.py",
         '        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),\n',

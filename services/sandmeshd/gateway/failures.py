@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from sandmesh.errors import Unauthenticated
+from sandmeshd.runtime.addresses import peer_network
 
 LIMITED: Final = "limited"
 BURST: Final = 30
@@ -54,8 +54,4 @@ def source(peer: str) -> str:
     kind, _, rest = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):
         return ""
-    address = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]").partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    if mapped.is_loopback:
-        return ""
-    return str(mapped if mapped.version == 4 else ipaddress.ip_network((mapped, 64), strict=False))
+    return peer_network(rest.rpartition(":")[0].strip("[]"))

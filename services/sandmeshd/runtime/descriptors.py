@@ -20,6 +20,8 @@ FIX: Final = (
 _OF_MESH: Final = 64
 _PER_SANDBOX: Final = 4
 """Measured: a mesh with a limit of 1,024 ran out at 242 sandboxes."""
+PEERS_PART: Final = 4
+"""Which part of an address's connections one peer may have."""
 _CONNECTIONS_PART: Final = 8
 _FEWEST_CONNECTIONS: Final = 64
 

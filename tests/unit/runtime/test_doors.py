@@ -196,6 +196,74 @@ async def test_grpc_accepts_so_many_connections_at_tcp_and_the_unix_socket_is_ap
                     await check(local)
 
 
+def own_address() -> str:
+    """Return an address of this machine that is not loopback's, empty where there is none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("203.0.113.1", 9))
+        except OSError:
+            return ""
+        return str(probe.getsockname()[0])
+
+
+needs_own_address = pytest.mark.skipif(not own_address(), reason="this machine has a loopback only")
+
+
+def open_ones(connections: list[socket.socket]) -> int:
+    """Count the connections that the other side has not closed."""
+    count = 0
+    for connection in connections:
+        connection.setblocking(False)
+        try:
+            count += bool(connection.recv(1 << 16))
+        except BlockingIOError:
+            count += 1
+        except ConnectionResetError:
+            pass
+    return count
+
+
+async def settle(connections: list[socket.socket], count: int) -> None:
+    """Wait until so many connections are open."""
+    async with asyncio.timeout(8):  # before the handshake's limit ends the others, too
+        while open_ones(connections) != count:  # noqa: ASYNC110 - the other side's ends are no event of this loop
+            await asyncio.sleep(0.05)
+
+
+@needs_own_address
+@pytest.mark.usefixtures("few_descriptors")
+async def test_one_peer_has_a_quarter_of_a_grpc_address_and_its_oldest_connections_stay() -> None:
+    async with open_server([f"{own_address()}:0"], []) as listening:
+        host, _, port = listening.addresses[0].rpartition(":")
+        async with grpc.aio.insecure_channel(listening.addresses[0]) as before:
+            await check(before)
+            with ExitStack() as stack:
+                connections = silent(stack, (host, int(port)), ALLOWED // 2)
+                await settle(connections, ALLOWED // 4 - 1)
+                await check(before)
+            async with grpc.aio.insecure_channel(listening.addresses[0]) as after:
+                await check(after)
+
+
+@needs_own_address
+@pytest.mark.usefixtures("few_descriptors")
+async def test_one_peer_has_a_quarter_of_an_http_address() -> None:
+    addresses = HttpAddresses((f"{own_address()}:0",))
+    async with open_http(addresses, [metrics_page(Observed())], None) as (url,):
+        host, _, port = url.rpartition("/")[2].rpartition(":")
+        with ExitStack() as stack:
+            await settle(silent(stack, (host, int(port)), ALLOWED // 2), ALLOWED // 4)
+
+
+async def test_grpc_ends_connections_that_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "IDLE_SECONDS", 1)
+    async with open_server(LOOPBACK, []) as listening:
+        channel = grpc.aio.insecure_channel(listening.addresses[0])
+        async with channel, asyncio.timeout(30):
+            await check(channel)
+            await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+
+
 async def test_grpc_ends_connections_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "HANDSHAKE_SECONDS", 1)
     async with open_server(LOOPBACK, []) as listening:

@@ -6,7 +6,6 @@ aiohttp's own sites accept without end, and wait for an hour for the first reque
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections import Counter
@@ -16,7 +15,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from sandmeshd.runtime.descriptors import connections_allowed
+from sandmeshd.runtime.addresses import peer_network
+from sandmeshd.runtime.descriptors import PEERS_PART, connections_allowed
 
 HANDSHAKE_SECONDS: Final = 10.0
 HEAD_SECONDS: Final = 20.0
@@ -70,7 +70,7 @@ class Door:
                     # There are no descriptors, or the peer has gone already.
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                self._admit(connection, str(address[0]))
+                self._admit(connection, peer_network(str(address[0])))
 
     def _admit(self, connection: socket.socket, peer: str) -> None:
         if self._by_peer.total() >= self._most or self._by_peer[peer] >= self._most_of(peer):
@@ -82,8 +82,7 @@ class Door:
         task.add_done_callback(self._opening.discard)
 
     def _most_of(self, peer: str) -> int:
-        # From loopback come the connections of proxies, which are everybody's.
-        return self._most if ipaddress.ip_address(peer.partition("%")[0]).is_loopback else self._most // 4
+        return self._most // PEERS_PART if peer else self._most
 
     async def _open(self, connection: socket.socket, peer: str) -> None:
         made = _Connection(self._server, self._options, lambda: self._leave(peer))

@@ -16,8 +16,9 @@ from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
 
 from sandmesh.errors import MeshUnavailable
-from sandmeshd.runtime.descriptors import connections_allowed
+from sandmeshd.runtime.descriptors import PEERS_PART, connections_allowed
 from sandmeshd.runtime.rpc.interceptors import Around, AroundInterceptor, errors_as_status, nested
+from sandmeshd.runtime.rpc.peer_limit import limited_peers
 from sandmeshd.runtime.rpc.tls import ServerTls
 
 # 64 KiB of events fit many times; arguments and results pass in chunks of at most 1 MiB.
@@ -89,6 +90,9 @@ async def open_server(
                 await stack.enter_async_context(_serving(server, services, grace))
                 bound |= {number: _listen(server, address, tls) for number, address in group.items()}
                 await server.start()
+        if remote:
+            ports = {int(bound[number].rpartition(":")[2]) for number in remote}
+            await stack.enter_async_context(limited_peers(ports, connections_allowed() // PEERS_PART))
         yield Listening(tuple(bound[number] for number in sorted(bound)))
 
 
