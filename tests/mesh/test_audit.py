@@ -139,6 +139,18 @@ async def test_a_file_that_cannot_be_written_is_caught_up_with_or_refuses_change
         assert [one["details"]["name"] for one in lines(file)] == ["the last", "again"]
 
 
+async def test_a_mesh_that_goes_on_says_at_its_start_that_its_audit_file_cannot_be_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "none" / "audit.log"
+    async with run_mesh(audit_file=file) as mesh, MeshAsync(mesh.addresses[0]) as admin:
+        said = [line for line in capfd.readouterr().out.splitlines() if "the audit cannot be written" in line]
+        assert len(said) == 1
+        assert str(file) in said[0]
+        assert "No such file or directory" in said[0]
+        await admin.tokens.create("all the same")
+
+
 async def test_a_mesh_that_refuses_changes_does_not_start_without_its_audit_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"audit file .* cannot be written") as caught:
         async with run_mesh(audit_file=tmp_path / "none" / "audit.log", audit_on_failure="refuse"):

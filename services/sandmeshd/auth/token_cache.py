@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -29,12 +29,15 @@ MOST = 10_000
 
 @dataclass(eq=False)
 class Grant:
-    """What a token allows, until it ends; `held` are the time limits of the RPCs under way."""
+    """What a token allows, until it ends; `held` are the time limits of the RPCs under way.
+
+    `expires` is a time of the clock, `checked` one that no change of the clock moves.
+    """
 
     principal: Principal
     token_id: str = ""
     expires: float = float("inf")
-    checked: float = 0.0
+    checked: float = float("-inf")
     over: str = "expired"
     held: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
 
@@ -42,10 +45,17 @@ class Grant:
 class KnownTokens:
     """Asks the service of tokens about what clients show, seldom; drops what is revoked, at once."""
 
-    def __init__(self, stub: token_pb2_grpc.TokenServiceAsyncStub, keep_seconds: float, timeout: float) -> None:
+    def __init__(
+        self,
+        stub: token_pb2_grpc.TokenServiceAsyncStub,
+        keep_seconds: float,
+        timeout: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._stub = stub
         self._keep_seconds = keep_seconds
         self._timeout = timeout
+        self._clock = clock
         self._grants: dict[bytes, Grant] = {}
         self._news = 0
         self._used = asyncio.Event()
@@ -64,7 +74,9 @@ class KnownTokens:
     def known(self, secret: str) -> Grant | None:
         """Return the grant of a token that was checked lately."""
         grant = self._grants.get(_digest(secret))
-        return grant if grant and time.time() < min(grant.expires, grant.checked + self._keep_seconds) else None
+        if grant is None or time.monotonic() >= grant.checked + self._keep_seconds:
+            return None
+        return grant if self._clock() < grant.expires else None
 
     async def _ask(self, secret: str, digest: bytes) -> Grant:
         while True:
@@ -81,7 +93,7 @@ class KnownTokens:
             grant = Grant(_principal(token), token.token_id)
         if token.HasField("expire_time"):
             grant.expires = token.expire_time.ToMicroseconds() / 1e6
-        grant.checked = time.time()
+        grant.checked = time.monotonic()
         self._grants[digest] = grant
         if len(self._grants) > MOST:
             del self._grants[next(iter(self._grants))]
@@ -95,7 +107,7 @@ class KnownTokens:
         Raises:
             Unauthenticated: It ended; the message says how.
         """
-        left = None if grant.expires == float("inf") else grant.expires - time.time()
+        left = None if grant.expires == float("inf") else grant.expires - self._clock()
         limit = asyncio.timeout(left)
         try:
             async with limit:
@@ -129,7 +141,7 @@ class KnownTokens:
     def _doubt(self) -> None:
         # Nothing is told of a revocation now: every token is asked about at its next use.
         for grant in self._grants.values():
-            grant.checked = 0.0
+            grant.checked = float("-inf")
 
     def _revoke(self, token_ids: set[str]) -> None:
         self._news += 1

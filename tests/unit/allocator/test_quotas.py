@@ -13,6 +13,7 @@ from sandmesh.errors import InvalidArgument, QuotaExceeded
 from sandmeshd.tenants.quotas import QuotaRecords
 from tests.unit.allocator.conftest import Mesh
 from tests.unit.allocator.invariants import check, dump
+from tests.unit.store.waiting import commands
 
 GIB = 2**30
 
@@ -85,6 +86,20 @@ async def test_creates_of_the_last_minute_are_counted_from_pools_too(mesh: Mesh)
             assert not (await allocator.claim(name, user="ada")).claimed
             await allocator.release(sandbox)
         with pytest.raises(QuotaExceeded, match="wait a minute"):
+            await allocator.claim("three", user="ada")
+
+
+async def test_a_clock_that_was_set_back_refuses_no_create_for_what_is_ahead_of_it(mesh: Mesh) -> None:
+    await QuotaRecords(mesh.store).set("caller", "ada", {"creates_per_minute": 1}, [])
+    async with mesh.allocator() as allocator:
+        sandbox = (await allocator.claim("one", user="ada")).sandbox
+        with pytest.raises(QuotaExceeded, match="creates_per_minute"):
+            await allocator.claim("two", user="ada")
+        creates = mesh.store.key("creates", "caller", "ada")
+        at = await commands(mesh.store).zscore(creates, sandbox.sandbox_id)
+        await commands(mesh.store).zadd(creates, {sandbox.sandbox_id: at + 3_600_000_000})
+        assert (await allocator.claim("two", user="ada")).claimed
+        with pytest.raises(QuotaExceeded, match="creates_per_minute"):
             await allocator.claim("three", user="ada")
 
 

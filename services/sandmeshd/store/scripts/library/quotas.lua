@@ -55,6 +55,8 @@ local function in_use(kind, name, quota)
   if quota ~= 'creates_per_minute' then return tonumber(redis.call('HGET', key('held', kind, name), quota) or '0') end
   local creates = key('creates', kind, name)
   redis.call('ZREMRANGEBYSCORE', creates, '-inf', text(now - MINUTE_US))
+  -- A clock that was set back counts none of what is ahead of it: it would stay for as long as that is.
+  redis.call('ZREMRANGEBYSCORE', creates, '(' .. text(now), '+inf')
   return redis.call('ZCARD', creates)
 end
 

@@ -1,0 +1,81 @@
+"""Tokens that a gateway checked lately, while its clock jumps."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sandmesh.api.token.v1 import token_pb2 as pb
+from sandmesh.api.token.v1 import token_pb2_grpc
+from sandmesh.errors import Unauthenticated
+from sandmeshd.auth.token_cache import KnownTokens
+from sandmeshd.runtime.rpc.local_channel import local_channel
+from sandmeshd.runtime.rpc.registrations import token_service
+
+NOW, HOUR, MINUTE = 1_800_000_000.0, 3600.0, 60.0
+SECRET = "smesh_" + "a" * 16 + "_" + "b" * 52
+
+
+@dataclass
+class Service(token_pb2_grpc.TokenServiceServicer):
+    """Knows one token that ends in a minute, and counts how often it is asked."""
+
+    asked: int = 0
+
+    async def CheckToken(  # noqa: N802 - as its proto has it
+        self, request: pb.CheckTokenRequest, context: object
+    ) -> pb.CheckTokenResponse:
+        self.asked += 1
+        expires = Timestamp(seconds=int(NOW + MINUTE))
+        return pb.CheckTokenResponse(token=pb.Token(scope=pb.SCOPE_USER, user_id="ada", expire_time=expires))
+
+
+@dataclass
+class Clock:
+    """A clock that is set."""
+
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def service() -> Service:
+    """Return the service of tokens."""
+    return Service()
+
+
+def known(service: Service, clock: Clock, keep_seconds: float) -> KnownTokens:
+    stub = token_pb2_grpc.TokenServiceStub(local_channel([token_service(service)]))
+    return KnownTokens(stub, keep_seconds, 10.0, clock)
+
+
+async def test_a_clock_that_was_set_back_keeps_no_token_longer_unchecked(service: Service) -> None:
+    clock = Clock()
+    tokens = known(service, clock, 0.0)
+    await tokens.check(SECRET)
+    clock.now -= HOUR
+    assert tokens.known(SECRET) is None
+    await tokens.check(SECRET)
+    assert service.asked == 2
+
+
+async def test_a_clock_that_was_set_forward_ends_a_token_that_has_an_end_and_back_restores_it(
+    service: Service,
+) -> None:
+    clock = Clock()
+    tokens = known(service, clock, HOUR)
+    grant = await tokens.check(SECRET)
+    clock.now += HOUR
+    assert tokens.known(SECRET) is None
+    with pytest.raises(Unauthenticated, match="has expired"):
+        async with tokens.holding(await tokens.check(SECRET)):
+            await asyncio.Event().wait()
+    clock.now = NOW
+    assert tokens.known(SECRET) is grant
+    async with tokens.holding(grant):
+        pass
