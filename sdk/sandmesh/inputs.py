@@ -185,6 +185,18 @@ class Options(TypedDict, total=False):
     template: str | None
     """The template, if it is not named as the type."""
 
+    priority: Literal["interactive", "batch"] | None
+    """How the create waits: "batch" behind those of everybody else, and started among few at a time on each node.
+
+    None: "interactive", and "batch" for `Mesh.create_many`.
+    """
+
+    fair_share: int | None
+    """How many turns the job, which is the label "job", has in the queue for one of another; 1 to 100, None: 1.
+
+    It is for the priority "batch".
+    """
+
     idle_timeout: float | None
     """Seconds without calls or open streams until the sandbox is released, even if it is renewed; None: never."""
 

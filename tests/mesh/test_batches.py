@@ -78,6 +78,9 @@ async def test_a_batch_that_is_closed_early_leaves_only_what_was_taken(client: M
         ({"count": 2, "concurrency": -1}, "concurrency is -1"),
         ({"count": 2, "deadline": 0}, "deadline is 0"),
         ({"count": 2, "on_error": "ignore"}, "on_error is 'ignore'"),
+        ({"count": 2, "priority": "soon"}, "priority is 'interactive' or 'batch', not 'soon'"),
+        ({"count": 2, "fair_share": 0}, "fair_share is a whole number from 1 to 100, not 0"),
+        ({"count": 2, "fair_share": 2, "priority": "interactive"}, "fair_share is for the priority 'batch'"),
         ({"count": 2, "limits": {"memory": "much"}}, "memory"),
     ],
 )

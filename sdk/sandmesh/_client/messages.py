@@ -58,6 +58,24 @@ def check_options(options: Options) -> None:
             raise TypeError(f"unexpected keyword argument {name!r}: there are {', '.join(sorted(_KNOWN))}")
 
 
+def write_batch(options: Options) -> sandbox_pb2.Batch | None:
+    """Return how a create of the priority "batch" waits; None for others.
+
+    Raises:
+        InvalidArgument: The priority is not one, or a share is out of range or without it.
+    """
+    priority, share = options.get("priority"), options.get("fair_share")
+    if priority not in (None, "interactive", "batch"):
+        raise _refuse("priority", "is 'interactive' or 'batch'", priority)
+    if share is not None and (isinstance(share, bool) or not isinstance(share, int) or not 1 <= share <= 100):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers need not be typed
+        raise _refuse("fair_share", "is a whole number from 1 to 100", share)
+    if priority != "batch":
+        if share is not None:
+            raise _refuse("fair_share", "is for the priority 'batch'", share)
+        return None
+    return sandbox_pb2.Batch(job=(options.get("labels") or {}).get("job", ""), share=share or 1)
+
+
 def read_seconds(what: str, value: object) -> float:
     """Read a time span in seconds.
 

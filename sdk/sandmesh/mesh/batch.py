@@ -69,10 +69,11 @@ class BatchPlan:
             raise InvalidArgument(f"on_error is {self.on_error!r}: it is 'list' or 'raise'", {"field": "on_error"})
 
 
-def with_job(options: Options, job: str | None) -> Options:
-    """Return the options of a box with the label of its job."""
+def batch_options(options: Options, job: str | None) -> Options:
+    """Return the options of a batch's box: with the label of its job, and behind the creates of others."""
     labels = dict(options.get("labels") or {})
-    return options if job is None else {**options, "labels": {**labels, JOB_LABEL: job}}
+    result: Options = {**options, "priority": options.get("priority") or "batch"}
+    return result if job is None else {**result, "labels": {**labels, JOB_LABEL: job}}
 
 
 @dataclass(frozen=True)

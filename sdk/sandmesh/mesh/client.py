@@ -144,22 +144,23 @@ class MeshAsync(Administration):
     ) -> Subscription[BatchItem[BaseSandboxAsync]]:
         """Create `count` sandboxes, and return them one by one as each is ready.
 
-        At most `concurrency` are under way, so that other users' creates find room between them. `job` becomes their
-        label "job", by which `sandboxes.release_all` ends them together. After `deadline` seconds those that are not
-        ready are items with DeadlineExceeded. With `on_error="list"` each failure is an item with its error; with
-        "raise" the first one ends the batch. Closing the iteration cancels what is under way; sandboxes that it has
-        yielded belong to whoever took them. The other arguments are those of a box.
+        They wait behind the creates of everybody else, and few start at once on a node; at most `concurrency` are
+        requested at a time. `job` becomes their label "job", by which `sandboxes.release_all` ends them together; jobs
+        take turns, of which `fair_share=3` gives this one three for one of another. After `deadline` seconds those that
+        are not ready are items with DeadlineExceeded. With `on_error="list"` each failure is an item with its error;
+        with "raise" the first one ends the batch. Closing the iteration cancels what is under way; sandboxes that it
+        has yielded belong to whoever took them. The other arguments are those of a box.
 
         Raises:
             InvalidArgument: A value does not fit; no sandbox was created.
         """
         with fork_lock:
-            from sandmesh.mesh.batch import BatchPlan, with_job  # noqa: PLC0415 - see above
+            from sandmesh.mesh.batch import BatchPlan, batch_options  # noqa: PLC0415 - see above
             from sandmesh.sandbox.builtin import async_class  # noqa: PLC0415 - see above
 
         plan = BatchPlan(count=count, concurrency=concurrency, deadline=deadline, on_error=on_error)
         self._connected()
-        return self.batch(plan, async_class(sandbox_type), lambda box: box, with_job(options, job), sandbox_type)
+        return self.batch(plan, async_class(sandbox_type), lambda box: box, batch_options(options, job), sandbox_type)
 
     def batch(
         self,

@@ -251,12 +251,12 @@ class Mesh(Facade):
             InvalidArgument: A value does not fit; no sandbox was created.
         """
         with fork_lock:
-            from sandmesh.mesh.batch import BatchPlan, with_job  # noqa: PLC0415 - few programs need it
+            from sandmesh.mesh.batch import BatchPlan, batch_options  # noqa: PLC0415 - few programs need it
             from sandmesh.sandbox.builtin import sync_class  # noqa: PLC0415 - few programs need it
 
         plan = BatchPlan(count=count, concurrency=concurrency, deadline=deadline, on_error=on_error)
         made = sync_class(sandbox_type)
-        items = self.twin.batch(plan, made, lambda box: box.twin, with_job(options, job), sandbox_type)
+        items = self.twin.batch(plan, made, lambda box: box.twin, batch_options(options, job), sandbox_type)
         return BlockingIterator(items, "MeshAsync")
 
     capacity = blocking(MeshAsync.capacity)

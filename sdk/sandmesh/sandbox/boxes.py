@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from sandmesh._calls.call import MAX_ARGUMENTS, Order, too_large
-from sandmesh._client.messages import check_options, read_name, read_seconds, write_spec, write_ttl
+from sandmesh._client.messages import check_options, read_name, read_seconds, write_batch, write_spec, write_ttl
 from sandmesh.api.port.v1 import port_pb2
 from sandmesh.inputs import Options
 from sandmesh.sandbox.class_registry import class_registry
@@ -75,6 +75,7 @@ class SandboxAsync(LifecycleAsync, SnapshotsAsync, McpServersAsync, PortsAsync, 
             spec=write_spec(template, options),
             lifetimes=Lifetimes(options.get("ttl"), options.get("idle_timeout")),
             ca_cert=options.get("ca_cert"),
+            batch=write_batch(options),
         )
         super().__init__(template, config)
 

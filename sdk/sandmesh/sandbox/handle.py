@@ -39,6 +39,7 @@ class BoxConfig:
     spec: sandbox_pb2.SandboxSpec = field(repr=False)
     lifetimes: Lifetimes
     ca_cert: str | Path | None
+    batch: sandbox_pb2.Batch | None = None
 
 
 @dataclass
@@ -209,7 +210,7 @@ async def _create(connection: Connection, config: BoxConfig) -> Attachment:
     # Ids chosen here make the request safe to repeat, and to undo if its response never arrives.
     session = SessionLease(connection, f"anonymous-{uuid.uuid4().hex}", uuid.uuid4().hex, config.lifetimes)
     try:
-        connected = await session.connect([session_pb2.SlotSpec(spec=config.spec)], config.timeout)
+        connected = await session.connect([session_pb2.SlotSpec(spec=config.spec, batch=config.batch)], config.timeout)
         (record,) = connected.sandboxes.values()
     except asyncio.CancelledError:
         await asyncio.shield(_undo(session))

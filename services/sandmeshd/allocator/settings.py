@@ -65,6 +65,9 @@ class AllocatorSettings(Settings):
     queue_timeout_seconds: float = Field(default=30.0, ge=0, validation_alias="SANDMESH_QUEUE_SECONDS")
     """How long a request waits in a full mesh when its caller states no deadline."""
 
+    batch_starts: PositiveInt = Field(default=2, validation_alias="SANDMESH_BATCH_STARTS")
+    """How many sandboxes of batches start at once on each node; the creates of others find the rest of it free."""
+
     create_timeout_seconds: float = Field(default=60.0, gt=0)
     """How long a driver may take to create a sandbox."""
 

@@ -39,6 +39,7 @@ class Leases:
             user_id=who.user_id,
             session_id=who.session_id,
             keep_workspace=who.named,
+            batch=slot.batch if slot.HasField("batch") else None,
         )
         with translated():
             return await self._sandboxes.ClaimSandbox(request, timeout=timeout)

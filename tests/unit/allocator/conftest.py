@@ -52,6 +52,7 @@ class Allocator:
         spec: pb.SandboxSpec | None = None,
         idle: float | None = None,
         user: str = "",
+        batch: pb.Batch | None = None,
     ) -> pb.ClaimSandboxResponse:
         request = pb.ClaimSandboxRequest(
             spec=spec or pb.SandboxSpec(template=template, port_count=ports),
@@ -59,6 +60,7 @@ class Allocator:
             slot=slot,
             user_id=user,
             session_id=session,
+            batch=batch,
         )
         if ttl is not None:
             request.ttl.CopyFrom(_duration(ttl))

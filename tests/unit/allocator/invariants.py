@@ -84,6 +84,7 @@ def check(data: Data, caps: Caps | None) -> None:
     _check_sessions(data)
     _check_pools(data)
     _check_queue(data)
+    _check_batches(data)
 
 
 def _check_indexes(data: Data) -> None:
@@ -173,10 +174,21 @@ def _check_pools(data: Data) -> None:
 def _check_queue(data: Data) -> None:
     waiting = set(data.get("queue_seen"))
     assert set(data.get("queue_wants")) == waiting
-    callers: dict[str, str] = data.get("queue_callers")
+    callers: dict[str, str] = data.get("queue_lines")
     assert set(callers) == waiting
     lines: defaultdict[str, set[str]] = defaultdict(set)
     for ticket, caller in callers.items():
         lines[caller].add(ticket)
     assert {caller: set(line) for caller, line in data.below("queue").items()} == lines
     assert set(data.get("turns")) == set(lines)
+    assert set(data.below("job_turns")) <= set(lines)
+
+
+def _check_batches(data: Data) -> None:
+    starts: dict[str, str] = data.get("batch_starts")
+    nodes: defaultdict[str, set[str]] = defaultdict(set)
+    for one, node in starts.items():
+        assert data.records[one]["state"] in ("PENDING", "STARTING")
+        assert data.records[one]["node"] == node
+        nodes[node].add(one)
+    assert {node: set(ids) for node, ids in data.below("batch_starting").items()} == nodes

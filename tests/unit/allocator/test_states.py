@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import Recovering, SandboxStartFailed
 from sandmeshd.allocator.maintenance.maintenance_store import MaintenanceStore
-from sandmeshd.allocator.records.record_store import Claim, RecordStore
+from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.store import StoreSettings, open_store
@@ -120,9 +121,10 @@ class Steps(RuleBasedStateMachine):
     def claim(self, at: int, session: str, slot: str, template: str, ports: int, times: tuple[int, int]) -> None:
         user = f"user of {session[1] in '12'}"
         spec = pb.SandboxSpec(template=template, port_count=ports, labels={"session": session})
+        batch = BatchTurn(session, int(session[1]), 1) if session in ("s4", "s5") else None
         made = Claim(
-            session, slot, self.name("t"), self.name("sb"), times[0], spec, want(template, ports, user),
-            times[1], user, session,
+            session, slot, self.name("t"), self.name("sb"), times[0], spec,
+            replace(want(template, ports, user), batch=batch), times[1], user, session,
         )  # fmt: skip
         self.ask(self.allocators[at], made, "")
 

@@ -16,8 +16,8 @@ _RESOURCES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
 def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
     """Return the error of a request that waited in the queue until its deadline.
 
-    `facts`: `bound` (mesh, node, ports, template, caller or turn), `used` and `limit` of that bound, `templates` and
-    `nodes` as "name=count, ...", and `next_expire`, where a lease runs.
+    `facts`: `bound` (mesh, node, ports, template, caller, starts or turn), `used` and `limit` of that bound,
+    `templates` and `nodes` as "name=count, ...", and `next_expire`, where a lease runs.
     """
     used, limit, what = _bound(capacity, want, bound)
     facts = {
@@ -76,6 +76,9 @@ def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:
     if bound == "template":
         used = capacity.templates.get(want.template, 0)
         return used, want.template_limit, f"the template {want.template}"
+    if bound == "starts":
+        most = want.batch.starts * len(want.nodes) if want.batch else 0
+        return most, most, "batches while they start (SANDMESH_BATCH_STARTS on each node)"
     if bound == "ports":
         count = sum(node.last - node.first + 1 for node in want.nodes if node.last)
         return count, count, f"the ports of the nodes {', '.join(sorted(node.id for node in want.nodes))}"

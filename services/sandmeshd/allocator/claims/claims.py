@@ -27,7 +27,7 @@ from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_err
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
-from sandmeshd.allocator.records.record_store import Claim, RecordStore, Reply
+from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id
@@ -39,6 +39,9 @@ from sandmeshd.store import Store
 ANONYMOUS = "anonymous"
 
 _NOTE_SECONDS = 0.1
+
+_BATCH_POLLS = 3
+_LARGEST_SHARE = 100
 
 
 class Claims:
@@ -110,6 +113,7 @@ class Claims:
         kept = request.keep_workspace and not spec.workspace_dir
         if kept and (keeping := self._nodes.keeping(want.nodes)):
             want, workspace = replace(want, nodes=keeping), workspace_key(request.session_key, slot)
+        want = replace(want, batch=self._batch_turn(request))
         profile = ""
         if spec.browser_profile:
             want = replace(want, nodes=self._nodes.keeping_profiles(want.nodes, spec.template))
@@ -134,7 +138,14 @@ class Claims:
         want = (await self._nodes.place(claim.spec, claim.want.caller)).want
         if claim.workspace and (keeping := self._nodes.keeping(want.nodes)):
             want = replace(want, nodes=keeping)
-        return replace(claim, want=want)
+        return replace(claim, want=replace(want, batch=claim.want.batch))
+
+    def _batch_turn(self, request: pb.ClaimSandboxRequest) -> BatchTurn | None:
+        if not request.HasField("batch"):
+            return None
+        if request.batch.share > _LARGEST_SHARE:
+            raise InvalidArgument(f"batch.share is at most {_LARGEST_SHARE}", {"field": "batch.share"})
+        return BatchTurn(request.batch.job, request.batch.share or 1, self._settings.batch_starts)
 
     def _idle_us(self, request: pb.ClaimSandboxRequest) -> int:
         if not request.HasField("idle_timeout"):
@@ -286,7 +297,9 @@ class _ClaimAttempt:
             raise quota_error(reply.quota, self._claim.want)
         if left <= 0:
             raise pool_exhausted(await self._records.capacity(), self._claim.want, reply.bound)
-        await wait_with_timeout(woken, min(left, self._poll_seconds))
+        # Hundreds of one batch may wait: notifications wake them, and polling is for those that were lost.
+        pause = self._poll_seconds if self._claim.want.batch is None else min(_BATCH_POLLS * self._poll_seconds, 3.0)
+        await wait_with_timeout(woken, min(left, pause))
 
     def _check_saving(self, last: Record) -> None:
         # A save that failed once may fail for long: the client decides whether to go on waiting.

@@ -30,10 +30,20 @@ class NodeWant:
 
 
 @dataclass(frozen=True)
+class BatchTurn:
+    """How a batch's request waits: its job, that job's turns for one of another, and the starts that a node has."""
+
+    job: str
+    share: int
+    starts: int
+
+
+@dataclass(frozen=True)
 class Want:
     """What a request needs, as scripts read it. A `template_limit` or `caller_limit` of 0 is none.
 
     `partial` means that other nodes could take it too: it is repeated with all of them before it waits.
+    A `batch` has it wait behind all requests without one.
     """
 
     template: str
@@ -47,6 +57,7 @@ class Want:
     memory_bytes: int = 0
     cpu_millis: int = 0
     partial: bool = False
+    batch: BatchTurn | None = None
 
 
 @dataclass(frozen=True)
@@ -222,7 +233,9 @@ class RecordStore(RecordReader):
 
 def _want_arguments(want: Want) -> dict[str, object]:
     # `asdict` copies everything that is inside as deep as it goes.
-    return {**vars(want), "nodes": [vars(node) for node in want.nodes]}
+    # In Lua, a null is true.
+    batch = vars(want.batch) if want.batch else False
+    return {**vars(want), "nodes": [vars(node) for node in want.nodes], "batch": batch}
 
 
 def _reached(words: Sequence[bytes]) -> ReachedQuota | None:

@@ -72,7 +72,9 @@ if reached and not quota_frees(args.want, reached) then
   return {'quota', unpack(reached)}
 end
 
-local queued = redis.call('ZCARD', key('queue_seen')) > 0
+-- Whoever is of no batch goes ahead of all batches.
+local of_caller, queued = not args.want.batch, nil
+if of_caller then queued = caller_waits() else queued = redis.call('ZCARD', key('queue_seen')) > 0 end
 local function leave_queue()
   if not queued then return end
   drop_ticket(args.ticket, true)
@@ -95,15 +97,17 @@ local function create_new(node)
   if existed(args.sandbox_id) then return {'left'} end
   create(args.sandbox_id, args.want, node)
   lease(args.sandbox_id, next_token(), '1', false)
+  if args.want.batch then begin_batch_start(args.sandbox_id, node.id) end
   if args.profile ~= '' then redis.call('SET', key('profile', args.profile), args.sandbox_id) end
   append_event_of(args.sandbox_id, 'created', '', args.actor, args.session, args.user, project_of(args.want.caller))
   leave_queue()
   return create_here(args.sandbox_id)
 end
 
--- A full mesh with unused sandboxes of other kinds makes room: one for each that waits.
+-- A full mesh with unused sandboxes of other kinds makes room: one for each that waits, and for batches one at a time.
 local function make_room()
-  if redis.call('ZCARD', key('stopping')) >= redis.call('ZCARD', key('queue_seen')) then return end
+  local most = of_caller and redis.call('ZCARD', key('queue_seen')) or 1
+  if redis.call('ZCARD', key('stopping')) >= most then return end
   for _, spec_key in ipairs(redis.call('HKEYS', key('pools'))) do
     local unused = redis.call('ZRANGE', key('pool', spec_key), 0, 0)
     if unused[1] then return stop(unused[1], 'made room for a waiting request') end
@@ -127,12 +131,12 @@ if queued then
   if redis.call('ZSCORE', key('queue_seen'), args.ticket) then
     redis.call('ZADD', key('queue_seen'), text(now), args.ticket)
   end
-  local first = first_servable()
+  local first = first_servable(of_caller)
   turn = first == nil or first == args.ticket
 end
 if turn then
-  if has_pooled(args.want) then return take_pooled() end
-  local node = room_for(args.want)
+  local node, pooled = source_of(args.want)
+  if pooled then return take_pooled() end
   if node then return create_new(node) end
 end
 -- It waits only once no node at all has room.

@@ -15,6 +15,10 @@ end
 redis.call('HINCRBY', record(args.id), 'attempt', 1)
 redis.call('HSET', record(args.id), 'node', node.id, 'driver', node.driver, 'ports', take_ports(node, ports_of(node, args.want), args.id))
 load(args.id, node.id, args.want.template)
+if redis.call('HEXISTS', key('batch_starts'), args.id) == 1 then
+  end_batch_start(args.id)
+  begin_batch_start(args.id, node.id)
+end
 if found[3] ~= '' then
   count_in('caller', found[4], args.id)
   count_in('project', found[5] or 'default', args.id)

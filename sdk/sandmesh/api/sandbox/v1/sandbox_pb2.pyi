@@ -502,6 +502,32 @@ class Sandbox(_message.Message):
 Global___Sandbox: _TypeAlias = Sandbox  # noqa: Y015
 
 @_typing.final
+class Batch(_message.Message):
+    """Batch has a claim wait behind all claims without one, and start among few on its node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """The job: among those of one user the queue is fair."""
+    share: _builtins.int
+    """How many turns the job has while another has one, 1 to 100; 0 means 1."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        share: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Batch: _TypeAlias = Batch  # noqa: Y015
+
+@_typing.final
 class ClaimSandboxRequest(_message.Message):
     """ClaimSandboxRequest claims a sandbox for a session."""
 
@@ -515,6 +541,7 @@ class ClaimSandboxRequest(_message.Message):
     USER_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     KEEP_WORKSPACE_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     session_key: _builtins.str
     """The session that will hold it. One session holds at most one sandbox of a slot."""
     slot: _builtins.str
@@ -539,6 +566,10 @@ class ClaimSandboxRequest(_message.Message):
     def idle_timeout(self) -> _duration_pb2.Duration:
         """It is released after this time without a call, an open stream, desktop or port. Unset: never for that reason."""
 
+    @_builtins.property
+    def batch(self) -> Global___Batch:
+        """Set for one of many, which nobody waits for in person."""
+
     def __init__(
         self,
         *,
@@ -550,10 +581,11 @@ class ClaimSandboxRequest(_message.Message):
         user_id: _builtins.str = ...,
         session_id: _builtins.str = ...,
         keep_workspace: _builtins.bool = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "keep_workspace", b"keep_workspace", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "keep_workspace", b"keep_workspace", "session_id", b"session_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "ttl", b"ttl", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -94,6 +94,7 @@ class SlotSpec(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     slot: _builtins.str
     """The place in the session; empty means the template's name."""
     @_builtins.property
@@ -108,6 +109,10 @@ class SlotSpec(_message.Message):
     def idle_timeout(self) -> _duration_pb2.Duration:
         """It is released after this time without activity. Unset: as in the request."""
 
+    @_builtins.property
+    def batch(self) -> _sandbox_pb2.Batch:
+        """Set for one of many, which nobody waits for in person."""
+
     def __init__(
         self,
         *,
@@ -115,10 +120,11 @@ class SlotSpec(_message.Message):
         spec: _sandbox_pb2.SandboxSpec | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         idle_timeout: _duration_pb2.Duration | None = ...,
+        batch: _sandbox_pb2.Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_timeout", b"idle_timeout", "slot", b"slot", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "idle_timeout", b"idle_timeout", "slot", b"slot", "spec", b"spec", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

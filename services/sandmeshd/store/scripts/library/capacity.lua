@@ -65,8 +65,15 @@ local function take_ports(node, count, id)
   return table.concat(taken, ',')
 end
 
+-- How many sandboxes of batches may start at once on a node: fewer while others start, and one at least.
+local function batch_starts(want)
+  local others = redis.call('SCARD', key('starting')) - redis.call('HLEN', key('batch_starts'))
+  return math.max(1, want.batch.starts - math.ceil(others / #want.nodes))
+end
+
 local function has_room(node, want)
   if redis.call('SCARD', key('node', node.id)) >= node.limit then return false, 'node' end
+  if want.batch and redis.call('SCARD', key('batch_starting', node.id)) >= batch_starts(want) then return false, 'starts' end
   local count = ports_of(node, want)
   if count == 0 then return true end
   forget_clashes(node)
@@ -96,7 +103,7 @@ local function room_for(want, avoided)
     local count = redis.call('SCARD', key('node', node.id)) + (avoided and avoided[node.id] and 1000000 or 0)
     local room, lacking = has_room(node, want)
     if room and (not least or count < least) then best, least = node, count end
-    if not room and lacking == 'ports' then bound = 'ports' end
+    if not room and (lacking == 'starts' or lacking == 'ports' and bound == 'node') then bound = lacking end
   end
   return best, bound
 end

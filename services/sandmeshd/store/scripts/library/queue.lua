@@ -1,29 +1,58 @@
--- The queue: tickets by caller, in order of arrival; `turns` has the callers in the order in which they are served next,
--- so that one with many tickets waits as long as one with few.
+-- The queue: tickets in lines, and lines in two classes, in which those of batches come after all others. A line is a caller's tickets of
+-- one class; `turns` has the lines in the order in which they are served next, so that one with many tickets waits as long as one with
+-- few. In a caller's line of batches the tickets are in order of their jobs' turns, of which a job with the share 3 gets 3 for 1.
+local BATCHES = 1000000000000
+-- How many tickets of a line of batches are looked at: most are alike.
+local BATCH_TICKETS = 64
+
 local function next_turn()
   return redis.call('INCR', key('queue_sequence'))
 end
 
+local function line_of(want)
+  return (want.batch and 'batch:' or 'caller:') .. want.caller
+end
+
+local function next_line_turn(line)
+  return next_turn() + (string.sub(line, 1, 6) == 'batch:' and BATCHES or 0)
+end
+
+-- Whether a request waits that is not of a batch.
+local function caller_waits()
+  return redis.call('ZCOUNT', key('turns'), '-inf', '(' .. text(BATCHES)) > 0
+end
+
+local function next_job_turn(line, batch)
+  local first = redis.call('ZRANGE', key('queue', line), 0, 0, 'WITHSCORES')
+  local last = redis.call('HGET', key('job_turns', line), batch.job) or '0'
+  local turn = string.format('%.6f', math.max(tonumber(first[2] or '0'), tonumber(last)) + 1 / batch.share)
+  redis.call('HSET', key('job_turns', line), batch.job, turn)
+  return turn
+end
+
 local function drop_ticket(ticket, served)
-  local caller = redis.call('HGET', key('queue_callers'), ticket)
-  if not caller then return end
-  redis.call('HDEL', key('queue_callers'), ticket)
+  local line = redis.call('HGET', key('queue_lines'), ticket)
+  if not line then return end
+  redis.call('HDEL', key('queue_lines'), ticket)
   redis.call('HDEL', key('queue_wants'), ticket)
   redis.call('ZREM', key('queue_seen'), ticket)
-  redis.call('ZREM', key('queue', caller), ticket)
-  if redis.call('ZCARD', key('queue', caller)) == 0 then
-    redis.call('ZREM', key('turns'), caller)
+  redis.call('ZREM', key('queue', line), ticket)
+  if redis.call('ZCARD', key('queue', line)) == 0 then
+    redis.call('ZREM', key('turns'), line)
+    redis.call('DEL', key('job_turns', line))
   elseif served then
-    redis.call('ZADD', key('turns'), next_turn(), caller)
+    redis.call('ZADD', key('turns'), text(next_line_turn(line)), line)
   end
   if redis.call('ZCARD', key('queue_seen')) == 0 then redis.call('DEL', key('queue_sequence'), key('queue_limit')) end
 end
 
 local function add_ticket(ticket, want)
-  if redis.call('HSETNX', key('queue_callers'), ticket, want.caller) == 1 then
-    redis.call('ZADD', key('queue', want.caller), next_turn(), ticket)
-    if not redis.call('ZSCORE', key('turns'), want.caller) then
-      redis.call('ZADD', key('turns'), next_turn(), want.caller)
+  local line = line_of(want)
+  if redis.call('HSETNX', key('queue_lines'), ticket, line) == 1 then
+    local turn = want.batch and next_job_turn(line, want.batch) or text(next_turn())
+    redis.call('ZADD', key('queue', line), turn, ticket)
+    if not redis.call('ZSCORE', key('turns'), line) then
+      redis.call('ZADD', key('turns'), text(next_line_turn(line)), line)
     end
   end
   redis.call('HSET', key('queue_wants'), ticket, cjson.encode(want))
@@ -48,19 +77,31 @@ local function is_full()
   return true
 end
 
--- The waiting request whose turn it is among those that could be served now, or nil.
-local function first_servable()
+-- The node for a new sandbox, or nil; then whether one from a pool serves the request instead, and the limit that is reached. Batches
+-- leave the pools to others as long as they find room beside them.
+local function source_of(want)
+  if not want.batch and has_pooled(want) then return nil, true end
+  local node, bound = room_for(want)
+  return node, not node and bound ~= 'starts' and has_pooled(want), bound
+end
+
+local function is_servable(want)
+  local node, pooled = source_of(want)
+  return node ~= nil or pooled
+end
+
+-- The waiting request whose turn it is among those that could be served now, or nil; `of_callers`: only of those that are of no batch.
+local function first_servable(of_callers)
   drop_unseen()
   if redis.call('ZCARD', key('queue_seen')) == 0 or is_full() then return nil end
   local answers = {}
-  for _, caller in ipairs(redis.call('ZRANGE', key('turns'), 0, -1)) do
-    for _, ticket in ipairs(redis.call('ZRANGE', key('queue', caller), 0, -1)) do
-      local stated = redis.call('HGET', key('queue_wants'), ticket)
-      if answers[stated] == nil then
-        local want = cjson.decode(stated)
-        answers[stated] = has_pooled(want) or room_for(want) ~= nil
-      end
-      if answers[stated] then return ticket end
+  local last = of_callers and '(' .. text(BATCHES) or '+inf'
+  for _, line in ipairs(redis.call('ZRANGEBYSCORE', key('turns'), '-inf', last)) do
+    local in_batch = string.sub(line, 1, 6) == 'batch:'
+    for _, ticket in ipairs(redis.call('ZRANGE', key('queue', line), 0, in_batch and BATCH_TICKETS - 1 or -1)) do
+      local wanted = redis.call('HGET', key('queue_wants'), ticket)
+      if answers[wanted] == nil then answers[wanted] = is_servable(cjson.decode(wanted)) end
+      if answers[wanted] then return ticket end
     end
   end
   return nil
@@ -70,4 +111,29 @@ local function wake_next()
   if redis.call('ZCARD', key('queue_seen')) == 0 then return end
   local ticket = first_servable()
   if ticket then notify(ticket) end
+end
+
+-- Whether a request waits for room, and not only for its batch's turn to start.
+local function lacks_room()
+  local lines = redis.call('ZRANGE', key('turns'), 0, 0)
+  if not lines[1] then return false end
+  local ticket = redis.call('ZRANGE', key('queue', lines[1]), 0, 0)[1]
+  local want = cjson.decode(redis.call('HGET', key('queue_wants'), ticket))
+  if not want.batch then return true end
+  want.batch = nil
+  return room_for(want) == nil
+end
+
+-- A batch's start counts on its node until the sandbox is ready or has failed.
+local function end_batch_start(id)
+  local node = redis.call('HGET', key('batch_starts'), id)
+  if not node then return end
+  redis.call('HDEL', key('batch_starts'), id)
+  redis.call('SREM', key('batch_starting', node), id)
+  wake_next()
+end
+
+local function begin_batch_start(id, node)
+  redis.call('HSET', key('batch_starts'), id, node)
+  redis.call('SADD', key('batch_starting', node), id)
 end

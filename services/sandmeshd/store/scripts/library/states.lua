@@ -63,6 +63,7 @@ end
 -- Clears the fields of a record that is starting or in use.
 local function leave_service(id)
   redis.call('SREM', key('starting'), id)
+  end_batch_start(id)
   redis.call('SREM', key('acting'), id)
   redis.call('ZREM', key('idle'), id)
   redis.call('HSET', record(id), 'intent', '')
