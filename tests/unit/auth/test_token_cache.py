@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -12,25 +14,37 @@ from sandmesh.api.token.v1 import token_pb2 as pb
 from sandmesh.api.token.v1 import token_pb2_grpc
 from sandmesh.errors import Unauthenticated
 from sandmeshd.auth.token_cache import KnownTokens
+from sandmeshd.runtime.rpc.interceptors import Context
 from sandmeshd.runtime.rpc.local_channel import local_channel
-from sandmeshd.runtime.rpc.registrations import token_service
+from sandmeshd.runtime.rpc.server import Registration
 
 NOW, HOUR, MINUTE = 1_800_000_000.0, 3600.0, 60.0
+NAME = pb.DESCRIPTOR.services_by_name["TokenService"].full_name
 SECRET = "smesh_" + "a" * 16 + "_" + "b" * 52
 
 
+METHOD = "CheckToken"
+
+
 @dataclass
-class Service(token_pb2_grpc.TokenServiceServicer):
+class Service:
     """Knows one token that ends in a minute, and counts how often it is asked."""
 
     asked: int = 0
 
-    async def CheckToken(  # noqa: N802 - as its proto has it
-        self, request: pb.CheckTokenRequest, context: object
-    ) -> pb.CheckTokenResponse:
+    async def check(self, request: pb.CheckTokenRequest, context: Context) -> pb.CheckTokenResponse:
         self.asked += 1
         expires = Timestamp(seconds=int(NOW + MINUTE))
         return pb.CheckTokenResponse(token=pb.Token(scope=pb.SCOPE_USER, user_id="ada", expire_time=expires))
+
+    def registration(self) -> Registration:
+        """Return it as a service of which this method is served alone."""
+        convert = (pb.CheckTokenRequest.FromString, pb.CheckTokenResponse.SerializeToString)
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            METHOD: grpc.unary_unary_rpc_method_handler(self.check, *convert)
+        }
+        handler = grpc.method_handlers_generic_handler(NAME, methods)
+        return Registration(NAME, lambda server: server.add_generic_rpc_handlers((handler,)))
 
 
 @dataclass
@@ -50,7 +64,7 @@ def service() -> Service:
 
 
 def known(service: Service, clock: Clock, keep_seconds: float) -> KnownTokens:
-    stub = token_pb2_grpc.TokenServiceStub(local_channel([token_service(service)]))
+    stub = token_pb2_grpc.TokenServiceStub(local_channel([service.registration()]))
     return KnownTokens(stub, keep_seconds, 10.0, clock)
 
 
