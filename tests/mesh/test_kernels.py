@@ -245,3 +245,23 @@ async def test_what_an_object_prints_while_it_is_shown_comes_before_it(box: Base
     code = "class Loud:\n    def __repr__(self):\n        print('printed')\n        return 'shown'\nLoud()"
     result = await box.run_ipython_cell(code)
     assert [block["text"].strip() for block in result.content] == ["printed", "shown"]
+
+
+CANARY = (
+    "import ctypes; libc = ctypes.CDLL(None); libc.getauxval.restype = ctypes.c_void_p; "
+    "print(ctypes.string_at(libc.getauxval(25), 16).hex())"
+)
+
+
+async def test_kernels_of_one_zygote_share_no_random_numbers_nor_their_programs_canaries(mesh: Mesh) -> None:
+    seen: list[list[str]] = []
+    for _ in range(2):
+        async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+            numbers = "random.random(), secrets.token_hex(8), uuid.uuid4(), os.urandom(8), numpy.random.rand()"
+            cell = await box.run_ipython_cell(
+                f"import os, random, secrets, uuid, numpy\nprint(*[{numbers}], sep='\\n')"
+            )
+            program = await box.run_shell_command(f'python3 -c "{CANARY}"')
+            seen.append([*cell.stdout.split(), *program.stdout.split()])
+    assert [len(numbers) for numbers in seen] == [6, 6]
+    assert all(one != other for one, other in zip(*seen, strict=True))
