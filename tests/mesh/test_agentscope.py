@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
+import random
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
 from sandmesh.errors import InvalidArgument
+from sandmeshd.facades.agentscope.app import NAMES
 from tests.environments import environment_of
 
 from .agentscope_world import World, open_world
@@ -154,3 +158,47 @@ async def test_files_are_refused_by_what_is_wrong_with_them(world: World, ada: s
         assert await response.read() == data
     assert await world.call(ada, "cleanup") == (200, {"data": None})
     assert await world.call(ada, "list_session_keys") == (200, {"data": []})
+
+
+async def test_no_request_is_an_error_of_the_server(world: World, ada: str) -> None:
+    chance = random.Random(7)  # noqa: S311 - the same each time
+    values: list[object] = [None, True, -1, 1e308, "", "x", "\0", "\ud800", "base", "../x", [], ["x"], {}, {"a": 1}]
+    names = ["identity", "sandbox_type", "tool_name", "arguments", "meta", "session_ctx_id", "server_configs"]
+    identity = (await world.call(ada, "create", sandbox_type="base"))[1]["data"]
+    methods = [name for name in NAMES if name != "cleanup"]
+    for number in range(250):
+        body: dict[str, object] = {name: chance.choice(values) for name in chance.sample(names, 3)}
+        if number % 3:
+            body["identity"] = identity
+        data = json.dumps(body).encode() if number % 5 else chance.randbytes(40)
+        method = chance.choice(methods) + chance.choice(["", "_async"])
+        if method.startswith(("release", "stop")):
+            data = b"{}" if number % 2 else b"[1]"
+        status, found = await world.send("POST", f"/{method}", ada, data=data)
+        assert status < 500 or status in (501, 503), (method, body, found)
+    for number in range(100):
+        path = chance.choice(["file", "list", "exists", "entry", "move", "", "x"])
+        query = f"path={chance.choice(['a', '', '..', '/etc/passwd', '%00', '%ff', 'a' * 5000])}&depth={number - 50}"
+        place = f"/proxy/{chance.choice([identity, identity, 'x', '%00'])}/workspace/{path}?{query}"
+        method = chance.choice(["GET", "PUT", "POST", "DELETE", "PATCH"])
+        status, found = await world.send(method, place, ada, data=chance.randbytes(20))
+        assert status < 500 or status in (501, 503), (method, place, found)
+    assert await world.send("GET", "/health") == (200, {"status": "healthy", "version": "sandmesh"})
+    assert await world.call(ada, "cleanup") == (200, {"data": None})
+
+
+async def test_clients_that_are_broken_or_slow_hold_nobody_else_up(world: World, ada: str) -> None:
+    place = urlsplit(world.url)
+    head = f"POST /list_tools HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ada}\r\nContent-Length: 1000\r\n\r\n"
+    writers: list[asyncio.StreamWriter] = []
+    for number in range(90):
+        _, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write([head.encode(), b"POST /create HTTP/1.1\r\nHo", b"\x16\x03\x01"][number % 3])
+        writers.append(writer)
+    for _ in range(20):
+        assert await world.send("GET", "/health") == (200, {"status": "healthy", "version": "sandmesh"})
+        assert (await world.call(ada, "list_session_keys"))[0] == 200
+    for writer in writers:
+        writer.close()
+    large = io.BytesIO(b" " * (70 << 20))
+    assert (await world.send("POST", "/list_session_keys", ada, data=large))[0] in (400, 413)

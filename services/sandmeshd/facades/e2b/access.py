@@ -32,6 +32,14 @@ class Access:
             ApiError: It does not show the token of a secured sandbox, or names a user that there is none of.
         """
         check_user(_user(request))
+        self.check_token(guest, request)
+
+    def check_token(self, guest: Guest, request: web.Request) -> None:
+        """Check the token of a secured sandbox.
+
+        Raises:
+            ApiError: The request does not show it.
+        """
         if not guest.marks.secure:
             return
         token, shown = self._tokens.envd_token(guest.sandbox_id), request.headers.get("X-Access-Token", "")

@@ -118,6 +118,9 @@ class Door:
         self._access.check_traffic(guest, request)
         await self._wake(guest)
         if target.port == INTERPRETER:
+            # Clients show the token for executions alone.
+            if request.path == "/execute":
+                self._access.check_token(guest, request)
             return await interpreter.answer(guest, request)
         if not 1 <= target.port <= 65_535:
             raise ApiError(400, "a port is 1 to 65535")

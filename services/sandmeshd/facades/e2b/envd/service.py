@@ -16,7 +16,7 @@ Unary: TypeAlias = Callable[[Guest, dict[str, Any]], Awaitable[dict[str, Any]]]
 Stream: TypeAlias = Callable[[Guest, web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 _FILES, _PROCESSES = "/filesystem.Filesystem", "/process.Process"
-_UNARY: Final[dict[str, Unary]] = {
+UNARY: Final[dict[str, Unary]] = {
     f"{_FILES}/Stat": filesystem.stat,
     f"{_FILES}/MakeDir": filesystem.make_directory,
     f"{_FILES}/Move": filesystem.move,
@@ -31,7 +31,7 @@ _UNARY: Final[dict[str, Unary]] = {
     f"{_PROCESSES}/SendSignal": processes.send_signal,
     f"{_PROCESSES}/Update": processes.update,
 }
-_STREAMS: Final[dict[str, Stream]] = {
+STREAMS: Final[dict[str, Stream]] = {
     f"{_FILES}/WatchDir": filesystem.watch,
     f"{_PROCESSES}/Start": processes.start,
     f"{_PROCESSES}/Connect": processes.attach,
@@ -62,10 +62,10 @@ async def _answer(guest: Guest, request: web.Request) -> web.StreamResponse:
     path, method = request.path, request.method
     if path == "/files" and method in ("GET", "POST"):
         return await (files.read_file if method == "GET" else files.write_files)(guest, request)
-    if method == "POST" and path in _UNARY:
-        return connect.reply(await _UNARY[path](guest, await connect.read_message(request)))
-    if method == "POST" and path in _STREAMS:
-        return await _STREAMS[path](guest, request, await connect.read_message(request))
+    if method == "POST" and path in UNARY:
+        return connect.reply(await UNARY[path](guest, await connect.read_message(request)))
+    if method == "POST" and path in STREAMS:
+        return await STREAMS[path](guest, request, await connect.read_message(request))
     if method == "POST" and path == f"{_PROCESSES}/StreamInput":
         return await processes.stream_input(guest, request)
     raise ApiError(501, f"{method} {path}: this is not offered to E2B's clients here")
