@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from tests.npm import install
+from tests.unit.store.waiting import until
 
 from .e2b_world import World, open_world
 
@@ -48,6 +49,44 @@ async def test_an_unmodified_client_needs_environment_variables_alone(world: Wor
     )
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert (process.returncode, out.decode()) == (0, "every call answered\n"), err.decode()
+
+
+KILLED = """
+import asyncio, sys
+from e2b import AsyncSandbox
+
+async def make():
+    box = await AsyncSandbox.create(timeout=20)
+    await box.commands.run("sleep 1000", background=True, timeout=0)
+    await box.files.write("mine", "x" * 1000)
+    print(box.sandbox_id, flush=True)
+
+async def main():
+    await asyncio.gather(*(make() for _ in range(int(sys.argv[1]))))
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+async def test_clients_that_are_killed_leave_nothing_once_their_time_is_over(world: World, library: Path) -> None:
+    key = await world.key("killed")
+    environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": key, "PYTHONPATH": str(library)}
+    for _ in range(3):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", KILLED, "6", env=environment, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        for _ in range(6):
+            assert await asyncio.wait_for(process.stdout.readline(), 60)
+        process.kill()
+        await process.wait()
+
+    async def are_gone() -> bool:
+        return bool((await world.send("GET", "/v2/sandboxes", {"X-API-KEY": key}))[1] == [])
+
+    # What a sandbox leaves on the machine is looked for after the mesh's end.
+    await until(are_gone, 90)
 
 
 @pytest.fixture(scope="module")
