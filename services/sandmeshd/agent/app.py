@@ -90,6 +90,7 @@ async def open_agent(
         stack.callback(programs.close)
         imported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         dispatcher = _dispatcher(config, _tools(stack, config, kernels, Shell(programs), processes, imported))
+        dispatcher.record = config.record
         stack.push_async_callback(dispatcher.close)
         first_call = FirstCall(dispatcher, kernels.default)
         stack.push_async_callback(first_call.close)

@@ -2,7 +2,7 @@
 
 With `--zygote-fd N` it is the zygote of such processes. With `--container DIR`, instead of the other options, it is
 PID 1 of a container: see sandmeshd.agent.boot.container. With `--shut-in UID,PORT` that uid has no network; with
-`--born DIR` its files come from there and its volumes are empty.
+`--born DIR` its files come from there and its volumes are empty; with `--waits LINE` that is its configuration.
 
 It forks the process that becomes the zygote before it imports or reads anything: one thread and no secret.
 """
@@ -36,8 +36,8 @@ def main() -> None:
     configured = False
     if "--container" in options:
         enter = import_module("sandmeshd.agent.boot.container").enter
-        shut_in, born = options.get("--shut-in", ""), options.get("--born", "")
-        options, control, configured = enter(options["--container"], shut_in, born)
+        rest = (options.get(name, "") for name in ("--shut-in", "--born", "--waits"))
+        options, control, configured = enter(options["--container"], *rest)
     else:
         control = fork_zygote([int(fd) for fd in options.get("--cgroup-fds", "").split(",") if fd])
     if "--tls" not in options:

@@ -10,7 +10,7 @@ from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost
 from sandmeshd.agentlink.addresses import read_address
-from sandmeshd.agentlink.link import AgentLink, Channel
+from sandmeshd.agentlink.link import AgentLink, Channel, request
 from sandmeshd.agentlink.websocket import open_websocket
 
 TIMEOUT_SECONDS = 5.0
@@ -66,11 +66,11 @@ async def open_link(sandbox: pb.RuntimeSandbox, timeout: float | None = TIMEOUT_
 
 @asynccontextmanager
 async def installing_token(
-    sandbox: pb.RuntimeSandbox, fencing_token: int, link: AgentLink | None = None
+    sandbox: pb.RuntimeSandbox, fencing_token: int, link: AgentLink | None = None, record: bytes = b""
 ) -> AsyncGenerator[None]:
     """Make a sandbox's agent refuse every lower fencing token: sent before the block, answered when it has ended.
 
-    `link` is one that is open already; it is closed in any case.
+    `link` is one that is open already; it is closed in any case. With `record` the agent keeps that from then on.
 
     Raises:
         SandboxLost: It does not answer.
@@ -86,12 +86,26 @@ async def installing_token(
                 else:
                     stack.callback(link.close)
         channel = Channel(link)
-        channel.send(agent_pb2.ToAgent(install_token=agent_pb2.InstallToken(fencing_token=fencing_token)))
+        renewed = agent_pb2.InstallToken(fencing_token=fencing_token, record=record)
+        channel.send(agent_pb2.ToAgent(install_token=renewed))
         yield
         with _lost(sandbox):
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await link.greeted(TIMEOUT_SECONDS)
                 await channel.receive()
+
+
+async def read_record(sandbox: pb.RuntimeSandbox) -> bytes:
+    """Return the record that a sandbox's agent keeps for its driver, empty where it keeps none.
+
+    The token alone shows which sandbox is meant, where its id is not known any more.
+
+    Raises:
+        SandboxLost, ProtocolMismatch: As `connect`.
+    """
+    async with open_link(sandbox) as link:
+        frame = agent_pb2.ToAgent(read_record=agent_pb2.ReadRecord())
+        return (await request(link, frame, TIMEOUT_SECONDS)).record
 
 
 @contextmanager

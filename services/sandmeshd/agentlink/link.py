@@ -193,7 +193,7 @@ class AgentLink(asyncio.Protocol):
     def _check_hello(self, frame: pb.FromAgent) -> None:
         if frame.HasField("error"):
             self.fail(from_detail(frame.error))
-        elif frame.hello.sandbox_id != self.sandbox_id:
+        elif self.sandbox_id not in ("", frame.hello.sandbox_id):
             self.fail(SandboxLost(f"another sandbox answers at the address of {self.sandbox_id}"))
         elif frame.hello.protocol != frames.LINK_PROTOCOL:
             spoken = f"protocol {frame.hello.protocol}, not {frames.LINK_PROTOCOL}"

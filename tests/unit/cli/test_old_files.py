@@ -13,6 +13,7 @@ from sandmeshd.cli.config.config_file import find_config
 from sandmeshd.cli.config.environment import log_remarks, read_notes, read_remarks, read_settings
 from sandmeshd.cli.config.legacy_names import UNLIMITED
 from sandmeshd.cli.user_app import app
+from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.mesh.driver import settings_for
 
@@ -80,6 +81,21 @@ def test_what_is_about_kubernetes_means_what_it_meant_where_that_is_chosen(tmp_p
     assert (own.kubernetes_namespace, own.kubeconfig) == ("default", Path("/etc/kube.conf"))
     assert not read_notes(settings, file)
     assert not [one for one in read_remarks(file) if "ignored" in one.event]
+
+
+def test_what_is_about_function_compute_means_what_it_meant_where_that_is_chosen(tmp_path: Path) -> None:
+    keys = "FC_ACCOUNT_ID=1\nFC_ACCESS_KEY_ID=a\nFC_ACCESS_KEY_SECRET=b\nFC_REGION_ID=cn-beijing\n"
+    rest = "FC_CPU=4.0\nFC_MEMORY=4096\nFC_PREFIX=agents\nFC_LOG_PROJECT=p\nFC_LOG_STORE=s\nFC_VPC_ID=vpc-1\n"
+    file = write(tmp_path, f"CONTAINER_DEPLOYMENT=fc\n{keys}{rest}")
+    settings = read_settings(file)
+    assert settings.driver == "fc"
+    own = settings_for(settings, "fc", FcSettings)
+    assert (own.account_id, own.access_key_id, own.access_key_secret.get_secret_value()) == ("1", "a", "b")
+    assert (own.region_id, own.cpu, own.memory, own.prefix) == ("cn-beijing", 4.0, 4096, "agents")
+    assert (own.log_project, own.log_store) == ("p", "s")
+    [ignored] = [one.facts for one in read_remarks(file) if "ignored" in one.event]
+    assert ignored["setting"] == "SANDMESH_FC_VPC_ID"
+    assert "through the mesh alone" in ignored["detail"]
 
 
 def test_our_own_names_come_before_the_old_ones_about_kubernetes(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Prepares the volumes of a container whose runtime can neither own nor share them, as a pod's: all are root's.
 
-The agent's files are in a read-only directory that root alone can read. CHOWN is needed for it, which PID 1 gives up
-with the rest when it becomes the agent.
+The agent's files are in a read-only directory that root alone can read, or its first line is an argument. CHOWN is
+needed for it, which PID 1 gives up with the rest when it becomes the agent.
 """
 
 from __future__ import annotations
@@ -20,11 +20,31 @@ def unpack(born: str, directory: str, user: int) -> None:
     Raises:
         OSError: A file or volume is not there, or CHOWN is not.
     """
-    # User code may pass through the directory above, and write nothing there.
-    os.chmod(os.path.dirname(directory), 0o711)  # noqa: PTH101, PTH120, S103 - pathlib is a slow import
-    os.mkdir(directory, 0o700)  # noqa: PTH102 - as above
+    _make(directory)
     for name in NAMES:
         _copy(f"{born}/{name}", f"{directory}/{name}")
+    _hand_over(directory, user)
+
+
+def prepare(line: str, directory: str, user: int) -> None:
+    """Write the configuration of an agent that waits for the rest, where its runtime shares nothing with it.
+
+    Raises:
+        OSError: The container's file system is read-only, or CHOWN is not there.
+    """
+    os.makedirs(os.path.dirname(directory), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib is a slow import
+    _make(directory)
+    _write(f"{line}\n".encode(), f"{directory}/{NAMES[0]}")
+    _hand_over(directory, user)
+
+
+def _make(directory: str) -> None:
+    # User code may pass through the directory above, and write nothing there.
+    os.chmod(os.path.dirname(directory), 0o711)  # noqa: PTH101, PTH120, S103 - as above
+    os.mkdir(directory, 0o700)  # noqa: PTH102 - as above
+
+
+def _hand_over(directory: str, user: int) -> None:
     os.chown(directory, AGENT_ID, AGENT_ID)
     for place in OWNED:
         os.chmod(place, 0o700)  # noqa: PTH101 - as above
@@ -34,8 +54,11 @@ def unpack(born: str, directory: str, user: int) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    with open(source, "rb") as file:  # noqa: PTH123 - as above
-        data = file.read()
+    with open(source, "rb") as file:  # noqa: PTH123 - pathlib is a slow import
+        _write(file.read(), target)
+
+
+def _write(data: bytes, target: str) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         while data:

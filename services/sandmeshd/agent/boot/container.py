@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from importlib import import_module
 
 from sandmeshd.agent.processes.namespaces import fork_zygote
@@ -20,11 +21,15 @@ EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_cont
 """The counters of processes killed for exceeding the memory limit, in either version of control groups."""
 
 
-def enter(directory: str, shut_in: str = "", born: str = "") -> tuple[dict[str, str], socket.socket, bool]:
+def enter(
+    directory: str, shut_in: str = "", born: str = "", waits: str = ""
+) -> tuple[dict[str, str], socket.socket, bool]:
     """Switch to the agent's uid, fork the process that becomes the zygote, and open the agent's files.
 
     `shut_in` is the uid that may not use the container's network, and the port of the agent: "1000,8571"; empty: the
-    container has no network. `born` is the directory of the files where the driver shares none: see `birth`.
+    container has no network. `born` is the directory of the files where the driver shares none: see `birth`. `waits` is
+    the line that configures an agent whose other configuration comes later; it is no secret. Such a container's network
+    is its cloud's to shut, so it need not have NET_ADMIN.
 
     Returns: the options that name the agent's descriptors, the socket to the zygote, and whether the zygote is
     configured; otherwise the agent must configure it.
@@ -33,9 +38,13 @@ def enter(directory: str, shut_in: str = "", born: str = "") -> tuple[dict[str, 
         OSError: The container lacks the directory, its files or the capabilities.
     """
     if shut_in:
-        import_module("sandmeshd.agent.network.routing").block_outbound(*map(int, shut_in.split(",")))
+        with suppress(*([OSError] if waits else [])):
+            import_module("sandmeshd.agent.network.routing").block_outbound(*map(int, shut_in.split(",")))
     if born:
         import_module("sandmeshd.agent.boot.birth").unpack(born, directory, int(shut_in.split(",", maxsplit=1)[0]))
+    if waits:
+        user = int(shut_in.split(",", maxsplit=1)[0])
+        import_module("sandmeshd.agent.boot.birth").prepare(waits, directory, user)
     if syscalls.passes_on_capabilities():
         users.become_agent()
         options, message = _options(directory), _zygote_config(directory)

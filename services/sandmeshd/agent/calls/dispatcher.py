@@ -150,6 +150,8 @@ class Dispatcher:
         self.calls = CallTable(self._policy.retention)
         self._tools = tools
         self._token = fencing_token
+        self.record = b""
+        """What the driver has the agent keep for it."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -157,8 +159,8 @@ class Dispatcher:
         """Return a dispatcher with the same identity, calls of its own, and what `replace` makes of the tools."""
         return Dispatcher(self.identity, 0, lambda: replace(self._tools()))
 
-    def install_token(self, token: int) -> None:
-        """Put a fencing token in force.
+    def install_token(self, token: int, record: bytes = b"") -> None:
+        """Put a fencing token in force, and keep the driver's record, unless it is empty.
 
         Raises:
             LeaseLost: A higher one is in force.
@@ -166,6 +168,7 @@ class Dispatcher:
         if token < self._token:
             raise LeaseLost(f"the fencing token {token} is older than the one in force")
         self._token = token
+        self.record = record or self.record
 
     def check_token(self, token: int) -> None:
         """Check that a token is the one in force, which the holder of the lease has.

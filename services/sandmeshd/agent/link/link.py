@@ -117,7 +117,8 @@ class Link(FramedLink):
             return
         try:
             _check_protocol(hello.protocol)
-            self._dispatcher.check(hello.sandbox_id)
+            if hello.sandbox_id:
+                self._dispatcher.check(hello.sandbox_id)
         except SandmeshError as error:
             self._send_error(message.channel, error)
             self.close()
@@ -132,7 +133,10 @@ class Link(FramedLink):
             return
         try:
             if body == "install_token":
-                self._dispatcher.install_token(message.install_token.fencing_token)
+                self._dispatcher.install_token(message.install_token.fencing_token, message.install_token.record)
+            elif body == "read_record":
+                self.write(pb.FromAgent(channel=message.channel, record=self._dispatcher.record).SerializeToString())
+                return
             elif body == "list_tools":
                 self._dispatcher.check_token(message.list_tools.fencing_token)
                 self._dispatcher.list_tools(
@@ -140,19 +144,22 @@ class Link(FramedLink):
                     lambda tools: self.write(pb.FromAgent(channel=message.channel, tools=tools).SerializeToString()),
                 )
                 return
-            elif body == "egress" and self._egress is not None:
-                self._egress.take(self, message.egress)
-                return
-            elif body == "open_egress" and self._egress is not None:
-                # The response must precede the first data.
-                self._done(message.channel)
-                self._egress.attach(self)
+            elif body in ("egress", "open_egress") and self._egress is not None:
+                self._pass_egress(self._egress, message, body)
                 return
             elif body != "ping":
                 raise InvalidArgument(f"the agent does not support {body} here")
             self._done(message.channel)
         except SandmeshError as error:
             self._send_error(message.channel, error)
+
+    def _pass_egress(self, egress: Egress, message: pb.ToAgent, body: str | None) -> None:
+        if body == "egress":
+            egress.take(self, message.egress)
+        else:
+            # The response must precede the first data.
+            self._done(message.channel)
+            egress.attach(self)
 
     # Frames that start and follow calls; the response is the call's events.
 

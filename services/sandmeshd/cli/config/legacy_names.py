@@ -43,6 +43,12 @@ _KUBERNETES: Final[Mapping[str, str]] = {
 }
 """What old names mean where the driver is kubernetes, as CONTAINER_DEPLOYMENT=k8s chooses it."""
 
+_FC: Final = "FC_"
+"""How the names about Function Compute begin; those that have a meaning are the fc driver's own."""
+
+_FC_NETWORKS: Final = ("FC_VPC_ID", "FC_VSWITCH_IDS", "FC_SECURITY_GROUP_ID")
+_FC_NETWORK: Final = "sandboxes of the fc driver are in no network: they reach others through the mesh alone"
+
 _MOUNT_DIR: Final = "sessions_mount_dir"
 OLD_DEFAULTS: Final[Mapping[str, str]] = {
     "REDIS_PORT_KEY": "_agent_runtime_container_occupied_ports",
@@ -207,6 +213,9 @@ def ignored_names(raw: Mapping[str, RawValue]) -> dict[str, str]:
     }
     if _is_kubernetes(raw):
         found = {name: why for name, why in found.items() if name not in _KUBERNETES}
+    if "fc" in _chosen(raw):
+        found = {name: _FC_NETWORK if name.startswith(_FC) else why for name, why in found.items()}
+        found = {name: why for name, why in found.items() if not name.startswith(_FC) or name in _FC_NETWORKS}
     system = raw["FILE_SYSTEM"].text if "FILE_SYSTEM" in raw else ""
     if system != "oss":
         why = f"it is about oss, and {PREFIX}FILE_SYSTEM is {system or 'not set'}"
@@ -244,9 +253,12 @@ def translate(raw: Mapping[str, RawValue]) -> dict[str, tuple[object, str]]:
     return found
 
 
+def _chosen(raw: Mapping[str, RawValue]) -> set[str]:
+    return {raw[name].text for name in ("CONTAINER_DEPLOYMENT", "DRIVER") if name in raw}
+
+
 def _is_kubernetes(raw: Mapping[str, RawValue]) -> bool:
-    chosen = {raw[name].text for name in ("CONTAINER_DEPLOYMENT", "DRIVER") if name in raw}
-    return bool(chosen & {"k8s", "kubernetes"})
+    return bool(_chosen(raw) & {"k8s", "kubernetes"})
 
 
 def unused_names(raw: Mapping[str, RawValue], driver: str, *, keeps_directories: bool) -> dict[str, str]:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, InvalidArgument
 
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
 SMALLEST_MEMORY = 32 << 20
 """Less does not hold a kernel of Python."""
+
+
+def check_id(sandbox_id: str) -> None:
+    """Check an id.
+
+    Raises:
+        InvalidArgument: It is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
+    """
+    if not _ID.fullmatch(sandbox_id):
+        message = f"{sandbox_id!r} is no sandbox id: 1 to 128 letters, digits, _, . and -, the first no sign"
+        raise InvalidArgument(message, {"field": "sandbox_id"})
 
 
 def limit_values(limits: sandbox_pb2.Limits) -> dict[str, int]:

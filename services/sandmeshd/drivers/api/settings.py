@@ -6,6 +6,7 @@ from typing import ClassVar, Final
 
 from pydantic import ByteSize, Field
 
+from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.runtime.paths import LOCAL_NODE, MeshPaths
 from sandmeshd.runtime.settings import Settings
@@ -49,3 +50,17 @@ class DriverSettings(Settings):
 
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how."""
+
+
+def check_no_host_files(settings: DriverSettings, where: str) -> None:
+    """Check that settings name no files of this machine, for a driver whose sandboxes are elsewhere.
+
+    Raises:
+        InvalidArgument: They do.
+    """
+    names = [name for name in ("readonly_mounts", "workspace_roots") if getattr(settings, name)]
+    if names:
+        listed = " and ".join(f"SANDMESH_{name.upper()}" for name in names)
+        fix = f"unset {listed}"
+        message = f"{where} does not see this machine's files, which {listed} names: {fix}"
+        raise InvalidArgument(message, {"setting": names[0], "fix": fix})

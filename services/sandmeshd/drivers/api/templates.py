@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import CapabilityMissing, TemplateNotFound
 from sandmeshd.drivers.egress import default_grant
 from sandmeshd.templates import Template
+
+BASE = "base"
 
 
 def template_of(templates: Mapping[str, Template], name: str) -> Template:
@@ -39,6 +42,35 @@ def template_info(template: Template, prepared: bool) -> pb.TemplateInfo:
     )
 
 
+class ImageNames(Protocol):
+    """The settings by which a driver that pulls its images names them."""
+
+    @property
+    def registry(self) -> str:
+        """The registry."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """What precedes their names."""
+        ...
+
+    @property
+    def tag(self) -> str:
+        """Their tag."""
+        ...
+
+
+def image_of(template: Template, templates: Mapping[str, Template], names: ImageNames) -> str:
+    """Return the name of a template's image: its own, or the one that those with the shipped packages share."""
+    if not template.image_is_shipped:
+        return template.image
+    shipped = templates.get(BASE)
+    name = BASE if shipped is None or template.python == shipped.python else template.name
+    registry = f"{names.registry}/" if names.registry else ""
+    return f"{registry}{names.namespace}/{name}:{names.tag}"
+
+
 def check_no_system(template: Template, driver: str) -> None:
     """Check that a template states no Debian packages, for a driver that can add none to its images.
 
@@ -57,7 +89,7 @@ def check_no_packages(template: Template, shipped: Mapping[str, Template], drive
     Raises:
         CapabilityMissing: There is none.
     """
-    base = shipped.get("base")
+    base = shipped.get(BASE)
     if template.image_is_shipped and base is not None and template.python != base.python:
         fix = "install them in an image of your own, or choose the bubblewrap driver"
         message = (

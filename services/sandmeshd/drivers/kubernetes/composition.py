@@ -7,8 +7,8 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
-from sandmesh.errors import InvalidArgument
 from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.settings import check_no_host_files
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Resolver
 from sandmeshd.drivers.kubernetes.cluster import Cluster
@@ -36,7 +36,7 @@ async def open_driver(
         RuntimeUnavailable: The API server does not answer, or refuses; `facts["fix"]` says what to do.
         InvalidArgument: A setting has no effect with this driver.
     """
-    _check(settings)
+    check_no_host_files(settings, "a cluster")
     filters = await asyncio.to_thread(build_filters)
     async with open_cluster(settings) as cluster:
         book = load_templates() if templates is None else templates
@@ -58,15 +58,6 @@ async def open_driver(
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-
-
-def _check(settings: KubernetesSettings) -> None:
-    names = [name for name in ("readonly_mounts", "workspace_roots") if getattr(settings, name)]
-    if names:
-        listed = " and ".join(f"SANDMESH_{name.upper()}" for name in names)
-        fix = f"unset {listed}"
-        message = f"a cluster does not see this machine's files, which {listed} names: {fix}"
-        raise InvalidArgument(message, {"setting": names[0], "fix": fix})
 
 
 async def _version(cluster: Cluster) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
@@ -16,13 +16,14 @@ from sandmesh.errors import (
     SandmeshError,
 )
 from sandmeshd.agentlink.connection import installing_token
+from sandmeshd.drivers.api.requirements import check_id
+from sandmeshd.drivers.api.views import ViewedSandboxes
 from sandmeshd.drivers.kubernetes.cluster import Cluster
 from sandmeshd.drivers.kubernetes.deletion import Deleter
-from sandmeshd.drivers.kubernetes.names import check_id, object_name
+from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.planner import Planner
 from sandmeshd.drivers.kubernetes.policy import remove_policy
 from sandmeshd.drivers.kubernetes.records import Records
-from sandmeshd.drivers.kubernetes.refusals import WithoutSnapshots
 from sandmeshd.drivers.kubernetes.requirements import NAME, capabilities, check, enforceable
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.start import Plan, Starter
@@ -36,7 +37,7 @@ from sandmeshd.drivers.node.records import Record
 TAIL_BYTES = 64 * 1024
 
 
-class KubernetesDriver(WithoutSnapshots, FixedGrants):
+class KubernetesDriver(ViewedSandboxes, FixedGrants):
     """One mesh's sandboxes in a namespace; opened by `open_driver`."""
 
     def __init__(
@@ -48,15 +49,13 @@ class KubernetesDriver(WithoutSnapshots, FixedGrants):
         version: tuple[int, int],
     ) -> None:
         self._settings = settings
-        self._mesh_id = settings.paths.mesh_id
         self._cluster = cluster
         self._watcher = watcher
         self._planner = planner
         self._version = version
         self._able = enforceable(version)
-        self._records = Records(cluster, self._mesh_id)
-        self._view = View(self._mesh_id, self._records, watcher)
-        super().__init__(self._view)
+        self._records = Records(cluster, settings.paths.mesh_id)
+        super().__init__(NAME, settings.paths.mesh_id, View(settings.paths.mesh_id, self._records, watcher), watcher)
         self._deleter = Deleter(cluster, watcher)
         self._starter = Starter(settings, cluster, watcher, self._records)
         self._locks = KeyedLocks()
@@ -96,10 +95,10 @@ class KubernetesDriver(WithoutSnapshots, FixedGrants):
             message = f"this driver serves the mesh {self._mesh_id!r}, not {request.mesh_id!r}"
             raise InvalidArgument(message, {"field": "mesh_id"})
         async with self._locks.held(request.sandbox_id):
-            sandbox = self._existing(request) or await self._create(request)
+            sandbox = self._repeated(request) or await self._create(request)
             return pb.CreateSandboxResponse(sandbox=sandbox)
 
-    def _existing(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
+    def _repeated(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox | None:
         record = self._records.find(request.sandbox_id)
         if record is None:
             return None
@@ -128,7 +127,7 @@ class KubernetesDriver(WithoutSnapshots, FixedGrants):
     async def _adopted(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         """Return a sandbox of which another driver of the mesh wrote the record."""
         await self._watcher.list()
-        sandbox = self._existing(request)
+        sandbox = self._repeated(request)
         if sandbox is None:
             detail = "another driver of the mesh had begun to start it"
             raise SandboxStartFailed(f"{request.sandbox_id} could not be started: {detail}", {"detail": detail})
@@ -142,15 +141,6 @@ class KubernetesDriver(WithoutSnapshots, FixedGrants):
         # What is left where the API server does not answer is listed, so that the allocator removes it later.
         with suppress(SandmeshError):
             await self._remove(plan.record.sandbox.sandbox_id)
-
-    async def inspect_sandbox(self, request: pb.InspectSandboxRequest) -> pb.InspectSandboxResponse:
-        """Return what the cluster knows of a sandbox."""
-        check_id(request.sandbox_id)
-        return pb.InspectSandboxResponse(sandbox=self._view.existing(request.sandbox_id))
-
-    async def list_sandboxes(self, request: pb.ListSandboxesRequest) -> pb.ListSandboxesResponse:
-        """List every sandbox of the mesh that has left anything."""
-        return pb.ListSandboxesResponse(sandboxes=self._view.all() if request.mesh_id == self._mesh_id else [])
 
     async def delete_sandbox(self, request: pb.DeleteSandboxRequest) -> pb.DeleteSandboxResponse:
         """Delete a sandbox's pod and Secret; return when both are gone."""
@@ -172,25 +162,10 @@ class KubernetesDriver(WithoutSnapshots, FixedGrants):
         await self._records.remove(sandbox_id)
         self._watcher.forget(name)
 
-    async def watch_sandboxes(self, request: pb.WatchSandboxesRequest) -> AsyncIterator[pb.WatchSandboxesResponse]:
-        """Send every sandbox, then `synced`, then each change."""
-        with self._watcher.watching() as changes:
-            present = await self.list_sandboxes(pb.ListSandboxesRequest(mesh_id=request.mesh_id))
-            for sandbox in present.sandboxes:
-                yield pb.WatchSandboxesResponse(sandbox=sandbox)
-            yield pb.WatchSandboxesResponse(synced=True)
-            async with aclosing(changes.follow()) as ids:
-                async for sandbox_id in ids:
-                    if request.mesh_id == self._mesh_id:
-                        ended = pb.RUNTIME_STATE_ENDED
-                        gone = pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=self._mesh_id, state=ended)
-                        yield pb.WatchSandboxesResponse(sandbox=self._view.find(sandbox_id) or gone)
-
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token, and store the labels."""
-        check_id(request.sandbox_id)
         async with self._locks.held(request.sandbox_id):
-            sandbox = self._view.existing(request.sandbox_id)
+            sandbox = self._existing(request.sandbox_id)
             if sandbox.state == pb.RUNTIME_STATE_ENDED:
                 raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
             record = self._records.find(request.sandbox_id)
@@ -207,8 +182,7 @@ class KubernetesDriver(WithoutSnapshots, FixedGrants):
 
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of what the agent wrote, as the kubelet kept it."""
-        check_id(request.sandbox_id)
-        self._view.existing(request.sandbox_id)
+        self._existing(request.sandbox_id)
         data = await self._cluster.text(
             f"{self._cluster.path('pods', object_name(self._mesh_id, request.sandbox_id))}/log"
         )

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from base64 import b32encode
 from collections.abc import Mapping
 from typing import Any
-
-from sandmesh.errors import InvalidArgument
 
 MESH, SANDBOX, TEMPLATE, SANDBOX_ID, MESH_ID = (
     f"dev.sandmesh.{name}" for name in ("mesh", "sandbox", "template", "sandbox-id", "mesh-id")
 )
 """Labels, whose values are hashes but for the template's; and annotations with the ids themselves."""
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-
-
-def check_id(sandbox_id: str) -> None:
-    """Check an id.
-
-    Raises:
-        InvalidArgument: It is not made of 1 to 128 letters, digits, `_`, `.` and `-`.
-    """
-    if not _ID.fullmatch(sandbox_id):
-        message = f"{sandbox_id!r} is no sandbox id: 1 to 128 letters, digits, _, . and -, the first no sign"
-        raise InvalidArgument(message, {"field": "sandbox_id"})
 
 
 def hashed(text: str) -> str:

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
-from sandmeshd.drivers.api.templates import check_no_system, template_info, template_of
+from sandmeshd.drivers.api.templates import check_no_system, image_of, template_info, template_of
 from sandmeshd.drivers.kubernetes.cluster import Cluster
 from sandmeshd.drivers.kubernetes.requirements import NAME
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.templates import Template
 
-BASE = "base"
 CLASS = "runtime_class"
 """What a template's `runtime_config` may have."""
 
@@ -39,12 +38,7 @@ class Templates:
 
     def image(self, template: Template) -> str:
         """Return the name of a template's image: its own, or the one that those with the shipped packages share."""
-        if not template.image_is_shipped:
-            return template.image
-        shipped = self._templates.get(BASE)
-        name = BASE if shipped is None or template.python == shipped.python else template.name
-        registry = f"{self._settings.registry}/" if self._settings.registry else ""
-        return f"{registry}{self._settings.namespace}/{name}:{self._settings.tag}"
+        return image_of(template, self._templates, self._settings)
 
     def describe(self) -> list[pb.TemplateInfo]:
         """Return the templates as drivers report them: machines pull images as pods are placed on them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import SandboxNotFound
 from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.reasons import state_of
 from sandmeshd.drivers.kubernetes.records import Records
@@ -36,17 +35,6 @@ class View:
         state, detail = state_of(pod) if pod else (ENDED, self._watcher.why_gone(name))
         if sandbox.state != pb.RUNTIME_STATE_STARTING or state == ENDED:
             sandbox.state, sandbox.end_detail = state, detail
-        return sandbox
-
-    def existing(self, sandbox_id: str) -> pb.RuntimeSandbox:
-        """Return a sandbox.
-
-        Raises:
-            SandboxNotFound: Nothing of it is left.
-        """
-        sandbox = self.find(sandbox_id)
-        if sandbox is None:
-            raise SandboxNotFound(f"there is no sandbox {sandbox_id}", {"sandbox_id": sandbox_id})
         return sandbox
 
     def all(self) -> list[pb.RuntimeSandbox]:

@@ -95,20 +95,41 @@ class InstallToken(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     fencing_token: _builtins.int
     """The token."""
+    record: _builtins.bytes
+    """Replaces the record that the agent keeps, where it is not empty."""
     def __init__(
         self,
         *,
         fencing_token: _builtins.int = ...,
+        record: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fencing_token", b"fencing_token", "record", b"record"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InstallToken: _TypeAlias = InstallToken  # noqa: Y015
+
+@_typing.final
+class ReadRecord(_message.Message):
+    """ReadRecord asks for the driver's record, which the agent keeps and cannot read; the answer is `record`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadRecord: _TypeAlias = ReadRecord  # noqa: Y015
 
 @_typing.final
 class ListTools(_message.Message):
@@ -176,6 +197,7 @@ class ToAgent(_message.Message):
     INSTALL_TOKEN_FIELD_NUMBER: _builtins.int
     LIST_TOOLS_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
+    READ_RECORD_FIELD_NUMBER: _builtins.int
     OPEN_EGRESS_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
     channel: _builtins.int
@@ -201,6 +223,10 @@ class ToAgent(_message.Message):
         """A question whether the agent lives; it answers with `done`."""
 
     @_builtins.property
+    def read_record(self) -> Global___ReadRecord:
+        """A question for the driver's record."""
+
+    @_builtins.property
     def open_egress(self) -> Global___OpenEgress:
         """From here on the link carries egress."""
 
@@ -217,14 +243,15 @@ class ToAgent(_message.Message):
         install_token: Global___InstallToken | None = ...,
         list_tools: Global___ListTools | None = ...,
         ping: Global___Ping | None = ...,
+        read_record: Global___ReadRecord | None = ...,
         open_egress: Global___OpenEgress | None = ...,
         egress: Global___EgressFrame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "egress", b"egress", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "open_egress", b"open_egress", "ping", b"ping"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "egress", b"egress", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "open_egress", b"open_egress", "ping", b"ping", "read_record", b"read_record"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "channel", b"channel", "egress", b"egress", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "open_egress", b"open_egress", "ping", b"ping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "call", b"call", "channel", b"channel", "egress", b"egress", "hello", b"hello", "install_token", b"install_token", "list_tools", b"list_tools", "open_egress", b"open_egress", "ping", b"ping", "read_record", b"read_record"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "call", "install_token", "list_tools", "ping", "open_egress", "egress"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "call", "install_token", "list_tools", "ping", "read_record", "open_egress", "egress"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -406,6 +433,7 @@ class FromAgent(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     TOOLS_FIELD_NUMBER: _builtins.int
     DONE_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     EGRESS_FIELD_NUMBER: _builtins.int
     END_REASON_FIELD_NUMBER: _builtins.int
     channel: _builtins.int
@@ -418,6 +446,8 @@ class FromAgent(_message.Message):
     """A serialized sandmesh.api.call.v1.CallEventBatch."""
     tools: _builtins.bytes
     """A serialized sandmesh.api.call.v1.ListToolsResponse."""
+    record: _builtins.bytes
+    """The driver's record as it was last written."""
     end_reason: _call_pb2.EndReason.ValueType
     """How the call ended, where `batch` holds its result: the gateway counts calls without reading them."""
     @_builtins.property
@@ -447,14 +477,15 @@ class FromAgent(_message.Message):
         error: _errors_pb2.ErrorDetail | None = ...,
         tools: _builtins.bytes = ...,
         done: Global___Done | None = ...,
+        record: _builtins.bytes = ...,
         egress: Global___EgressFrame | None = ...,
         end_reason: _call_pb2.EndReason.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "egress", b"egress", "error", b"error", "hello", b"hello", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "done", b"done", "egress", b"egress", "error", b"error", "hello", b"hello", "record", b"record", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "end_reason", b"end_reason", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "body", b"body", "channel", b"channel", "done", b"done", "egress", b"egress", "end_reason", b"end_reason", "error", b"error", "final", b"final", "hello", b"hello", "last_sequence", b"last_sequence", "record", b"record", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "batch", "error", "tools", "done", "egress"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "batch", "error", "tools", "done", "record", "egress"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -538,6 +569,7 @@ class AgentConfig(_message.Message):
     TRUSTED_CERTIFICATES_FIELD_NUMBER: _builtins.int
     CERTIFICATES_FILE_FIELD_NUMBER: _builtins.int
     BIRTH_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """The sandbox that it is."""
     agent_token: _builtins.str
@@ -578,6 +610,8 @@ class AgentConfig(_message.Message):
     """Certificates in PEM that programs inside are to trust, besides the system's."""
     certificates_file: _builtins.str
     """The file that has them and the system's; the agent writes it."""
+    record: _builtins.bytes
+    """The driver's record of the sandbox, sealed, which the agent keeps where a driver has no place for it: see ReadRecord."""
     @_builtins.property
     def tool_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of tools that the template has: "generic", "filesystem"."""
@@ -645,10 +679,11 @@ class AgentConfig(_message.Message):
         trusted_certificates: _builtins.bytes = ...,
         certificates_file: _builtins.str = ...,
         birth: Global___Birth | None = ...,
+        record: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["birth", b"birth", "call_timeout", b"call_timeout", "finished_call_ttl", b"finished_call_ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "birth", b"birth", "call_timeout", b"call_timeout", "certificates_file", b"certificates_file", "egress_port", b"egress_port", "ends_with_driver", b"ends_with_driver", "environment", b"environment", "environments", b"environments", "fencing_token", b"fencing_token", "finished_call_ttl", b"finished_call_ttl", "granted_paths", b"granted_paths", "hidden_directory", b"hidden_directory", "home", b"home", "listen", b"listen", "max_file_bytes", b"max_file_bytes", "max_processes", b"max_processes", "mcp_config", b"mcp_config", "mcp_libraries", b"mcp_libraries", "memory_bytes", b"memory_bytes", "own_tools", b"own_tools", "python", b"python", "record", b"record", "sandbox_id", b"sandbox_id", "seccomp_filter", b"seccomp_filter", "tls_file", b"tls_file", "tool_groups", b"tool_groups", "trusted_certificates", b"trusted_certificates", "user_id", b"user_id", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""The fc driver: sessions of functions of Alibaba Cloud's Function Compute."""

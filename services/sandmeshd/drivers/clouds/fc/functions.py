@@ -1,0 +1,195 @@
+"""The functions of a mesh: one for each template generation and size, made at its first sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.duration_pb2 import Duration
+
+from sandmesh.api.agent.v1 import agent_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import TemplateBuildFailed
+from sandmeshd.drivers.api.templates import check_no_system, check_settings, image_of
+from sandmeshd.drivers.clouds.fc.names import AFFINITY, TRIGGER, function_prefix
+from sandmeshd.drivers.clouds.fc.requirements import NAME, Size, size_of
+from sandmeshd.drivers.clouds.fc.service import FunctionCompute
+from sandmeshd.drivers.clouds.fc.settings import FcSettings
+from sandmeshd.drivers.node.agent_config import USER_ID, encode_config
+from sandmeshd.drivers.node.keyed_locks import KeyedLocks
+from sandmeshd.templates import Template
+
+PORT = 8571
+AGENT_DIRECTORY = "/run/sandmesh/agent"
+DISK_MEBIBYTES = 512
+POLL_SECONDS = 0.5
+METHODS = ["GET", "POST"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A function as it is to be."""
+
+    name: str
+    body: Mapping[str, Any]
+
+
+class Functions:
+    """The functions of one driver, which is the only one of its mesh."""
+
+    def __init__(
+        self, settings: FcSettings, service: FunctionCompute, templates: Mapping[str, Template], pin: str
+    ) -> None:
+        self._settings = settings
+        self._service = service
+        self._templates = templates
+        self._pin = pin
+        self._prefix = function_prefix(settings.prefix, settings.paths.mesh_id)
+        self._urls: dict[str, str] = {}
+        self._locks = KeyedLocks()
+        self._users: Counter[str] = Counter()
+
+    def plan(self, template: Template, limits: sandbox_pb2.Limits) -> Plan:
+        """Return the function of a template's sandboxes with some limits.
+
+        Raises:
+            CapabilityMissing: The template has what only other drivers know.
+        """
+        check_no_system(template, NAME)
+        check_settings(template, NAME)
+        return self._plan(template, limits)
+
+    def _plan(self, template: Template, limits: sandbox_pb2.Limits) -> Plan:
+        body = self._body(template, size_of(limits, self._settings))
+        facts = json.dumps([template.name, template.generation, body], sort_keys=True)
+        name = f"{self._prefix}{hashlib.sha256(facts.encode()).hexdigest()[:16]}"
+        return Plan(name, {**body, "functionName": name, "description": f"sandmesh: {template.name}"})
+
+    def _body(self, template: Template, size: Size) -> dict[str, Any]:
+        settings = self._settings
+        affinity = {
+            "affinityHeaderFieldName": AFFINITY,
+            "sessionTTLInSeconds": settings.session_seconds,
+            "sessionIdleTimeoutInSeconds": settings.idle_seconds,
+            "sessionConcurrencyPerInstance": 1,
+        }
+        body: dict[str, Any] = {
+            "runtime": "custom-container",
+            "handler": "index.handler",
+            "cpu": size.cpu,
+            "memorySize": size.mebibytes,
+            "diskSize": DISK_MEBIBYTES,
+            "timeout": settings.request_seconds,
+            "instanceConcurrency": 200,
+            # User code's way out is the agent's link, and no keys stand in its environment.
+            "internetAccess": False,
+            "disableInjectCredentials": "All",
+            "sessionAffinity": "HEADER_FIELD",
+            "instanceIsolationMode": "SESSION_EXCLUSIVE",
+            "sessionAffinityConfig": json.dumps(affinity),
+            "customContainerConfig": self._container(template),
+        }
+        if settings.role:
+            body["role"] = settings.role
+        if settings.log_project:
+            body["logConfig"] = {"project": settings.log_project, "logstore": settings.log_store}
+        return body
+
+    def _container(self, template: Template) -> dict[str, Any]:
+        birth = agent_pb2.Birth(certificate_sha256=self._pin, timeout=Duration(seconds=600))
+        waiting = agent_pb2.AgentConfig(listen=f"tcp://0.0.0.0:{PORT}", birth=birth)
+        line = encode_config(waiting).decode().strip()
+        return {
+            "image": image_of(template, self._templates, self._settings),
+            "port": PORT,
+            "command": ["--shut-in", f"{USER_ID},{PORT}", "--waits", line],
+            "healthCheckConfig": {
+                "httpGetUrl": "/",
+                "initialDelaySeconds": 0,
+                "periodSeconds": 1,
+                "timeoutSeconds": 1,
+                "failureThreshold": 60,
+                "successThreshold": 1,
+            },
+        }
+
+    @contextmanager
+    def used(self, name: str) -> Generator[None]:
+        """Keep a function from being removed meanwhile."""
+        self._users[name] += 1
+        try:
+            yield
+        finally:
+            self._users[name] -= 1
+
+    async def url(self, plan: Plan) -> str:
+        """Return the URL of a function's sessions; the function is made unless it exists.
+
+        Raises:
+            TemplateBuildFailed: Its image cannot be used.
+        """
+        async with self._locks.held(plan.name):
+            if plan.name not in self._urls:
+                await self._service.create_function(dict(plan.body))
+                config = json.dumps({"authType": "anonymous", "methods": METHODS})
+                trigger = {"triggerName": TRIGGER, "triggerType": "http", "triggerConfig": config}
+                await self._service.create_trigger(plan.name, trigger)
+                await self._active(plan)
+                self._urls[plan.name] = await self.existing_url(plan.name)
+            return self._urls[plan.name]
+
+    async def existing_url(self, name: str) -> str:
+        """Return the URL of a function that exists.
+
+        Raises:
+            Refusal: It, or its trigger, does not.
+        """
+        trigger = await self._service.get_trigger(name, TRIGGER)
+        return str(trigger["httpTrigger"]["urlInternet"])
+
+    async def _active(self, plan: Plan) -> None:
+        try:
+            async with asyncio.timeout(self._settings.start_timeout):
+                while True:
+                    found = await self._service.get_function(plan.name)
+                    if found.get("state", "Active") == "Active":
+                        return
+                    if found.get("state") == "Failed":
+                        raise self._failed(plan, str(found.get("stateReason") or "Failed"))
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise self._failed(plan, f"it was not ready within {self._settings.start_timeout:g} s") from None
+
+    def _failed(self, plan: Plan, detail: str) -> TemplateBuildFailed:
+        image = plan.body["customContainerConfig"]["image"]
+        fix = "push it for amd64 to a registry of the same account and region, and set SANDMESH_REGISTRY"
+        return TemplateBuildFailed(f"the image {image} cannot be used: {detail}; {fix}", {"detail": detail, "fix": fix})
+
+    async def names(self) -> list[str]:
+        """Return the functions of the mesh, of whichever generation."""
+        return await self._service.list_functions(self._prefix)
+
+    async def remove_unused(self, name: str, *, whatever: bool = False) -> None:
+        """Remove a function without sessions that no template has by itself any more; with `whatever`, any."""
+        async with self._locks.held(name):
+            if self._users[name] or (name in self._current() and not whatever):
+                return
+            if any(one.get("sessionStatus") != "Expired" for one in await self._service.list_sessions(name)):
+                return
+            self._urls.pop(name, None)
+            await self._service.delete_trigger(name, TRIGGER)
+            await self._service.delete_function(name)
+
+    def _current(self) -> set[str]:
+        """Return the functions that the templates have by themselves, with their own limits or none."""
+        found: set[str] = set()
+        for template in self._templates.values():
+            own = sandbox_pb2.Limits(**template.limits.model_dump())
+            found |= {self._plan(template, limits).name for limits in (own, sandbox_pb2.Limits())}
+        return found

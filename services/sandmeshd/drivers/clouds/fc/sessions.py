@@ -1,0 +1,70 @@
+"""The sandboxes of one driver: a session each, with the record that its agent keeps."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.drivers.node.records import Record
+
+
+@dataclass
+class Session:
+    """A session of a function, and the sandbox that it is."""
+
+    function: str
+    session_id: str
+    record: Record
+    begun: float = field(default_factory=time.time)
+    """When it was made, in seconds since 1970."""
+    is_unwanted: bool = False
+    """Whether it was deleted while it started."""
+
+    @property
+    def sandbox(self) -> pb.RuntimeSandbox:
+        """The sandbox."""
+        return self.record.sandbox
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the sandbox ended."""
+        return self.sandbox.state == pb.RUNTIME_STATE_ENDED
+
+    def end(self, detail: str) -> None:
+        """Note that the sandbox ended, and how."""
+        self.sandbox.state = pb.RUNTIME_STATE_ENDED
+        self.sandbox.end_detail = detail
+
+
+class Sessions:
+    """The sessions by sandbox."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def get(self, sandbox_id: str) -> Session | None:
+        """Return a sandbox's session, None if it has none."""
+        return self._sessions.get(sandbox_id)
+
+    def add(self, session: Session) -> None:
+        """Add a session, in place of its sandbox's former one."""
+        self._sessions[session.sandbox.sandbox_id] = session
+
+    def remove(self, session: Session) -> None:
+        """Forget a session."""
+        if self._sessions.get(session.sandbox.sandbox_id) is session:
+            del self._sessions[session.sandbox.sandbox_id]
+
+    def find(self, sandbox_id: str) -> pb.RuntimeSandbox | None:
+        """Return a sandbox as it is now, None if nothing of it is left."""
+        session = self._sessions.get(sandbox_id)
+        if session is None:
+            return None
+        sandbox = pb.RuntimeSandbox()
+        sandbox.CopyFrom(session.sandbox)
+        return sandbox
+
+    def all(self) -> list[pb.RuntimeSandbox]:
+        """Return every sandbox that has left anything, by id."""
+        return [sandbox for name in sorted(self._sessions) if (sandbox := self.find(name)) is not None]

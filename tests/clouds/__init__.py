@@ -1,0 +1,1 @@
+"""A stand-in for Function Compute: its API, its gateway, and the instances behind it."""

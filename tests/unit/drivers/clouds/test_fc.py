@@ -1,0 +1,325 @@
+"""The fc driver, against a stand-in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmesh.errors import (
+    CapabilityMissing,
+    InvalidArgument,
+    PoolExhausted,
+    RuntimeUnavailable,
+    SandboxLost,
+    SandboxNotFound,
+    TemplateBuildFailed,
+)
+from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.registry import open_plugin
+from sandmeshd.drivers.clouds.fc import service
+from sandmeshd.drivers.clouds.fc.requirements import Size, size_of
+from sandmeshd.drivers.clouds.fc.settings import FcSettings
+from sandmeshd.drivers.conformance.inside import run
+from sandmeshd.drivers.egress import EgressSettings
+from tests.clouds.function_compute import KEYS, StandIn
+
+GIGABYTE = 1 << 30
+
+
+def request(settings: FcSettings, name: str = "one", **fields: Any) -> pb.CreateSandboxRequest:
+    spec = sandbox_pb2.SandboxSpec(template="base", **fields)
+    return pb.CreateSandboxRequest(sandbox_id=name, mesh_id=settings.paths.mesh_id, spec=spec)
+
+
+async def create(driver: Driver, settings: FcSettings, name: str = "one", **fields: Any) -> pb.RuntimeSandbox:
+    return (await driver.create_sandbox(request(settings, name, **fields))).sandbox
+
+
+async def delete(driver: Driver, name: str = "one") -> None:
+    await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=name))
+
+
+async def inspect(driver: Driver, name: str = "one") -> pb.RuntimeSandbox:
+    return (await driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=name))).sandbox
+
+
+async def listed(driver: Driver, settings: FcSettings) -> list[pb.RuntimeSandbox]:
+    return list((await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=settings.paths.mesh_id))).sandboxes)
+
+
+async def ended(driver: Driver, settings: FcSettings) -> pb.RuntimeSandbox:
+    async for change in driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=settings.paths.mesh_id)):
+        if change.sandbox.state == pb.RUNTIME_STATE_ENDED:
+            return change.sandbox
+    raise AssertionError("the watch ended")
+
+
+pytestmark = pytest.mark.needs("root")
+
+
+@pytest.fixture(autouse=True)
+async def bounded() -> AsyncIterator[None]:
+    async with asyncio.timeout(120):
+        yield
+
+
+async def test_a_sandbox_is_a_session_until_it_is_deleted(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as driver:
+        made = await create(driver, settings)
+        assert len(cloud.living) == 1
+        done = await run(made, "id -u; echo a > /workspace/x; cat /workspace/x")
+        assert done.stdout == "1000\na\n"
+        await delete(driver)
+        assert cloud.living == []
+
+
+async def test_a_function_is_shared_and_shut_and_has_no_keys(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as driver:
+        made = await create(driver, settings)
+        await create(driver, settings, "two")
+        [function] = cloud.functions.values()
+        assert len(function.sessions) == 2
+        body = function.body
+        assert (body["internetAccess"], body["disableInjectCredentials"]) == (False, "All")
+        assert "vpcConfig" not in body
+        assert "role" not in body
+        assert "environmentVariables" not in body
+        sessions = [one.body for one in function.sessions.values()]
+        assert {(one["allowInternetAccess"], one["disableSessionIdReuse"]) for one in sessions} == {(False, True)}
+        seen = (await run(made, "env; cat /proc/*/environ /proc/*/cmdline")).stdout
+        assert not [text for pair in KEYS.items() for text in pair if text in seen]
+        assert cloud.session_of("one").body["sessionId"] not in seen
+
+
+async def test_a_restarted_driver_finds_its_sandboxes_by_their_sessions(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as first:
+        made = await create(first, settings, environment={"A": "b"})
+        token = pb.InstallTokenRequest(sandbox_id="one", fencing_token=7, record_labels={"session": "s"})
+        await first.install_token(token)
+    async with open_plugin("fc", settings) as second:
+        [found] = await listed(second, settings)
+        assert dict(found.record_labels) == {"session": "s"}
+        found.record_labels.clear()
+        assert found == made
+        await delete(second)
+    assert cloud.living == []
+
+
+async def test_with_another_secret_a_sandbox_is_only_deleted(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as first:
+        await create(first, settings)
+    other = EgressSettings(mesh_secret=SecretStr("another secret, as after a loss of it"))
+    async with open_plugin("fc", settings.model_copy(update={"egress": other})) as second:
+        [found] = await listed(second, settings)
+        assert (found.sandbox_id, found.state) == ("one", pb.RUNTIME_STATE_ENDED)
+        assert "mesh's secret" in found.end_detail
+        await delete(second)
+        assert cloud.living == []
+        assert cloud.functions == {}
+
+
+async def test_what_a_killed_driver_had_begun_is_found_and_made_again(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as driver:
+        await create(driver, settings, "first")
+        [name] = cloud.functions
+        begun = {"sessionId": "s-one-abcdefghijkl", "sessionTTLInSeconds": 600, "sessionIdleTimeoutInSeconds": 0}
+        nameless = {**begun, "sessionId": f"h-{'a' * 26}-abcdefghijkl"}
+        for body in (begun, nameless):
+            await service.FunctionCompute(settings).create_session(name, body)
+    async with open_plugin("fc", settings) as driver:
+        states = {one.sandbox_id: one.state for one in await listed(driver, settings)}
+        assert states == {"first": pb.RUNTIME_STATE_RUNNING, "one": pb.RUNTIME_STATE_ENDED}
+        assert len(cloud.living) == 2
+        await create(driver, settings)
+        assert len(cloud.living) == 2
+        for one in ("one", "first"):
+            await delete(driver, one)
+        assert cloud.living == []
+
+
+async def test_long_ids_have_sessions_too(cloud: StandIn, settings: FcSettings) -> None:
+    name = f"a.{'b' * 126}"
+    async with open_plugin("fc", settings) as driver:
+        made = await create(driver, settings, name)
+        assert (await run(made, "echo hello")).stdout == "hello\n"
+        assert max(len(one.body["sessionId"]) for one in cloud.living) <= 64
+    async with open_plugin("fc", settings) as driver:
+        assert [one.sandbox_id for one in await listed(driver, settings)] == [name]
+        await delete(driver, name)
+    assert cloud.living == []
+
+
+async def test_links_that_are_cut_lose_no_sandbox(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as driver:
+        made = await create(driver, settings)
+        for _ in range(5):
+            cloud.cut()
+            assert (await run(made, "echo on")).stdout == "on\n"
+        assert (await inspect(driver)).state == pb.RUNTIME_STATE_RUNNING
+
+
+async def test_a_session_that_its_time_ended_is_lost_with_that_reason(cloud: StandIn, settings: FcSettings) -> None:
+    short = settings.model_copy(update={"session_seconds": 5})
+    async with open_plugin("fc", short) as driver:
+        await create(driver, short)
+        assert "session's 5 s are over" in (await ended(driver, short)).end_detail
+        with pytest.raises(SandboxLost) as lost:
+            await driver.install_token(pb.InstallTokenRequest(sandbox_id="one", fencing_token=1))
+        assert "5 s are over" in lost.value.facts["detail"]
+        assert cloud.living == []
+        await delete(driver)
+        with pytest.raises(SandboxNotFound):
+            await inspect(driver)
+
+
+async def test_a_session_that_somebody_deleted_is_lost(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as driver:
+        await create(driver, settings)
+        body = cloud.session_of("one").body
+        [name] = cloud.functions
+        await service.FunctionCompute(settings).delete_session(name, body["sessionId"])
+        assert "deleted by somebody else" in (await ended(driver, settings)).end_detail
+    assert len(cloud.ledger) == 1, "a late link made the vendor begin another session"
+
+
+@pytest.mark.parametrize("action", ["CreateFunction", "CreateTrigger", "CreateSession", "DeleteSession"])
+async def test_a_lost_answer_makes_no_second_one(cloud: StandIn, settings: FcSettings, action: str) -> None:
+    cloud.lost[action] = 1
+    async with open_plugin("fc", settings) as driver:
+        await create(driver, settings)
+        assert len(cloud.living) == 1
+        await delete(driver)
+    assert (len(cloud.ledger), cloud.living) == (1, [])
+    assert cloud.lost[action] == 0
+
+
+async def test_throttled_requests_wait(cloud: StandIn, settings: FcSettings) -> None:
+    cloud.throttled.update({"ListFunctions": 1, "CreateSession": 2, "DeleteSession": 2})
+    async with open_plugin("fc", settings) as driver:
+        await create(driver, settings)
+        await delete(driver)
+    assert (cloud.requests["CreateSession"], cloud.requests["DeleteSession"], cloud.living) == (3, 3, [])
+
+
+async def test_throttling_without_end_says_that_there_is_no_room(cloud: StandIn, settings: FcSettings) -> None:
+    cloud.throttled["ListFunctions"] = 1000
+    with pytest.raises(PoolExhausted, match=r"throttles: ResourceExhausted.*request [0-9a-f]{16}"):
+        await service.FunctionCompute(settings, patience=0.5).check()
+
+
+async def test_a_function_that_is_pending_is_waited_for(cloud: StandIn, settings: FcSettings) -> None:
+    cloud.pending = 2
+    async with open_plugin("fc", settings) as driver:
+        await create(driver, settings)
+    assert cloud.requests["GetFunction"] == 3
+
+
+async def test_an_image_that_cannot_be_used_ends_a_create(cloud: StandIn, settings: FcSettings) -> None:
+    cloud.state = "Failed"
+    async with open_plugin("fc", settings) as driver:
+        with pytest.raises(TemplateBuildFailed, match="sandmesh/base:latest cannot be used: the image is Failed; push"):
+            await create(driver, settings)
+    assert cloud.ledger == []
+
+
+async def test_functions_of_older_generations_go_with_their_last_session(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings) as driver:
+        await create(driver, settings, "old-1")
+        await create(driver, settings, "old-2")
+    [old] = cloud.functions
+    async with open_plugin("fc", settings.model_copy(update={"tag": "next"})) as driver:
+        await create(driver, settings, "new")
+        assert len(cloud.functions) == 2
+        await delete(driver, "old-1")
+        assert old in cloud.functions
+        await delete(driver, "old-2")
+        assert old not in cloud.functions
+        assert len(cloud.functions) == 1
+        await delete(driver, "new")
+        assert len(cloud.functions) == 1, "the one of now stays"
+
+
+async def test_sandboxes_that_end_with_their_driver_leave_nothing(cloud: StandIn, settings: FcSettings) -> None:
+    async with open_plugin("fc", settings.model_copy(update={"ends_with_driver": True})) as driver:
+        await create(driver, settings)
+    assert (cloud.living, cloud.functions) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("memory", "cpu", "size"),
+    [
+        (0, 0, Size(2000, 2048)),
+        (GIGABYTE, 1000, Size(1000, 1152)),
+        (GIGABYTE, 4000, Size(4000, 4096)),
+        (8 * GIGABYTE, 1000, Size(2050, 8320)),
+        (32 << 20, 10, Size(50, 128)),
+    ],
+)
+def test_limits_are_rounded_up_to_the_vendors_sizes(memory: int, cpu: int, size: Size, settings: FcSettings) -> None:
+    assert size_of(sandbox_pb2.Limits(memory_bytes=memory, cpu_millis=cpu), settings) == size
+
+
+async def test_rounded_limits_are_told_and_what_is_too_much_is_refused(cloud: StandIn, settings: FcSettings) -> None:
+    limits = sandbox_pb2.Limits(memory_bytes=GIGABYTE, cpu_millis=1010)
+    async with open_plugin("fc", settings) as driver:
+        made = await create(driver, settings, limits=limits)
+        assert "1152 MiB" in made.enforced["memory"]
+        assert "1.05 processors" in made.enforced["cpu"]
+        assert "no internet access, by the vendor" in made.enforced["network"]
+        for much in ({"cpu_millis": 17_000}, {"memory_bytes": 33 * GIGABYTE}, {"pids": 5}, {"disk_bytes": 5}):
+            [name] = much
+            with pytest.raises(CapabilityMissing) as refused:
+                await create(driver, settings, "two", limits=sandbox_pb2.Limits(**much))
+            assert name.partition("_")[0] in refused.value.facts["needs"]
+
+
+def test_a_session_of_more_than_six_hours_is_refused_by_name(settings: FcSettings) -> None:
+    with pytest.raises(ValidationError, match="21600 s, which are 6 hours"):
+        FcSettings(paths=settings.paths, session_seconds=21_601)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fix"),
+    [
+        ({"access_key_id": ""}, "set SANDMESH_FC_ACCESS_KEY_ID"),
+        ({"access_key_id": "LTAI-other"}, "set SANDMESH_FC_ACCESS_KEY_ID to a key that exists"),
+        ({"access_key_secret": SecretStr("wrong")}, "set SANDMESH_FC_ACCESS_KEY_SECRET to the secret of that key"),
+        ({"egress": EgressSettings()}, "SANDMESH_MESH_SECRET"),
+    ],
+)
+async def test_wrong_keys_are_named(cloud: StandIn, settings: FcSettings, changed: dict[str, Any], fix: str) -> None:
+    with pytest.raises(RuntimeUnavailable) as refused:
+        async with open_plugin("fc", settings.model_copy(update=changed)):
+            pass
+    assert fix in refused.value.facts["fix"]
+    assert "wrong" not in str(refused.value)
+
+
+async def test_a_wrong_clock_missing_rights_and_no_answer_are_named(
+    cloud: StandIn, settings: FcSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.clock = 1200
+    with pytest.raises(RuntimeUnavailable, match="set this machine's clock"):
+        await service.FunctionCompute(settings).check()
+    cloud.clock, cloud.denied = 0, {"CreateSession"}
+    async with open_plugin("fc", settings) as driver:
+        with pytest.raises(RuntimeUnavailable, match=r"AccessDenied.*\(request [0-9a-f]{16}\): grant"):
+            await create(driver, settings)
+        assert await listed(driver, settings) == []
+    nowhere = settings.model_copy(update={"endpoint": "http://127.0.0.1:9", "region_id": "cn-nowhere"})
+    with pytest.raises(
+        RuntimeUnavailable, match=r"does not answer at 127\.0\.0\.1:9.*SANDMESH_FC_REGION_ID .cn-nowhere"
+    ):
+        await service.FunctionCompute(nowhere, patience=0.1).check()
+
+
+async def test_files_of_this_machine_are_refused(settings: FcSettings) -> None:
+    with pytest.raises(InvalidArgument, match="a cloud does not see this machine's files"):
+        async with open_plugin("fc", settings.model_copy(update={"workspace_roots": ("/srv",)})):
+            pass
