@@ -85,6 +85,18 @@ class Turns:
             self.seconds.append(time.perf_counter() - started)
 
 
+def on_driver(driver: str) -> Mapping[str, Pressure]:
+    """Return the pressures by their names, as a driver bounds them.
+
+    gVisor's own kernel counts signals, of which user code gets fewer than are worth the attempt; its memory is bounded
+    by default and cannot be specified.
+    """
+    if driver != "gvisor":
+        return PRESSURES
+    kept = {what: pressure for what, pressure in PRESSURES.items() if what != "pending signals"}
+    return kept | {"memory": Pressure(PRESSURES["memory"].program)}
+
+
 async def neighbour_calls(mesh: RunningMesh, pressure: Pressure, calls: int, turns: int = TURNS) -> tuple[Turns, Turns]:
     """Return a neighbour's calls without a pressure and with it.
 
@@ -135,13 +147,16 @@ async def _on(place: str, wanted: list[str], calls: int, console: Console) -> li
     """Measure pressures on a driver of this machine, as this user."""
     found: list[Figure] = []
     async with running_mesh(environment={"SANDMESH_DRIVER": place}) as mesh:
-        for what in wanted:
+        for what, pressure in on_driver(place).items():
+            if what not in wanted:
+                continue
             with console.status(f"{PLACES[place]}: {what}"):
                 line = f"{PLACES[place]}: {what}"
                 try:
-                    found.append(_figure(line, *await neighbour_calls(mesh, PRESSURES[what], calls)))
+                    found.append(_figure(line, *await neighbour_calls(mesh, pressure, calls)))
                 except (SandmeshError, RuntimeError) as error:
                     found.append(Figure(line, f"not measured: {error}"))
+                console.print(found[-1].what, found[-1].measured, highlight=False)
     return found
 
 

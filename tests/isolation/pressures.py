@@ -65,12 +65,13 @@ print(len(held) >= 32, flush=True)
 """Takes the memory of pipes; what is beyond it is small and slow."""
 
 WATCHES = """
-import errno, os, resource, select
+import errno, os, resource, select, sys, time
+end = time.monotonic() + float(sys.argv[1]) if sys.argv[1:] else float("inf")
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 ends, polls, report = [end for _ in range(500) for end in os.pipe()], [], "more"
 try:
-    while len(polls) < min(most, 8192) - 1100:
+    while len(polls) < min(most, 8192) - 1100 and time.monotonic() < end:
         polls.append(select.epoll())
         for end in ends:
             polls[-1].register(end, 1)
@@ -82,11 +83,11 @@ input()
 """Takes epoll watches, some 200 bytes of the kernel's memory each: all, or what it has descriptors for."""
 
 _ALL_WATCHES = f"""
-import subprocess, sys
-held, report = [], "more"
-while report == "more" and len(held) < WATCHERS:
+import subprocess, sys, time
+held, report, end = [], "more", time.monotonic() + 30
+while report == "more" and time.monotonic() < end:
     pipes = {{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}}
-    held.append(subprocess.Popen([sys.executable, "-c", {WATCHES!r}], text=True, **pipes))
+    held.append(subprocess.Popen([sys.executable, "-c", {WATCHES!r}, str(end - time.monotonic())], text=True, **pipes))
     report = held[-1].stdout.readline().strip()
 print(bool(report), flush=True)
 """
@@ -192,10 +193,10 @@ print(taker.wait())
 
 PRESSURES = {
     **{what: Pressure(program) for what, program in HOLDING.items()},
-    "epoll watches": Pressure(_ALL_WATCHES.replace("WATCHERS", "64")),
+    "epoll watches": Pressure(_ALL_WATCHES),
     "memory of pipes": Pressure(PIPES),
     "sockets": Pressure(_SOCKETS),
-    "processes": Pressure(_PROCESSES),
+    "processes": Pressure(_PROCESSES, {"pids": 256}),
     "memory": Pressure(_MEMORY.replace("BYTES", str(200 << 20)), {"memory": "256MiB"}),
     "processor": Pressure(_PROCESSOR, {"cpus": 0.5}),
     "disk": Pressure(_DISK, {"disk": "64MiB"}),
