@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ["docker-compose", "--file", str(ROOT / "deploy" / "compose.yaml")]
 TOKEN = ("sandmesh", "token", "create", "demo", "--user", "ada", "-o", "json")
 REMOVAL_SECONDS = 60.0
+MESH_USER = 10001
 RESOURCES = {"containers": "/containers/json?all=1", "volumes": "/volumes", "networks": "/networks"}
 
 
@@ -59,6 +60,8 @@ def _secrets(folder: Path) -> dict[str, str]:
     secret.chmod(0o600)
     made = [sys.executable, "-m", "sandmeshd.cli.user", "certificate", "--name", "localhost"]
     subprocess.run([*made, "--directory", str(folder / "tls")], check=True, capture_output=True)
+    for path in (secret, folder / "tls", *(folder / "tls").iterdir()):
+        os.chown(path, MESH_USER, MESH_USER)
     return {"MESH_SECRET_FILE": str(secret), "MESH_TLS_DIRECTORY": str(folder / "tls")}
 
 
@@ -70,6 +73,7 @@ def _deployed(engine: str, folder: Path, runtime: Path) -> Generator[Deployment]
         "COMPOSE_PROJECT_NAME": project,
         "SANDMESH_MESH_ID": project,
         "MESH_DOCKER_SOCKET": engine.removeprefix("unix://"),
+        "MESH_DOCKER_GROUP": str(Path(engine.removeprefix("unix://")).stat().st_gid),
         "MESH_RUNTIME_DIRECTORY": str(runtime),
         "MESH_PUBLISH": f"127.0.0.1:{port}",
         **_secrets(folder),
@@ -112,6 +116,16 @@ def _stays(engine: str, deployment: Deployment, runtime: Path) -> list[str]:
     return left
 
 
+def _users(engine: str, deployment: Deployment) -> dict[str, str]:
+    """Return the uid of each service's first process, as the machine sees it."""
+    found: dict[str, str] = {}
+    for one in query(engine, "/containers/json"):
+        if one["Labels"].get("com.docker.compose.project") == deployment.project:
+            pid = query(engine, f"/containers/{one['Id']}/json")["State"]["Pid"]
+            found[one["Labels"]["com.docker.compose.service"]] = str(Path(f"/proc/{pid}").stat().st_uid)
+    return found
+
+
 def test_the_demo_is_done_by_services_in_containers_of_their_own(engine: str, tmp_path: Path) -> None:
     build_image(engine, MESH)
     # An agent's socket is below it, whose path is short.
@@ -122,6 +136,8 @@ def test_the_demo_is_done_by_services_in_containers_of_their_own(engine: str, tm
             deployment.run(
                 "exec", "-T", "gateway", "sh", "-c", "until alive unix:/run/gateway/gateway.sock; do :; done"
             )
+            services = ("store", "driver", "allocator", "broker", "gateway")
+            assert _users(engine, deployment) == dict.fromkeys(services, str(MESH_USER))
             assert "UNAUTHENTICATED" in _demo(deployment, "", tmp_path)
             made = deployment.run("exec", "-T", "gateway", *TOKEN)
             shown = _demo(deployment, json.loads(made)["secret"], tmp_path)

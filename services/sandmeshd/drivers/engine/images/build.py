@@ -115,11 +115,15 @@ class ImageBuilder:
                     yield step
 
     async def _base(self, client: list[str], image: str, platform: str) -> dict[str, str]:
-        """Return the build argument of what an image begins with, where that is not as in its Dockerfile."""
+        """Return the build argument of what an image begins with, where that is not as in its Dockerfile.
+
+        The Dockerfile has the digest of an image in a registry; what is on the engine by the name, as `bootstrap` makes
+        it, has none.
+        """
         if image == BASE_NODE:
             return {"BASE": self.image_name(BASE, platform)}
         debian = named_for(DEBIAN, platform)
-        return {"DEBIAN": debian} if platform and await self._exists(client, debian) else {}
+        return {"DEBIAN": debian} if await self._exists(client, debian) else {}
 
     async def build_own(self, image: OwnImage, platform: str = "") -> AsyncGenerator[Step]:
         """Build a user's own image; its build argument `BASE` is the image of this release.
