@@ -69,7 +69,7 @@ async def _starts(mesh: RunningMesh, empty: EmptyCall, *, pooled: bool) -> list[
 async def _warm(mesh: RunningMesh) -> None:
     """Wait until the browser of the pooled sandbox runs, and has nothing to do."""
     async with asyncio.timeout(60):
-        while "chromium" not in {_name(pid) for pid in await processes_of(mesh)}:
+        while not any(_name(pid).startswith("chromium") for pid in await processes_of(mesh)):
             pass
     await asyncio.sleep(SETTLE_SECONDS)
 

@@ -36,8 +36,10 @@ def _docker() -> str:
 def _chromium() -> str:
     from sandmeshd.drivers.bubblewrap.systems import host  # noqa: PLC0415 - only those who ask need it
 
-    lacking = host.lacking(("chromium", "fonts-dejavu-core")) if host.STATUS.exists() else ("chromium",)
-    install = "apt-get install --no-install-recommends chromium fonts-dejavu-core"
+    # The first is what sandboxes have, the second what people watch them with.
+    wanted = ("chromium-headless-shell", "chromium", "fonts-dejavu-core", "libatomic1")
+    lacking = host.lacking(wanted) if host.STATUS.exists() else wanted
+    install = f"apt-get install --no-install-recommends {' '.join(wanted)}"
     return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""
 
 

@@ -13,7 +13,7 @@ from .conftest import MeshMaker
 
 pytestmark = [pytest.mark.needs("user namespaces"), pytest.mark.needs("chromium")]
 
-BROWSERS = "pgrep -c -x chromium; true"
+BROWSERS = "pgrep -c -f ^/usr/lib/chromium/; true"
 
 
 async def test_the_browser_of_a_pooled_sandbox_starts_by_itself(make_mesh: MeshMaker) -> None:
@@ -23,9 +23,9 @@ async def test_the_browser_of_a_pooled_sandbox_starts_by_itself(make_mesh: MeshM
             while not int((await box.run_shell_command(BROWSERS)).text):
                 pass
             # It is the one that the tools use.
-            before = (await box.run_shell_command("pgrep -o -x chromium")).text
+            before = (await box.run_shell_command("pgrep -o -f ^/usr/lib/chromium/")).text
             assert not (await box.browser_navigate("about:blank")).is_error
-            assert (await box.run_shell_command("pgrep -o -x chromium")).text == before
+            assert (await box.run_shell_command("pgrep -o -f ^/usr/lib/chromium/")).text == before
 
 
 async def test_the_browser_of_other_sandboxes_waits_for_its_first_use(make_mesh: MeshMaker) -> None:

@@ -141,7 +141,7 @@ async def test_templates_are_listed_with_what_their_nodes_have(client: MeshAsync
     assert base.tool_groups == ("generic", "git")
     assert [(node.driver, node.prepared) for node in base.nodes] == [("bubblewrap", True)]
     assert base.network_fixed is False
-    assert "chromium" in listed["browser"].system
+    assert "chromium-headless-shell" in listed["browser"].system
     assert (reports.description, reports.limits, reports.network_fixed) == ("Writes reports", Limits(pids=64), True)
     assert [node.generation for node in reports.nodes] == [registration.generation]
     assert reports.to_json()["name"] == "reports"

@@ -28,6 +28,7 @@ _WHOLE_SIZE: Final = """() => {
   return [Math.max(root.scrollWidth, body.scrollWidth), Math.max(root.scrollHeight, body.scrollHeight)];
 }"""
 _PICTURE_SECONDS: Final = 5.0
+_WARM_PAGE: Final = "data:text/html,<title>Warm</title><p>Warm"
 _PAGE_SECONDS: Final = 30.0
 
 
@@ -135,6 +136,22 @@ def _too_large(how: str) -> BrowserFailure:
         f"The screenshot {how}, and one may have {_LARGEST_SCREENSHOT >> 20} MiB: pass a ref to show less of the page, "
         "leave out full_page and scroll, or save it by browser_pdf_save."
     )
+
+
+async def warm_up(session: BrowserSession, _: dict[str, Any], __: Answer) -> None:
+    """Start the browser and do once, on a page of its own, what first calls do: their code is loaded then."""
+    context = await session.context()
+    page = await context.new_page()
+    with suppress(Error, TimeoutError):
+        async with asyncio.timeout(_PAGE_SECONDS):
+            await page.goto(_WARM_PAGE)
+            await page.title()
+            await page.aria_snapshot(mode="ai")
+            await page.screenshot(type="jpeg", quality=_QUALITIES[0])
+    with suppress(Error, TimeoutError):
+        async with asyncio.timeout(_PAGE_SECONDS):
+            await page.close()
+    await session.tab()
 
 
 async def trace_picture(session: BrowserSession, arguments: dict[str, Any], _: Answer) -> None:

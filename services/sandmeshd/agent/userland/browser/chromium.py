@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 from sandmeshd.agent.userland.browser.answer import BrowserFailure
 
 _PROGRAMS: Final = (
+    # Without the windows and services of a desktop's browser, so with a third less memory and a quicker start.
+    "/usr/lib/chromium/chromium-headless-shell",
     # Debian's own wrapper reads files of /etc that sandboxes do not have.
     "/usr/lib/chromium/chromium",
     "/usr/lib64/chromium-browser/chromium-browser",
@@ -54,7 +56,7 @@ def find_program() -> str:
             return path
     raise BrowserFailure(
         "There is no Chromium in this sandbox. Where sandboxes see the machine's own programs, install it there: "
-        "apt-get install --no-install-recommends chromium fonts-dejavu-core"
+        "apt-get install --no-install-recommends chromium-headless-shell fonts-dejavu-core libatomic1"
     )
 
 

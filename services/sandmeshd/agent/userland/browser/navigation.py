@@ -92,7 +92,8 @@ async def _open(session: BrowserSession, tab: Tab, url: str) -> None:
 async def _goto(tab: Tab, url: str) -> None:
     for again in range(_INTERRUPTIONS, -1, -1):
         try:
-            await tab.run(tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_SECONDS * 1000))
+            going = tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_SECONDS * 1000)
+            await tab.run(going, loads=True)
         except Error as error:
             # By the page that tells of an earlier failure, or by this very navigation, which that one has delayed.
             mine = any(

@@ -59,6 +59,7 @@ TOOLS: Final[dict[str, ToolRunner]] = {
     "screencast": screencast,
     "settle_profile": storage.settle_profile,
     "trace_picture": captures.trace_picture,
+    "warm_up": captures.warm_up,
     _ADDRESS: storage.debugging_address,
 }
 _CRASHED: Final = (

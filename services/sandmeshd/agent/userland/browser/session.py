@@ -74,7 +74,10 @@ class BrowserSession:
         program = chromium.find_program()
         chromium.prepare_profile(self.profile)
         if self._playwright is None:
-            self._playwright = await async_playwright().start()
+            try:
+                self._playwright = await async_playwright().start()
+            except Exception as error:  # its own class for a driver that does not run is this one
+                raise BrowserFailure(f"Playwright's driver does not start: {error}") from None
         try:
             return await self._playwright.chromium.launch_persistent_context(
                 self.profile,

@@ -83,8 +83,10 @@ class Tab:
     def _on_crash(self, _: Page) -> None:
         self.crashed = True
 
-    async def run(self, action: Coroutine[Any, Any, Any]) -> Any:
+    async def run(self, action: Coroutine[Any, Any, Any], *, loads: bool = False) -> Any:
         """Run an action until it is done or a dialog opens, which holds up the page until it is handled.
+
+        One that `loads` a page is followed by nothing more where that page has no scripts.
 
         Returns: the action's result, None if a dialog opened.
         """
@@ -102,7 +104,8 @@ class Tab:
             self._leave(work)
             return None
         result = work.result()
-        await self._settle()
+        if not loads or await self._has_scripts():
+            await self._settle()
         return result
 
     def _leave(self, work: asyncio.Future[Any]) -> None:
@@ -110,6 +113,13 @@ class Tab:
         task = asyncio.ensure_future(_ignored(work))
         self._left.add(task)
         task.add_done_callback(self._left.discard)
+
+    async def _has_scripts(self) -> bool:
+        try:
+            async with asyncio.timeout(_QUIET_SECONDS):
+                return bool(await self.page.evaluate("() => document.scripts.length"))
+        except (Error, TimeoutError):
+            return True
 
     async def _settle(self) -> None:
         """Wait until what the action made the page request has arrived, but not for long."""

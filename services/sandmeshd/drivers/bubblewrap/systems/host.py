@@ -10,6 +10,9 @@ STATUS = Path("/var/lib/dpkg/status")
 FILES = ("/etc/X11", "/etc/xdg", "/etc/gtk-3.0", "/etc/chromium", "/etc/chromium.d")
 """What programs of a desktop read besides /usr and what every sandbox sees of the host's /etc."""
 
+SUBSTITUTES = {"chromium-headless-shell": "chromium"}
+"""Packages that do as well where they are installed."""
+
 FONTS = Path("/var/cache/fontconfig")
 
 
@@ -20,7 +23,7 @@ def lacking(packages: Iterable[str]) -> list[str]:
     except FileNotFoundError:
         return list(packages)
     present = _installed(changed)
-    return [name for name in packages if name not in present]
+    return [name for name in packages if not {name, SUBSTITUTES.get(name, name)} & present]
 
 
 def binds() -> tuple[str, ...]:
