@@ -12,6 +12,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.faults.browser_storm import AT_ONCE
 from tests.faults.soak import Bounds, Sample, Trend, trends
 
 Results = list[dict[str, Any]]
@@ -42,6 +43,15 @@ is killed, or removed, behind its driver's back; and what must not be left is co
 networks as well. Rounds: {rounds}; together {minutes:.0f} minutes; ended {ended}; commit {commits}.
 """
 
+BROWSERS = """## Browsers
+
+{cycles:,} sandboxes with a browser, {at_once} at a time, on bubblewrap (load average {load:g}): each is created, opens
+a page and shows it, and is deleted. Meanwhile something of it is killed, at random: {struck}.
+{used:,} showed their page in the end, after answers that named what had ended; the others were lost with their sandbox,
+as the error said ({lost}). Left when it was over, of processes, folders, control groups and records: {left}.
+{minutes:.0f} minutes; ended {ended}; commit {commit}.
+"""
+
 SOAK = """## Soak
 
 The same clients without any fault, {pace}, for {minutes:.0f} minutes and {cycles:,} cycles; ended {ended};
@@ -60,6 +70,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/reliability.md"))
     arguments = parser.parse_args()
     rounds, in_docker = _rounds(arguments.results), _rounds(arguments.results / "docker")
+    browsers = arguments.results / "browsers.json"
     kept = arguments.results / "soak.json"
     soak = json.loads(kept.read_text()) if kept.exists() else None
     if not rounds and not in_docker and soak is None:
@@ -68,6 +79,7 @@ def main() -> None:
     parts = [_head(every or in_docker)]
     parts += [_storm(STORM, rounds), _by_store(rounds), _struck(rounds)] if rounds else []
     parts += [_storm(DOCKER, in_docker), _by_store(in_docker), _struck(in_docker)] if in_docker else []
+    parts += [browser_section(json.loads(browsers.read_text()))] if browsers.exists() else []
     parts += [_soak(soak)] if soak else []
     arguments.page.write_text("\n".join(parts))
 
@@ -150,6 +162,19 @@ def _struck(rounds: Results) -> str:
     return (
         "\n".join([*lines, *(f"| {names.get(name, name)} | {count} |" for name, count in struck.most_common())]) + "\n"
     )
+
+
+def browser_section(storm: dict[str, Any]) -> str:
+    """Return the section on a storm of browsers."""
+    outcomes = Counter[str](storm["outcomes"])
+    struck = Counter[str](storm["struck"]).most_common()
+    lost = [f"{name} {count}" for name, count in outcomes.most_common() if name != "used"]
+    return BROWSERS.format(
+        cycles=storm["cycles"], at_once=AT_ONCE, load=storm["machine"]["load"], used=outcomes["used"],
+        struck=", ".join(f"{name} {count} times" for name, count in struck), lost=", ".join(lost) or "none",
+        left=", ".join(storm["left"]) or "nothing", minutes=storm["seconds"] / 60, ended=storm["ended"],
+        commit=storm["commit"],
+    )  # fmt: skip
 
 
 def _soak(soak: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.engine import own_engine
+from tests.faults.browser_storm import storm_browsers
 from tests.faults.campaign import LEAST_PART, Plan, run_round
 from tests.faults.containers import Docker
 from tests.faults.runtimes import Bubblewrap, Runtime
@@ -46,6 +47,8 @@ def main() -> None:
     with _opened(options.runtime) as runtime:
         if not options.soak_only:
             _storms(options, ends, runtime)
+        if options.browser_cycles > 0:
+            _browsers(options)
         if options.soak_seconds > 0:
             _soak(options, runtime)
     failed = _failures(options.out)
@@ -73,6 +76,9 @@ def _failures(out: Path) -> list[str]:
     done = sum(one["creates_in_the_clear_that_succeeded"] for one in rounds)
     if done < LEAST_PART * clear:
         found.append(f"{done} of {clear} creates outside fault windows succeeded")
+    if (out / "browsers.json").exists():
+        left = json.loads((out / "browsers.json").read_text())["left"]
+        found += [f"browsers: left {left}"] if left else []
     if (out / "soak.json").exists():
         soaked = json.loads((out / "soak.json").read_text())
         series = trends([Sample(**one) for one in soaked["samples"]], Bounds())
@@ -87,6 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cycles", type=int, default=10_000, help="create/call/release cycles under fire, in all")
     parser.add_argument("--round-cycles", type=int, default=1000, help="those of one round, in a mesh of its own")
     parser.add_argument("--seconds", type=float, default=3 * 3600.0, help="begin no storm after so long")
+    parser.add_argument("--browser-cycles", type=int, default=200, help="cycles of browsers on bubblewrap; 0: none")
     parser.add_argument("--soak-seconds", type=float, default=3600.0, help="how long the soak is; 0: none")
     parser.add_argument("--soak-cycles", type=int, default=1 << 40, help="it ends after so many cycles, too")
     parser.add_argument("--soak-pace", type=float, default=4.0, help="the most cycles of it a second; 0: no bound")
@@ -112,6 +119,14 @@ def _storms(options: argparse.Namespace, ends: float, runtime: Runtime) -> None:
         done += json.loads(kept.read_text())["cycles"]
         number += 1
     _log(f"{done} cycles under fire")
+
+
+def _browsers(options: argparse.Namespace) -> None:
+    kept = options.out / "browsers.json"
+    if not kept.exists() and options.runtime == "bubblewrap" and not options.soak_only:
+        _log(f"{options.browser_cycles} cycles of browsers")
+        with _Folder() as folder:
+            _keep(kept, asyncio.run(storm_browsers(folder, options.browser_cycles)).as_dict())
 
 
 def _soak(options: argparse.Namespace, runtime: Runtime) -> None:
