@@ -29,7 +29,7 @@ async def test_a_quota_holds_at_once_and_its_error_has_the_figures(mesh: Running
     assert quota.limits == {"sandboxes": 1}
     async with BaseSandboxAsync(base_url=mesh.addresses[0]):
         [used] = [one for one in await admin.quotas.list() if one.project == "default"]
-        assert used.use == {"sandboxes": 1, "memory": 0, "cpus": 0, "creates_per_minute": 0}
+        assert used.use == {"sandboxes": 1, "memory": 0, "cpus": 0, "creates_per_minute": 0, "snapshot_bytes": 0}
         with pytest.raises(QuotaExceeded, match=r"sandboxes of the project default is reached: 1 of 1") as caught:
             async with BaseSandboxAsync(base_url=mesh.addresses[0]):
                 pytest.fail("the quota was exceeded")
@@ -83,10 +83,22 @@ def test_the_commands_show_and_set_quotas() -> None:
         assert assigned == {"user_id": "ada", "project": "research"}
         sandmesh.run("quota", "set", "--project", "research", "creates_per_minute=5")
         heading, *rows = [line.split() for line in sandmesh.run("quota", "show").out.splitlines()]
-        assert heading == ["NAME", "KIND", "SANDBOXES", "MEMORY", "CPUS", "CREATES", "PER", "MINUTE", "USERS"]
-        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0"]
-        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "ada"]
-        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0"]
+        assert heading == [
+            "NAME",
+            "KIND",
+            "SANDBOXES",
+            "MEMORY",
+            "CPUS",
+            "CREATES",
+            "PER",
+            "MINUTE",
+            "SNAPSHOT",
+            "BYTES",
+            "USERS",
+        ]
+        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0", "0MiB"]
+        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "0MiB", "ada"]
+        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0", "0MiB"]
         [shown] = sandmesh.run("quota", "show", "--user", "ada", "-o", "json").json
         assert shown["limits"] == {"sandboxes": 0, "memory_bytes": "1073741824"}
         assert sandmesh.run("quota", "set", "sandboxes=1", ok=False).code == 2
@@ -111,6 +123,25 @@ async def test_usage_is_shown_by_project_and_sandbox_and_as_metrics() -> None:
         assert own.memory_byte_seconds == pytest.approx(own.sandbox_seconds * 256 * 2**20, rel=0.05)
         assert own.cpu_seconds == pytest.approx(own.sandbox_seconds / 2, rel=0.05, abs=0.01)
         assert (await scrape(page))["sandmesh_usage_sandbox_seconds{project=research}"] >= project.sandbox_seconds
+
+
+async def test_a_quota_of_snapshots_holds_when_it_is_used_and_until_one_is_deleted(
+    mesh: RunningMesh, admin: MeshAsync
+) -> None:
+    await admin.quotas.set({"snapshot_bytes": "1KiB"}, project="default")
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.fs.write("data", b"x" * 4096)
+        first = await admin.snapshots.create(box.sandbox_id)
+        assert first.size_bytes >= 1024
+        [used] = [one for one in await admin.quotas.list() if one.project == "default"]
+        assert used.use["snapshot_bytes"] == first.size_bytes
+        with pytest.raises(QuotaExceeded, match=r"snapshot_bytes of the project default is reached") as caught:
+            await admin.snapshots.create(box.sandbox_id)
+        facts = {"quota": "snapshot_bytes", "of": "project", "name": "default", "limit": "1024"}
+        assert caught.value.facts == facts | {"used": str(first.size_bytes)}
+        assert [one.snapshot_id for one in (await admin.snapshots.list()).snapshots] == [first.snapshot_id]
+        await admin.snapshots.delete(first.snapshot_id)
+        await admin.snapshots.delete((await admin.snapshots.create(box.sandbox_id)).snapshot_id)
 
 
 def test_the_command_prints_usage() -> None:

@@ -17,6 +17,7 @@ _FIELDS = {
     "memory": "memory_bytes",
     "cpus": "cpu_millis",
     "creates_per_minute": "creates_per_minute",
+    "snapshot_bytes": "snapshot_bytes",
 }
 
 
@@ -33,9 +34,10 @@ class QuotasAsync:
         return [read_quota(quota) for quota in response.quotas]
 
     async def set(self, limits: Mapping[str, float | str | None], *, project: str = "", user_id: str = "") -> QuotaInfo:
-        """Change limits of a project or a user: sandboxes, memory, cpus, creates_per_minute; None removes one.
+        """Change limits of a project or a user; None removes one, and the others stay.
 
-        The others stay. A limit below what is in use ends nothing; creates beyond it raise QuotaExceeded.
+        They are sandboxes, memory, cpus, creates_per_minute and snapshot_bytes. A limit below what is in use ends
+        nothing; creates and snapshots beyond it raise QuotaExceeded.
 
         Raises:
             InvalidArgument: A limit is unknown or does not fit, or not exactly one of `project` and `user_id` is set.
@@ -72,8 +74,8 @@ def _amount(name: str, value: float | str) -> int:
     """Return a limit as the mesh counts it: whole sandboxes and creates, bytes, thousandths of a core."""
     if value in (0, "0"):
         return 0
-    if name == "memory" and not isinstance(value, float):
-        return read_size("limits.memory", value)
+    if name in ("memory", "snapshot_bytes") and not isinstance(value, float):
+        return read_size(f"limits.{name}", value)
     try:
         number = float(value)
     except ValueError:

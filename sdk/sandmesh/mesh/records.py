@@ -200,7 +200,7 @@ class AuditEntry(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class QuotaInfo(Record):
-    """The quota of one project or one user, and its use: each by name (sandboxes, memory, cpus, creates_per_minute)."""
+    """The quota of one project or one user, and its use: each by name (sandboxes, memory, cpus, ...)."""
 
     project: str
     """Empty for a user's."""

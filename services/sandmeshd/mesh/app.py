@@ -143,7 +143,7 @@ async def _open_internal(
         session_service(broker),
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
-        quota_service(QuotaServicer(QuotaRecords(store), UsageRecords(store))),
+        quota_service(QuotaServicer(QuotaRecords(store), UsageRecords(store), allocator.snapshot_sizes)),
         secret_service(allocator.secrets),
         audit_service(AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),

@@ -91,7 +91,7 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         allocator = open_allocator(allocator_settings(settings), store, drivers, observed_service)
         servicer = await stack.enter_async_context(allocator)
         audit = AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))
-        quotas = QuotaServicer(QuotaRecords(store), UsageRecords(store))
+        quotas = QuotaServicer(QuotaRecords(store), UsageRecords(store), servicer.snapshot_sizes)
         services = [sandbox_service(servicer), quota_service(quotas), audit_service(audit)]
         services.append(secret_service(servicer.secrets))
         await stack.enter_async_context(_serving(options, listen, services, observed_service))

@@ -12,7 +12,7 @@ LIBRARY = ("base", "events", "usage", "quotas", "capacity", "queue", "states")
 # What may run while records are being rebuilt: it rebuilds them, or reports nothing that depends on them.
 # Tokens, quotas and secrets are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
-_QUOTAS = {"quota_set", "project_set", "projects_of"}
+_QUOTAS = {"quota_set", "project_set", "projects_of", "snapshot_limits"}
 # The time of sandboxes whose records are not rebuilt yet is counted when they are.
 _USAGE = {"usage_totals"}
 _AUDIT = {"audit_append", "audit_list"}

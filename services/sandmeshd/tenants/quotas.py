@@ -13,7 +13,9 @@ from sandmeshd.store import Store
 Kind = Literal["project", "caller"]
 
 QUOTAS = ("sandboxes", "memory_bytes", "cpu_millis", "creates_per_minute")
-"""The names of quotas, in the order in which the store returns their use."""
+"""The names of quotas that claims keep to, in the order in which the store returns their use."""
+LIMITS = (*QUOTAS, "snapshot_bytes")
+"""The names of all."""
 
 
 class QuotaRecords:
@@ -27,6 +29,12 @@ class QuotaRecords:
         """Set some limits of a project or a user and remove others."""
         arguments = {"kind": kind, "name": name, "limits": dict(limits), "removed": list(removed)}
         await self._store.run("quota_set", arguments)
+
+    async def snapshot_limits(self, project: str, caller: str) -> dict[Kind, int]:
+        """Return how many bytes the snapshots of a project and of a user may have, where that is limited."""
+        found: Sequence[bytes] = await self._store.run("snapshot_limits", {"project": project, "caller": caller})
+        kinds: Sequence[Kind] = ("project", "caller")
+        return {kind: int(limit) for kind, limit in zip(kinds, found, strict=True) if limit}
 
     async def assign(self, user_id: str, project: str) -> None:
         """Assign a user to a project."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -12,7 +13,7 @@ from sandmesh.api.quota.v1 import quota_pb2 as pb
 from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmesh.errors import InvalidArgument, PermissionDenied
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.tenants.quotas import QUOTAS, Kind, QuotaRecords
+from sandmeshd.tenants.quotas import LIMITS, Kind, QuotaRecords
 from sandmeshd.tenants.usage import UsageRecords
 
 log = structlog.get_logger()
@@ -25,12 +26,17 @@ _LARGEST = 2**53
 _PROJECT = re.compile(r"[\w.-]{1,63}", re.ASCII)
 
 
+SnapshotSizes = Callable[[], Awaitable[Mapping[tuple[str, str], int]]]
+"""Returns the bytes of snapshots by their owners: kind and name."""
+
+
 class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
     """Serve quotas; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(self, records: QuotaRecords, usage: UsageRecords) -> None:
+    def __init__(self, records: QuotaRecords, usage: UsageRecords, snapshots: SnapshotSizes) -> None:
         self._records = records
         self._usage = usage
+        self._snapshots = snapshots
 
     async def SetQuota(self, request: pb.SetQuotaRequest, context: Context) -> pb.SetQuotaResponse:
         """Change the limits of a project or a user."""
@@ -41,14 +47,21 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         await self._records.set(kind, name, limits, request.removed)
         log.info("a quota was set", kind=kind, name=name, limits=limits, removed=list(request.removed))
         blank = pb.Quota(project=request.project, user_id=request.user_id, limits=pb.QuotaLimits(), use=pb.QuotaUse())
-        current = [quota for quota in await self._records.all() if (quota.project or quota.user_id) == name]
+        current = [quota for quota in await self._all() if (quota.project or quota.user_id) == name]
         found = (quota for quota in current if bool(quota.project) == (kind == "project"))
         return pb.SetQuotaResponse(quota=next(found, blank))
 
     async def ListQuotas(self, request: pb.ListQuotasRequest, context: Context) -> pb.ListQuotasResponse:
         """List quotas and their use."""
         _check_admin(of_project=True)
-        return pb.ListQuotasResponse(quotas=await self._records.all())
+        return pb.ListQuotasResponse(quotas=await self._all())
+
+    async def _all(self) -> Sequence[pb.Quota]:
+        quotas, sizes = await self._records.all(), await self._snapshots()
+        for quota in quotas:
+            owner = ("project", quota.project) if quota.project else ("caller", quota.user_id)
+            quota.use.snapshot_bytes = sizes.get(owner, 0)
+        return quotas
 
     async def AssignProject(self, request: pb.AssignProjectRequest, context: Context) -> pb.AssignProjectResponse:
         """Assign a user to a project."""
@@ -101,12 +114,12 @@ def _check_user(user_id: str) -> None:
 
 def _check_limits(limits: dict[str, int], request: pb.SetQuotaRequest) -> None:
     for name in request.removed:
-        if name not in QUOTAS:
-            raise InvalidArgument(f"there is no quota {name!r}, but {', '.join(QUOTAS)}", {"field": "removed"})
+        if name not in LIMITS:
+            raise InvalidArgument(f"there is no quota {name!r}, but {', '.join(LIMITS)}", {"field": "removed"})
         if name in limits:
             raise InvalidArgument(f"the quota {name} is both set and removed: do one", {"field": "removed"})
     if not limits and not request.removed:
-        raise InvalidArgument(f"set or remove at least one quota: {', '.join(QUOTAS)}", {"field": "limits"})
+        raise InvalidArgument(f"set or remove at least one quota: {', '.join(LIMITS)}", {"field": "limits"})
     for name, limit in limits.items():
         if limit > _LARGEST:
             raise InvalidArgument(f"{name} is at most {_LARGEST}", {"field": f"limits.{name}"})

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import re
 import secrets
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from sandmesh.api.driver.v1 import driver_pb2
@@ -17,6 +18,7 @@ from sandmesh.errors import (
     CapabilityMissing,
     InvalidArgument,
     LeaseLost,
+    QuotaExceeded,
     RuntimeUnavailable,
     SandmeshError,
     SnapshotNotFound,
@@ -25,11 +27,13 @@ from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import NodeWant, RecordStore, Want
 from sandmeshd.allocator.records.records import Record
-from sandmeshd.auth.principal import current_principal
+from sandmeshd.auth.principal import SERVICE, acting_for, current_principal
+from sandmeshd.tenants.quotas import QuotaRecords
 
 _ID = re.compile(r"snap_[a-z0-9]{1,64}")
 _ASK_SECONDS = 10.0
-_OWNER, _USER, _PROJECT = "session", "user", "project"
+_OWNER, _USER = "session", "user"
+_PROJECT, _CALLER = "project", "caller"
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,18 @@ class Found:
 class NodeSnapshots:
     """Take, list and delete snapshots on the nodes, for their owners."""
 
-    def __init__(self, records: RecordStore, nodes: Nodes, mesh_id: str) -> None:
+    def __init__(self, records: RecordStore, nodes: Nodes, mesh_id: str, quotas: QuotaRecords) -> None:
         self._records = records
         self._nodes = nodes
         self._mesh_id = mesh_id
+        self._quotas = quotas
 
     async def take(self, record: Record, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
         """Take a snapshot of a READY sandbox, which counts as activity.
 
         Raises:
             LeaseLost, InvalidArgument, CapabilityMissing, RuntimeUnavailable: As named.
+            QuotaExceeded: Its project or its user has as many bytes of snapshots as it may.
         """
         if record.token != request.fencing_token:
             message = (
@@ -60,15 +66,34 @@ class NodeSnapshots:
             )
             raise LeaseLost(message, {"sandbox_id": record.sandbox_id})
         node = self._able(record)
+        await self._check_quotas(record.text(_PROJECT), record.text(_CALLER))
         await self._records.touch([record.sandbox_id])
         driver_request = driver_pb2.SnapshotSandboxRequest(
             sandbox_id=record.sandbox_id,
             snapshot_id=_checked(request.snapshot_id) if request.snapshot_id else _new_id(),
-            record_labels={name: record.text(name) for name in (_OWNER, _USER, _PROJECT)},
+            record_labels={name: record.text(name) for name in (_OWNER, _USER, _PROJECT, _CALLER)},
         )
         snapshot = (await node.client.snapshot_sandbox(driver_request)).snapshot
         await self._records.touch([record.sandbox_id])
         return _as_message(Found(node, snapshot))
+
+    async def _check_quotas(self, project: str, caller: str) -> None:
+        limits = await self._quotas.snapshot_limits(project, caller)
+        sizes = await self.sizes() if limits else {}
+        for kind, limit in limits.items():
+            name = project if kind == "project" else caller
+            if (used := sizes.get((kind, name), 0)) >= limit:
+                raise _quota_error("project" if kind == "project" else "user", name, used, limit)
+
+    async def sizes(self) -> dict[tuple[str, str], int]:
+        """Return the bytes of all snapshots on the nodes that answer, by kind and name of the owner of a quota."""
+        sizes: Counter[tuple[str, str]] = Counter()
+        with acting_for(SERVICE):
+            found, _ = await self._find_all()
+        for one in found:
+            for label in (_PROJECT, _CALLER):
+                sizes[label, one.snapshot.record_labels.get(label, "")] += one.snapshot.size_bytes
+        return dict(sizes)
 
     def _able(self, record: Record) -> Node:
         node = self._nodes.by_id(record.node_id)
@@ -163,6 +188,15 @@ def _only(want: Want, node_id: str) -> list[NodeWant]:
     if not left:
         raise RuntimeUnavailable(f"node {node_id}, which has the snapshot, takes none now", {"fix": "try again later"})
     return left
+
+
+def _quota_error(owner: str, name: str, used: int, limit: int) -> QuotaExceeded:
+    facts = {"quota": "snapshot_bytes", "of": owner, "name": name, "used": str(used), "limit": str(limit)}
+    message = (
+        f"the quota snapshot_bytes of the {owner} {name} is reached: {used} of {limit} are in use; delete a snapshot, "
+        "or have it raised (sandmesh quota set)"
+    )
+    return QuotaExceeded(message, facts)
 
 
 def _new_id() -> str:

@@ -13,7 +13,7 @@ from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Json, ListFormat, ListOutput, Output, parse_pairs
 from sandmeshd.cli.terminal.output import print_ids_or_json, print_json, print_table
 
-NAMES = ("sandboxes", "memory", "cpus", "creates_per_minute")
+NAMES = ("sandboxes", "memory", "cpus", "creates_per_minute", "snapshot_bytes")
 
 Project = Annotated[str, typer.Option(help="The project.", metavar="NAME", show_default=False)]
 User = Annotated[str, typer.Option(help="The user.", metavar="USER_ID", show_default=False)]
@@ -52,7 +52,8 @@ def set_limits(
     limits: Annotated[
         list[str],
         typer.Argument(
-            help="sandboxes, memory, cpus or creates_per_minute; none removes a limit.", metavar="NAME=VALUE..."
+            help="sandboxes, memory, cpus, creates_per_minute or snapshot_bytes; none removes one.",
+            metavar="NAME=VALUE...",
         ),
     ],
     connection: ConnectionOptions,
@@ -114,4 +115,4 @@ def _cell(quota: QuotaInfo, name: str) -> str:
 
 
 def _amount(name: str, value: float) -> str:
-    return f"{value / 2**20:.0f}MiB" if name == "memory" else f"{value:g}"
+    return f"{value / 2**20:.0f}MiB" if name in ("memory", "snapshot_bytes") else f"{value:g}"

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from sandmesh.api.options.v1 import options_pb2 as sandmesh_dot_api_dot_options_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/quota/v1/quota.proto\x12\x15sandmesh.api.quota.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xbf\x01\n\x0bQuotaLimits\x12\x16\n\tsandboxes\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\ncpu_millis\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x1f\n\x12\x63reates_per_minute\x18\x04 \x01(\rH\x03\x88\x01\x01\x42\x0c\n\n_sandboxesB\x0f\n\r_memory_bytesB\r\n\x0b_cpu_millisB\x15\n\x13_creates_per_minute\"c\n\x08QuotaUse\x12\x11\n\tsandboxes\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x12\n\ncpu_millis\x18\x03 \x01(\r\x12\x1a\n\x12\x63reates_per_minute\x18\x04 \x01(\r\"\x9d\x01\n\x05Quota\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x32\n\x06limits\x18\x03 \x01(\x0b\x32\".sandmesh.api.quota.v1.QuotaLimits\x12,\n\x03use\x18\x04 \x01(\x0b\x32\x1f.sandmesh.api.quota.v1.QuotaUse\x12\x10\n\x08user_ids\x18\x05 \x03(\t\"x\n\x0fSetQuotaRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x32\n\x06limits\x18\x03 \x01(\x0b\x32\".sandmesh.api.quota.v1.QuotaLimits\x12\x0f\n\x07removed\x18\x04 \x03(\t\"?\n\x10SetQuotaResponse\x12+\n\x05quota\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.quota.v1.Quota\"\x13\n\x11ListQuotasRequest\"B\n\x12ListQuotasResponse\x12,\n\x06quotas\x18\x01 \x03(\x0b\x32\x1c.sandmesh.api.quota.v1.Quota\"D\n\x14\x41ssignProjectRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x15\n\x07project\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\"\x17\n\x15\x41ssignProjectResponse\"\x8e\x02\n\x05Usage\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\t\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fsandbox_seconds\x18\x07 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x08 \x01(\x01\x12\x1b\n\x13memory_byte_seconds\x18\t \x01(\x01\x12\x14\n\x0c\x65gress_bytes\x18\n \x01(\x04\"q\n\x10ListUsageRequest\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\nsandbox_id\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"t\n\x11ListUsageResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.sandmesh.api.quota.v1.Usage\x12/\n\tsandboxes\x18\x02 \x03(\x0b\x32\x1c.sandmesh.api.quota.v1.Usage2\xce\x03\n\x0cQuotaService\x12h\n\x08SetQuota\x12&.sandmesh.api.quota.v1.SetQuotaRequest\x1a\'.sandmesh.api.quota.v1.SetQuotaResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x01\x12n\n\nListQuotas\x12(.sandmesh.api.quota.v1.ListQuotasRequest\x1a).sandmesh.api.quota.v1.ListQuotasResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x12w\n\rAssignProject\x12+.sandmesh.api.quota.v1.AssignProjectRequest\x1a,.sandmesh.api.quota.v1.AssignProjectResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x01\x12k\n\tListUsage\x12\'.sandmesh.api.quota.v1.ListUsageRequest\x1a(.sandmesh.api.quota.v1.ListUsageResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!sandmesh/api/quota/v1/quota.proto\x12\x15sandmesh.api.quota.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a%sandmesh/api/options/v1/options.proto\"\xef\x01\n\x0bQuotaLimits\x12\x16\n\tsandboxes\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\ncpu_millis\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x1f\n\x12\x63reates_per_minute\x18\x04 \x01(\rH\x03\x88\x01\x01\x12\x1b\n\x0esnapshot_bytes\x18\x05 \x01(\x04H\x04\x88\x01\x01\x42\x0c\n\n_sandboxesB\x0f\n\r_memory_bytesB\r\n\x0b_cpu_millisB\x15\n\x13_creates_per_minuteB\x11\n\x0f_snapshot_bytes\"{\n\x08QuotaUse\x12\x11\n\tsandboxes\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\x12\x12\n\ncpu_millis\x18\x03 \x01(\r\x12\x1a\n\x12\x63reates_per_minute\x18\x04 \x01(\r\x12\x16\n\x0esnapshot_bytes\x18\x05 \x01(\x04\"\x9d\x01\n\x05Quota\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x32\n\x06limits\x18\x03 \x01(\x0b\x32\".sandmesh.api.quota.v1.QuotaLimits\x12,\n\x03use\x18\x04 \x01(\x0b\x32\x1f.sandmesh.api.quota.v1.QuotaUse\x12\x10\n\x08user_ids\x18\x05 \x03(\t\"x\n\x0fSetQuotaRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0f\n\x07user_id\x18\x02 \x01(\t\x12\x32\n\x06limits\x18\x03 \x01(\x0b\x32\".sandmesh.api.quota.v1.QuotaLimits\x12\x0f\n\x07removed\x18\x04 \x03(\t\"?\n\x10SetQuotaResponse\x12+\n\x05quota\x18\x01 \x01(\x0b\x32\x1c.sandmesh.api.quota.v1.Quota\"\x13\n\x11ListQuotasRequest\"B\n\x12ListQuotasResponse\x12,\n\x06quotas\x18\x01 \x03(\x0b\x32\x1c.sandmesh.api.quota.v1.Quota\"D\n\x14\x41ssignProjectRequest\x12\x15\n\x07user_id\x18\x01 \x01(\tB\x04\x88\xb5\x18\x01\x12\x15\n\x07project\x18\x02 \x01(\tB\x04\x88\xb5\x18\x01\"\x17\n\x15\x41ssignProjectResponse\"\x8e\x02\n\x05Usage\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x12\n\nsandbox_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\t\x12.\n\nstart_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0fsandbox_seconds\x18\x07 \x01(\x01\x12\x13\n\x0b\x63pu_seconds\x18\x08 \x01(\x01\x12\x1b\n\x13memory_byte_seconds\x18\t \x01(\x01\x12\x14\n\x0c\x65gress_bytes\x18\n \x01(\x04\"q\n\x10ListUsageRequest\x12)\n\x05since\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\nsandbox_id\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"t\n\x11ListUsageResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.sandmesh.api.quota.v1.Usage\x12/\n\tsandboxes\x18\x02 \x03(\x0b\x32\x1c.sandmesh.api.quota.v1.Usage2\xce\x03\n\x0cQuotaService\x12h\n\x08SetQuota\x12&.sandmesh.api.quota.v1.SetQuotaRequest\x1a\'.sandmesh.api.quota.v1.SetQuotaResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x01\x12n\n\nListQuotas\x12(.sandmesh.api.quota.v1.ListQuotasRequest\x1a).sandmesh.api.quota.v1.ListQuotasResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x12w\n\rAssignProject\x12+.sandmesh.api.quota.v1.AssignProjectRequest\x1a,.sandmesh.api.quota.v1.AssignProjectResponse\"\x0b\x90\x02\x02\x88\xb5\x18\x01\x90\xb5\x18\x01\x12k\n\tListUsage\x12\'.sandmesh.api.quota.v1.ListUsageRequest\x1a(.sandmesh.api.quota.v1.ListUsageResponse\"\x0b\x90\x02\x01\x88\xb5\x18\x01\x90\xb5\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,29 +46,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUOTASERVICE'].methods_by_name['ListUsage']._loaded_options = None
   _globals['_QUOTASERVICE'].methods_by_name['ListUsage']._serialized_options = b'\220\002\001\210\265\030\001\220\265\030\004'
   _globals['_QUOTALIMITS']._serialized_start=133
-  _globals['_QUOTALIMITS']._serialized_end=324
-  _globals['_QUOTAUSE']._serialized_start=326
-  _globals['_QUOTAUSE']._serialized_end=425
-  _globals['_QUOTA']._serialized_start=428
-  _globals['_QUOTA']._serialized_end=585
-  _globals['_SETQUOTAREQUEST']._serialized_start=587
-  _globals['_SETQUOTAREQUEST']._serialized_end=707
-  _globals['_SETQUOTARESPONSE']._serialized_start=709
-  _globals['_SETQUOTARESPONSE']._serialized_end=772
-  _globals['_LISTQUOTASREQUEST']._serialized_start=774
-  _globals['_LISTQUOTASREQUEST']._serialized_end=793
-  _globals['_LISTQUOTASRESPONSE']._serialized_start=795
-  _globals['_LISTQUOTASRESPONSE']._serialized_end=861
-  _globals['_ASSIGNPROJECTREQUEST']._serialized_start=863
-  _globals['_ASSIGNPROJECTREQUEST']._serialized_end=931
-  _globals['_ASSIGNPROJECTRESPONSE']._serialized_start=933
-  _globals['_ASSIGNPROJECTRESPONSE']._serialized_end=956
-  _globals['_USAGE']._serialized_start=959
-  _globals['_USAGE']._serialized_end=1229
-  _globals['_LISTUSAGEREQUEST']._serialized_start=1231
-  _globals['_LISTUSAGEREQUEST']._serialized_end=1344
-  _globals['_LISTUSAGERESPONSE']._serialized_start=1346
-  _globals['_LISTUSAGERESPONSE']._serialized_end=1462
-  _globals['_QUOTASERVICE']._serialized_start=1465
-  _globals['_QUOTASERVICE']._serialized_end=1927
+  _globals['_QUOTALIMITS']._serialized_end=372
+  _globals['_QUOTAUSE']._serialized_start=374
+  _globals['_QUOTAUSE']._serialized_end=497
+  _globals['_QUOTA']._serialized_start=500
+  _globals['_QUOTA']._serialized_end=657
+  _globals['_SETQUOTAREQUEST']._serialized_start=659
+  _globals['_SETQUOTAREQUEST']._serialized_end=779
+  _globals['_SETQUOTARESPONSE']._serialized_start=781
+  _globals['_SETQUOTARESPONSE']._serialized_end=844
+  _globals['_LISTQUOTASREQUEST']._serialized_start=846
+  _globals['_LISTQUOTASREQUEST']._serialized_end=865
+  _globals['_LISTQUOTASRESPONSE']._serialized_start=867
+  _globals['_LISTQUOTASRESPONSE']._serialized_end=933
+  _globals['_ASSIGNPROJECTREQUEST']._serialized_start=935
+  _globals['_ASSIGNPROJECTREQUEST']._serialized_end=1003
+  _globals['_ASSIGNPROJECTRESPONSE']._serialized_start=1005
+  _globals['_ASSIGNPROJECTRESPONSE']._serialized_end=1028
+  _globals['_USAGE']._serialized_start=1031
+  _globals['_USAGE']._serialized_end=1301
+  _globals['_LISTUSAGEREQUEST']._serialized_start=1303
+  _globals['_LISTUSAGEREQUEST']._serialized_end=1416
+  _globals['_LISTUSAGERESPONSE']._serialized_start=1418
+  _globals['_LISTUSAGERESPONSE']._serialized_end=1534
+  _globals['_QUOTASERVICE']._serialized_start=1537
+  _globals['_QUOTASERVICE']._serialized_end=1999
 # @@protoc_insertion_point(module_scope)

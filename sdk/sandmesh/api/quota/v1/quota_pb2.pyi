@@ -29,6 +29,7 @@ class QuotaLimits(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     CPU_MILLIS_FIELD_NUMBER: _builtins.int
     CREATES_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
     """Sandboxes at once, those that start or are being deleted included."""
     memory_bytes: _builtins.int
@@ -37,6 +38,8 @@ class QuotaLimits(_message.Message):
     """Their limits of processor time together, in thousandths of a core. Sandboxes without one are refused."""
     creates_per_minute: _builtins.int
     """Sandboxes created or taken from a pool within the last 60 seconds."""
+    snapshot_bytes: _builtins.int
+    """The snapshots kept of their sandboxes together, in bytes: while they have as many, no further one is taken."""
     def __init__(
         self,
         *,
@@ -44,10 +47,11 @@ class QuotaLimits(_message.Message):
         memory_bytes: _builtins.int | None = ...,
         cpu_millis: _builtins.int | None = ...,
         creates_per_minute: _builtins.int | None = ...,
+        snapshot_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cpu_millis: _TypeAlias = _typing.Literal["cpu_millis"]  # noqa: Y015
     _WhichOneofArgType__cpu_millis: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis"]  # noqa: Y015
@@ -57,6 +61,8 @@ class QuotaLimits(_message.Message):
     _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
     _WhichOneofReturnType__sandboxes: _TypeAlias = _typing.Literal["sandboxes"]  # noqa: Y015
     _WhichOneofArgType__sandboxes: _TypeAlias = _typing.Literal["_sandboxes", b"_sandboxes"]  # noqa: Y015
+    _WhichOneofReturnType__snapshot_bytes: _TypeAlias = _typing.Literal["snapshot_bytes"]  # noqa: Y015
+    _WhichOneofArgType__snapshot_bytes: _TypeAlias = _typing.Literal["_snapshot_bytes", b"_snapshot_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_millis) -> _WhichOneofReturnType__cpu_millis | None: ...
     @_typing.overload
@@ -65,6 +71,8 @@ class QuotaLimits(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sandboxes) -> _WhichOneofReturnType__sandboxes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__snapshot_bytes) -> _WhichOneofReturnType__snapshot_bytes | None: ...
 
 Global___QuotaLimits: _TypeAlias = QuotaLimits  # noqa: Y015
 
@@ -78,6 +86,7 @@ class QuotaUse(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     CPU_MILLIS_FIELD_NUMBER: _builtins.int
     CREATES_PER_MINUTE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
     """Sandboxes."""
     memory_bytes: _builtins.int
@@ -86,6 +95,8 @@ class QuotaUse(_message.Message):
     """Thousandths of a core of processor limits."""
     creates_per_minute: _builtins.int
     """Creates of the last 60 seconds; 0 where there is no limit to them."""
+    snapshot_bytes: _builtins.int
+    """Bytes of snapshots, on the nodes that answer."""
     def __init__(
         self,
         *,
@@ -93,10 +104,11 @@ class QuotaUse(_message.Message):
         memory_bytes: _builtins.int = ...,
         cpu_millis: _builtins.int = ...,
         creates_per_minute: _builtins.int = ...,
+        snapshot_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -276,7 +276,7 @@ class SandboxServiceServicer(object):
         """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
         to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
-        driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+        driver takes none), ALREADY_EXISTS, QUOTA_EXCEEDED, RUNTIME_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -92,7 +92,7 @@ class SandboxServiceStub:
     """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
     to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
-    driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+    driver takes none), ALREADY_EXISTS, QUOTA_EXCEEDED, RUNTIME_UNAVAILABLE.
     """
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ListSnapshotsRequest, _sandbox_pb2.ListSnapshotsResponse]
     """ListSnapshots lists snapshots; users see only their own."""
@@ -179,7 +179,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
     to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
     Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
-    driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+    driver takes none), ALREADY_EXISTS, QUOTA_EXCEEDED, RUNTIME_UNAVAILABLE.
     """
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ListSnapshotsRequest, _sandbox_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     """ListSnapshots lists snapshots; users see only their own."""
@@ -359,7 +359,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """CreateSnapshot saves the workspace and home of a READY sandbox, whose processes are frozen meanwhile. The snapshot belongs
         to the owner of the sandbox's session and stays until it is deleted; a ClaimSandbox whose spec names it starts from it.
         Ends with: SANDBOX_NOT_FOUND, LEASE_LOST, WRONG_STATE, SANDBOX_LOST, INVALID_ARGUMENT, TOO_LARGE, CAPABILITY_MISSING (its
-        driver takes none), ALREADY_EXISTS, RUNTIME_UNAVAILABLE.
+        driver takes none), ALREADY_EXISTS, QUOTA_EXCEEDED, RUNTIME_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
