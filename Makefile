@@ -2,6 +2,7 @@
 #   make demo             a job that an agent does, in real sandboxes; with ARGS=--browser in a browser
 #   make test ARGS=...    the tests; ARGS goes to pytest
 #   make mutants          removes protections one by one: a named test must notice each
+#   make fuzz             random input for every public RPC and for parsers of bytes from sandboxes
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
 
@@ -10,7 +11,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests mutants check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests mutants fuzz check bench stubs format clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -54,6 +55,11 @@ kubernetes-tests: set-up-dev
 mutants: set-up-dev
 	@$(VENV)/python -m tests.mutants $(MUTANTS)
 
+# FUZZ="--minutes 60 --seed 7 tar kernel" fuzzes these two for an hour, with inputs of another seed; by default all
+# targets for 10 minutes. What fails is kept in .fuzz, and printed with how to repeat it.
+fuzz: set-up-dev
+	@$(VENV)/python -m tests.fuzz $(FUZZ)
+
 check: set-up-dev
 	@$(VENV)/python scripts/check.py $(ARGS)
 
@@ -69,7 +75,7 @@ format: set-up-dev
 	@$(VENV)/buf format --write
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache demo-output build dist
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .fuzz demo-output build dist
 	find sdk services tests benchmarks examples scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
 set-up-local:

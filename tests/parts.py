@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PARTS = ("unit", "mesh", "conformance", "isolation", "integration", "faults", "typing")
+PARTS = ("unit", "mesh", "conformance", "isolation", "fuzz", "integration", "faults", "typing")
 
 
 @dataclass

@@ -107,7 +107,7 @@ def read_block(content: pb.Content) -> dict[str, Any]:
     """Convert a content block; one that is not a JSON object, which only a broken tool sends, becomes text."""
     try:
         block: object = json.loads(content.json)
-    except ValueError:
+    except (ValueError, RecursionError):
         block = None
     if isinstance(block, dict):
         return cast("dict[str, Any]", block)
@@ -130,7 +130,7 @@ def _read_object(data: bytes) -> dict[str, Any] | None:
     # A sandbox's output is untrusted: what is malformed must not break the caller's other calls.
     try:
         found: object = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 

@@ -69,8 +69,9 @@ class ToolResult(dict[str, Any]):
 
     @property
     def images(self) -> list[bytes]:
-        """The decoded images; their blocks' `mimeType` has the format."""
-        return [base64.b64decode(block["data"]) for block in self.content if block.get("type") == "image"]
+        """The decoded images; their blocks' `mimeType` has the format. One that is not base64 is left out."""
+        images = (_decode(block.get("data")) for block in self.content if block.get("type") == "image")
+        return [image for image in images if image is not None]
 
     @property
     def structured(self) -> dict[str, Any] | None:
@@ -87,7 +88,7 @@ class ToolResult(dict[str, Any]):
     def records(self) -> list[list[dict[str, Any]]]:
         """The displayed data frames, each as its first 500 rows."""
         tables = self.forms("application/vnd.dataresource+json")
-        return [table["data"] for table in tables]
+        return [table["data"] for table in tables if isinstance(table, dict) and "data" in table]
 
     @property
     def charts(self) -> list[dict[str, Any]]:
@@ -110,3 +111,11 @@ class ToolResult(dict[str, Any]):
                     joined.append("\n")
                 joined.append(str(block.get("text", "")))
         return "".join(joined)
+
+
+def _decode(data: object) -> bytes | None:
+    # A block may come from a program in the sandbox, which writes what it wants.
+    try:
+        return base64.b64decode(data) if isinstance(data, str) else None
+    except ValueError:
+        return None

@@ -12,7 +12,7 @@ from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import start_deadline
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, WrongState
-from sandmesh.events import CallEvent, EventReader, Result
+from sandmesh.events import CallEvent, EventReader
 
 
 class _Buffer:
@@ -32,7 +32,7 @@ class _Buffer:
             read = self._reader.read(event)
             if read is not None:
                 self.ready.append((read, event.sequence, share))
-        self.ended = self.ended or isinstance(self.ready[-1][0], Result)
+        self.ended = self.ended or events[-1].HasField("result")
         self._tell()
 
     def on_input_taken(self, call: Call) -> None:

@@ -6,15 +6,30 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from sandmesh._calls.call import Call, Order
 from sandmesh._calls.multiplexer import CallMux
 from sandmesh._calls.runner import start_deadline
 from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import SandmeshError
+from sandmesh.errors import ProtocolMismatch, SandmeshError
 
 SMALL = 128 * 1024
+
+
+def read_facts(data: bytes) -> dict[str, Any]:
+    """Read an object of JSON that an agent sent of a file or a transfer.
+
+    Raises:
+        ProtocolMismatch: It is not one.
+    """
+    try:
+        found: object = json.loads(data)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ProtocolMismatch("the sandbox's agent sent what is not an object of JSON")
+    return cast("dict[str, Any]", found)
 
 
 class Quick:
@@ -33,9 +48,16 @@ class Quick:
             if event.HasField("result") and not self.done.done():
                 self.done.set_result(event.result)
             elif event.output.stream == pb.STREAM_STDERR:
-                self.facts = json.loads(event.output.data)
+                self._read_facts(event.output.data)
             elif event.HasField("output"):
                 self.data += event.output.data
+
+    def _read_facts(self, data: bytes) -> None:
+        try:
+            self.facts = read_facts(data)
+        except ProtocolMismatch as error:
+            # Raised here it would break every call of the stream.
+            self.on_error(error)
 
     def on_input_taken(self, call: Call) -> None:
         """All input is on its way already."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, overload
 
 from sandmesh._calls.call import Order
-from sandmesh._calls.short_call import SMALL
+from sandmesh._calls.short_call import SMALL, read_facts
 from sandmesh._client.connection import Connection
 from sandmesh._files.calls import FileCalls, check_range, counted
 from sandmesh._files.directories import download, upload
@@ -125,7 +124,7 @@ class FilesAsync:
     async def list(self, path: FilePath = ".", depth: int = 1) -> list[FileInfo]:
         """List a directory's entries by name, down to `depth` levels (1 to 200); links are not followed."""
         data = await self._calls.output("fs.list", {"path": path, "depth": depth})
-        return [read_info(json.loads(line)) for line in data.splitlines()]
+        return [read_info(read_facts(line)) for line in data.splitlines()]
 
     async def exists(self, path: FilePath) -> bool:
         """Return whether a path exists; a dangling link does not."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sandmesh._calls.call import Order
 from sandmesh._calls.event_stream import EventStream
-from sandmesh._calls.short_call import SMALL, run_quick
+from sandmesh._calls.short_call import SMALL, read_facts, run_quick
 from sandmesh._client.connection import Connection
 from sandmesh._files.os_errors import check_result, is_interrupted
 from sandmesh._files.transfer import open_transfer
@@ -122,7 +122,7 @@ class FileCalls:
                     yield []
                 elif isinstance(event, Output):
                     whole, _, rest = (rest + event.data).rpartition(b"\n")
-                    yield [json.loads(line) for line in whole.splitlines()]
+                    yield [read_facts(line) for line in whole.splitlines()]
                 elif isinstance(event, Result):
                     check_result(event)
 

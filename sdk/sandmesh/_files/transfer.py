@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import time
 from collections import deque
@@ -15,6 +14,7 @@ import grpc
 
 from sandmesh._calls.call import Order
 from sandmesh._calls.multiplexer import BROKEN, Stream
+from sandmesh._calls.short_call import read_facts
 from sandmesh._client.connection import Connection
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import CallNotFound, MeshUnavailable, SandmeshError, from_detail
@@ -148,7 +148,7 @@ class Transfer:
         if kind == "result":
             self.result = event.result
         elif kind == "output" and event.output.stream == pb.STREAM_STDERR:
-            self.facts = json.loads(event.output.data)
+            self.facts = read_facts(event.output.data)
         elif kind == "output":
             return [event.output.data]
         return []

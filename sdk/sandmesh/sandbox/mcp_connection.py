@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandmesh._calls.feed import Feed
-from sandmesh.errors import CallFinished, SandmeshError, WrongState
+from sandmesh.errors import CallFinished, ProtocolMismatch, SandmeshError, WrongState
 from sandmesh.events import Output
 
 log = logging.getLogger("sandmesh")
@@ -32,6 +32,15 @@ class Handlers:
 
     on_request: RequestHandler | None = None
     on_notification: NotificationHandler | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """A request or notification of a server."""
+
+    server: str
+    method: str
+    params: Params
 
 
 class McpConnectionAsync:
@@ -96,7 +105,7 @@ class McpConnectionAsync:
                 pieces = [rest, *(event.data for event in events if isinstance(event, Output))]
                 *lines, rest = b"".join(pieces).split(b"\n")
                 for line in lines:
-                    self._take(json.loads(line))
+                    self._take_line(line)
             ended = CallFinished("the connection to the sandbox's MCP servers ended")
         except SandmeshError as error:
             ended = error
@@ -112,6 +121,12 @@ class McpConnectionAsync:
             if not waiting.done():
                 waiting.set_exception(ended)
 
+    def _take_line(self, line: bytes) -> None:
+        try:
+            self._take(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise ProtocolMismatch("the sandbox's MCP servers sent what is not a message of theirs") from None
+
     def _take(self, message: Params) -> None:
         if "id" in message:
             waiting = self._waiting.get(message["id"])
@@ -122,26 +137,28 @@ class McpConnectionAsync:
             if task is not None:
                 task.cancel()
         elif "request" in message:
-            self._begin(("request", message["request"]), self._reply(message))
+            received = _Received(message["server"], message["method"], message["params"])
+            self._begin(("request", message["request"]), self._reply(message["request"], received))
         elif self._handlers.on_notification is not None:
-            self._begin(object(), self._notify(self._handlers.on_notification, message))
+            received = _Received(message["server"], message["method"], message["params"])
+            self._begin(object(), self._notify(self._handlers.on_notification, received))
 
-    async def _notify(self, handler: NotificationHandler, message: Params) -> None:
+    async def _notify(self, handler: NotificationHandler, received: _Received) -> None:
         try:
-            await handler(message["server"], message["method"], message["params"])
+            await handler(received.server, received.method, received.params)
         except Exception:
             log.exception("the handler of notifications of MCP servers failed")
 
-    async def _reply(self, message: Params) -> None:
+    async def _reply(self, number: object, received: _Received) -> None:
         handler = self._handlers.on_request or _refuse
         try:
-            reply: Params = {"result": await handler(message["server"], message["method"], message["params"])}
+            reply: Params = {"result": await handler(received.server, received.method, received.params)}
         except SandmeshError as error:
             reply = {"error": {"code": int(error.facts.get("code", INTERNAL_ERROR)), "message": error.message}}
         except Exception as error:
             log.exception("the handler of requests of MCP servers failed")
             reply = {"error": {"code": int(INTERNAL_ERROR), "message": f"{type(error).__name__}: {error}"}}
-        await self._send({"reply": message["request"], **reply})
+        await self._send({"reply": number, **reply})
 
     async def _send(self, message: Params) -> None:
         async with self._writing:

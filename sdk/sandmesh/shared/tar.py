@@ -290,7 +290,8 @@ def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarIn
                 take(archive, member)
                 # It would keep every member, and a stream may have millions.
                 archive.members = []  # type: ignore[attr-defined]  # missing from typeshed
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError) as error:
+        # A ValueError is of a header of pax that is no number, or of a name with a NUL.
         raise OSError(errno.EBADMSG, f"it is not a complete tar stream: {error}; nothing of it is kept") from None
     while source.read(PIECE):
         pass

@@ -82,7 +82,7 @@ def _add(trace: Trace, line: bytes) -> None:
             trace.ended = str(values["ended"])
         else:
             trace.steps.append(_step(trace.folder, values))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         trace.unreadable += 1
 
 

@@ -105,7 +105,7 @@ def _parsed(secret: Mapping[str, Any]) -> Record | None:
     try:
         values = json.loads(b64decode(secret["data"][RECORD]))
         return Record(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
-    except (ValueError, KeyError, TypeError, DecodeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, DecodeError):
         return None
 
 

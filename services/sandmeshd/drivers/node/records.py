@@ -209,7 +209,7 @@ def _parsed(line: bytes) -> Record | None:
     try:
         values = json.loads(line)
         return Record(pb.RuntimeSandbox.FromString(b64decode(values["sandbox"])), int(values["fencing_token"]))
-    except (ValueError, KeyError, TypeError, DecodeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, DecodeError):
         return None
 
 

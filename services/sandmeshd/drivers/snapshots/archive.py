@@ -177,7 +177,7 @@ def _read(snapshot_id: str, data: bytes) -> pb.RuntimeSnapshot:
         raise _damaged(snapshot_id, "what is known of it has another checksum")
     try:
         snapshot = json_format.Parse(body, pb.RuntimeSnapshot(), ignore_unknown_fields=True)
-    except json_format.ParseError:
+    except (json_format.ParseError, ValueError, RecursionError):
         raise _damaged(snapshot_id, "what is known of it is of another release") from None
     if snapshot.snapshot_id != snapshot_id:
         raise _damaged(snapshot_id, f"it is {snapshot.snapshot_id} by what is known of it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import Any
+from typing import Any, cast
 
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import SandmeshError, from_detail
@@ -36,8 +36,17 @@ def start_frame(sandbox_id: str, tool: str, arguments: dict[str, Any], **envelop
 
 def refusal(result: pb.Result) -> Refused:
     """Read a result that says no."""
-    facts = json.loads(result.structured_json or b"{}")
-    return Refused(result.message, facts.get("errno", 0))
+    number = _read_facts(result).get("errno")
+    return Refused(result.message, number if isinstance(number, int) else 0)
+
+
+def _read_facts(result: pb.Result) -> dict[str, Any]:
+    """Return a structured result; it comes out of a sandbox, so one that is malformed counts as none."""
+    try:
+        facts: object = json.loads(result.structured_json or b"{}")
+    except (ValueError, RecursionError):
+        facts = None
+    return cast("dict[str, Any]", facts) if isinstance(facts, dict) else {}
 
 
 class _Answer:
@@ -81,5 +90,4 @@ async def ask(routes: OwnedRoutes, seconds: float, frame: pb.CallFrame) -> dict[
         relay.detach()
     if result.is_error:
         raise refusal(result)
-    facts: dict[str, Any] = json.loads(result.structured_json or b"{}")
-    return facts
+    return _read_facts(result)

@@ -95,10 +95,13 @@ class Tunnels(aiohttp.BaseConnector):
             raise Unreachable(why) from None
 
 
-def open_session(tunnels: Tunnels) -> aiohttp.ClientSession:
-    """Open an HTTP client that changes nothing of what it carries and keeps no cookies."""
+def open_session(tunnels: aiohttp.BaseConnector) -> aiohttp.ClientSession:
+    """Open an HTTP client that changes nothing of what it carries, keeps no cookies and follows no redirects."""
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_redirect.append(_refuse_redirect)
     return aiohttp.ClientSession(
         connector=tunnels,
+        trace_configs=[tracing],
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_SECONDS),
@@ -106,3 +109,11 @@ def open_session(tunnels: Tunnels) -> aiohttp.ClientSession:
         max_line_size=64 << 10,
         max_field_size=64 << 10,
     )
+
+
+async def _refuse_redirect(_: aiohttp.ClientSession, __: object, params: aiohttp.TraceRequestRedirectParams) -> None:
+    """Refuse the redirect of a WebSocket, which aiohttp follows: its host may be the name of another's port."""
+    found = params.response
+    found.close()
+    message = "a redirect of a WebSocket is not followed"
+    raise aiohttp.WSServerHandshakeError(found.request_info, (), status=found.status, message=message)

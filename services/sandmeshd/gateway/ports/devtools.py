@@ -42,14 +42,18 @@ async def carry_devtools(
         body = await _read(answer)
         if answer.status != web.HTTPOk.status_code:
             return web.Response(status=answer.status, body=body)
-        return web.json_response(_moved(_parse(body), _websocket_base(request, place)))
+        try:
+            return web.json_response(_moved(_parse(body), _websocket_base(request, place)))
+        except RecursionError:
+            raise aiohttp.ClientPayloadError("the browser's answer is nested too deep") from None
 
 
 async def _browser_path(session: aiohttp.ClientSession, url: URL) -> str:
-    async with session.get(url.with_path(_VERSION), headers=CIMultiDict(Host="localhost")) as answer:
+    headers = CIMultiDict(Host="localhost")
+    async with session.get(url.with_path(_VERSION), headers=headers, allow_redirects=False) as answer:
         version: object = _parse(await _read(answer))
     address = cast("dict[str, object]", version).get("webSocketDebuggerUrl") if isinstance(version, dict) else None
-    path = urlsplit(str(address)).path
+    path = _path(str(address))
     if not path.startswith("/devtools/"):
         raise aiohttp.ClientPayloadError("the browser names no WebSocket of its own")
     return path
@@ -86,7 +90,15 @@ def _moved(value: Any, base: str) -> Any:
     found = cast("dict[str, Any]", value)
     address = found.get("webSocketDebuggerUrl")
     if isinstance(address, str):
-        found["webSocketDebuggerUrl"] = f"{base}{urlsplit(address).path}"
+        found["webSocketDebuggerUrl"] = f"{base}{_path(address)}"
     # It leads to a page of another site, with the address as the browser sees it.
     found.pop("devtoolsFrontendUrl", None)
     return found
+
+
+def _path(address: str) -> str:
+    """Return the path of a URL that the browser names, empty where it is none."""
+    try:
+        return urlsplit(address).path
+    except ValueError:
+        return ""

@@ -17,8 +17,11 @@ _PAGE = """<!doctype html><meta charset=utf-8><meta name=robots content=noindex>
 
 def page(status: int, title: str, text: str) -> web.Response:
     """Return a page with a title and what to do."""
-    body = _PAGE.format(title=escape(title), text=escape(text))
-    return web.Response(status=status, text=body, content_type="text/html", headers={"Cache-Control": "no-store"})
+    # What a server inside sent may be in it, with surrogates for bytes that are no text.
+    body = _PAGE.format(title=escape(title), text=escape(text)).encode(errors="backslashreplace")
+    return web.Response(
+        status=status, body=body, charset="utf-8", content_type="text/html", headers={"Cache-Control": "no-store"}
+    )
 
 
 def ended() -> web.Response:

@@ -81,9 +81,6 @@ class Proxy:
         except Unreachable as error:
             return pages.unreachable(error.why, target.port)
         except aiohttp.ClientError as error:
-            if request.transport is None or request.writer.output_size:
-                # The answer had begun: its reader learns by a broken connection that it is not whole.
-                raise ConnectionResetError(str(error)) from None
             return pages.page(502, "The server broke off", f"What listens on the port gave no whole answer: {error}")
 
     async def _answer(self, request: web.Request, target: Target, place: Place, url: URL) -> web.StreamResponse:
@@ -103,16 +100,30 @@ class Proxy:
             response = web.StreamResponse(
                 status=answer.status, reason=answer.reason, headers=for_client(answer.headers, place)
             )
-            tunnel = answer.connection.transport if answer.connection is not None else None
-            await response.prepare(request)
-            # What comes goes on at once: events of a server that streams them do not wait for more.
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            if isinstance(tunnel, Tunnel) and tunnel.broken is not None:
-                # An answer without a length would seem whole.
-                raise tunnel.broken
-            await response.write_eof()
+            try:
+                await response.prepare(request)
+            except ValueError as error:
+                raise aiohttp.ClientPayloadError(f"its head cannot be passed on: {error}") from None
+            if not await _carry_body(answer, response) and request.transport is not None:
+                # The answer had begun: its reader learns by a broken connection that it is not whole.
+                request.transport.abort()
             return response
+
+
+async def _carry_body(answer: aiohttp.ClientResponse, response: web.StreamResponse) -> bool:
+    """Pass on what comes of an answer at once; return whether it is whole."""
+    tunnel = answer.connection.transport if answer.connection is not None else None
+    try:
+        # Events of a server that streams them do not wait for more.
+        async for chunk in answer.content.iter_any():
+            await response.write(chunk)
+    except aiohttp.ClientError:
+        return False
+    if isinstance(tunnel, Tunnel) and tunnel.broken is not None:
+        # An answer without a length would seem whole.
+        return False
+    await response.write_eof()
+    return True
 
 
 def _raw_path(request: web.Request) -> str:

@@ -109,7 +109,7 @@ class ClientProcess(asyncio.Protocol):
         try:
             for message in self._buffer.feed(data):
                 self._take(*protocol.unpack(message))
-        except (protocol.InvalidMessage, TypeError, ValueError, KeyError) as error:
+        except (protocol.InvalidMessage, TypeError, ValueError, KeyError, ArithmeticError, RecursionError) as error:
             self._stderr.close()
             self.end(f"the MCP client process broke its protocol: {error}")
 

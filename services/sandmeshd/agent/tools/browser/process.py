@@ -66,7 +66,7 @@ class BrowserProcess(asyncio.Protocol):
         try:
             for frame in self._buffer.feed(data):
                 self._take(json.loads(frame))
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.end("The program that drives the browser broke its protocol.")
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -141,7 +141,7 @@ class EnvironmentHost:
                 self._take(json.loads(data))
         except BlockingIOError:
             return
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
             data = b""
         if not data:
             self.end()

@@ -71,7 +71,7 @@ class Instance(asyncio.Protocol):
                 self._settle(json.loads(frame))
         except frames.FrameTooLarge:
             self._break(_TOO_LARGE, "limit")
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             self._break("it broke its protocol", "task")
 
     def connection_lost(self, exc: Exception | None) -> None:
