@@ -249,6 +249,7 @@ class QuotaExceeded(Exhausted):
 
     reason = "QUOTA_EXCEEDED"
     retryable = True
+    blames = "limit"
 
 
 class TooLarge(Exhausted):

@@ -42,6 +42,13 @@ async def test_a_sandbox_whose_agent_was_killed_is_lost_with_that_reason(mesh: M
         assert ended.fault == "infra"
 
 
+async def test_a_kernel_that_was_killed_under_its_cell_is_not_the_cell_s_fault(mesh: Mesh) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        killed = await box.run_ipython_cell("import os; os.kill(os.getpid(), 9)")
+        assert (killed["meta"]["reason"], killed.fault) == ("KILLED", "infra")
+        assert (await box.run_ipython_cell("1 / 0")).fault == "task"
+
+
 @pytest.mark.needs("control groups")
 async def test_a_sandbox_whose_agent_ran_out_of_memory_is_lost_with_that_reason(mesh: Mesh) -> None:
     async with BaseSandboxAsync(base_url=mesh.addresses[0], limits={"memory": "64MiB"}) as box:

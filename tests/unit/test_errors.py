@@ -171,7 +171,9 @@ def test_a_reason_of_a_newer_mesh_is_still_an_error_of_the_mesh() -> None:
 
 def test_every_class_of_error_says_whose_fault_it_is() -> None:
     faults = {reason: made("text").fault for reason, made in errors.CLASSES.items()}
-    assert {faults[name] for name in ("POOL_EXHAUSTED", "TOO_LARGE", "DEADLINE_EXCEEDED")} == {"limit"}
+    assert {faults[name] for name in ("POOL_EXHAUSTED", "QUOTA_EXCEEDED", "TOO_LARGE", "DEADLINE_EXCEEDED")} == {
+        "limit"
+    }
     assert {faults[name] for name in ("INVALID_ARGUMENT", "TOOL_NOT_FOUND", "CAPABILITY_MISSING")} == {"task"}
     assert {faults[name] for name in ("MESH_UNAVAILABLE", "SANDBOX_NOT_FOUND", "INTERNAL", "LEASE_LOST")} == {"infra"}
 

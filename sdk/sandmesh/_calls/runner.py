@@ -19,6 +19,8 @@ NO_LIMIT_SECONDS = 10.0 * 365 * 86400
 
 # The one tool whose users look for its exit code among the blocks.
 SHELL = "run_shell_command"
+CELL = "run_ipython_cell"
+_SIGKILL = 9
 
 Block = dict[str, Any]
 
@@ -173,7 +175,9 @@ class Assembly:
             "message": result.message,
         }
         if result.is_error:
-            meta["fault"] = FAULTS.get(result.reason, "task")
+            # Who sent it cannot be known, and code seldom kills its own kernel: what is unsure is the mesh's.
+            killed = self._tool == CELL and result.reason == "KILLED" and result.signal == _SIGKILL
+            meta["fault"] = "infra" if killed else FAULTS.get(result.reason, "task")
         made = ToolResult({"meta": meta, "content": self._content, "isError": result.is_error})
         if result.structured is not None:
             made["structuredContent"] = result.structured

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import Unpack
 
-from sandmesh._client.messages import check_options, read_name, write_spec, write_ttl
+from sandmesh._client.messages import check_options, read_name, write_batch, write_spec, write_ttl
 from sandmesh._client.secrets import sealed_slots
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.inputs import Options
@@ -42,6 +42,7 @@ class SessionsAsync:
             spec=write_spec(template, options),
             ttl=write_ttl(options.get("ttl")),
             idle_timeout=write_ttl(options.get("idle_timeout"), "idle_timeout"),
+            batch=write_batch(options),
         )
         await register_templates(self._rpc.connection(), [slot.spec.template], self._rpc.timeout)
         slots = await sealed_slots(self._rpc.connection(), [slot], self._rpc.timeout)
