@@ -1,4 +1,4 @@
-"""Installs a template's Python as its file says: `install.py ENVIRONMENT.toml TARGET [requirements|programs]`.
+"""Installs a template's Python as its file says: `install.py ENVIRONMENT TARGET [requirements|programs]`.
 
 `install.py trim FOLDER` leaves out of installed packages what nobody reads at run time, and `install.py share FOLDER
 OTHER` keeps libraries once that are the same in both, below the first.
@@ -6,6 +6,7 @@ OTHER` keeps libraries once that are the same in both, below the first.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -39,12 +40,15 @@ RARE = "|".join(f"/{name}" for name in _RARELY)
 
 def main() -> None:
     """Make the environment, compile it, and fill caches in what becomes each sandbox's home."""
-    described = tomllib.loads(Path(sys.argv[1]).read_text())
+    environment = Path(sys.argv[1])
+    described = (json if environment.suffix == ".json" else tomllib).loads(environment.read_text())
     target, part = Path(sys.argv[2]), (*sys.argv[3:], "requirements")[0]
     wanted = Path("/tmp/requirements.txt")  # noqa: S108 - of the build
     wanted.write_text("\n".join(described[part]) + "\n")
     python = str(target / "bin" / "python")
     pip = [python, "-m", "pip", "install", *PIP, "--root-user-action", "ignore", "--only-binary", ":all:"]
+    if described.get("complete"):
+        pip.append("--no-deps")
     subprocess.run([*pip, "-r", str(wanted)], check=True)
     wanted.unlink()
     trim(target)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.api.interface import Driver
+from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, build_system, has_system
+from sandmeshd.drivers.engine.app import build_image
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, MESH, ImageBuilder, OwnImage, is_free, own_name
 from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -121,7 +123,7 @@ async def _build_named(settings: MeshSettings, name: str, platform: str) -> Asyn
         if name not in ("all", *known):
             raise TemplateNotFound(f"there is no template {name}, but {', '.join(known)}", {"known": ", ".join(known)})
         for chosen in _buildable(settings, book, known) if name == "all" else [name]:
-            async for step in _make(settings, driver, book[chosen]):
+            async for step in _make(settings, driver, book, chosen):
                 yield chosen, step
             if on_engine:
                 async for step in _check(settings, info, book, chosen):
@@ -138,14 +140,21 @@ def _buildable(settings: MeshSettings, book: Mapping[str, Template], known: list
     return [name for name in usual if has_system(own, book[name])]
 
 
-async def _make(settings: MeshSettings, driver: Driver, template: Template) -> AsyncIterator[Step]:
-    own = driver_settings(settings)
-    if template.system and isinstance(own, BubblewrapSettings):
-        async with aclosing(build_system(own, template)) as steps:
+async def _make(settings: MeshSettings, driver: Driver, book: Mapping[str, Template], name: str) -> AsyncIterator[Step]:
+    template = book[name]
+    if template.system and (with_system := _system_steps(driver_settings(settings), book, template)):
+        async with aclosing(with_system) as steps:
             async for step in steps:
                 yield step
-    async for step in _prepare(driver, template.name):
+    async for step in _prepare(driver, name):
         yield step
+
+
+def _system_steps(own: DriverSettings, book: Mapping[str, Template], template: Template) -> AsyncGenerator[Step] | None:
+    """Return the build of a template's Debian packages, which no create does; None where the driver can have none."""
+    if isinstance(own, BubblewrapSettings):
+        return build_system(own, template)
+    return build_image(own, book, template.name) if isinstance(own, DockerSettings) else None
 
 
 def _book(settings: MeshSettings, image: str) -> Mapping[str, Template]:

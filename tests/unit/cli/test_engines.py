@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,17 +19,24 @@ WHOLE = ["--network=none", "--host-uds=create", "--host-fifo=open"]
 
 
 class _Answer(socketserver.StreamRequestHandler):
-    body = b""
+    info = b""
+    images: Mapping[str, int]
 
     def handle(self) -> None:
+        path = self.rfile.readline().split()[1].decode()
         while self.rfile.readline().strip():
             pass
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(self.body), self.body))
+        size = self.images.get(path.removeprefix("/images/").removesuffix("/json"))
+        image = json.dumps({"Size": size} if size else {"message": "No such image"}).encode()
+        body = self.info if path == "/info" else image
+        status = b"200 OK" if path == "/info" or size else b"404 Not Found"
+        self.wfile.write(b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body))
 
 
 @contextmanager
-def _engine(path: Path, runtimes: dict[str, object]) -> Generator[None]:
-    answer = type("Answer", (_Answer,), {"body": json.dumps({"Runtimes": runtimes}).encode()})
+def _engine(path: Path, runtimes: dict[str, object], images: Mapping[str, int] | None = None) -> Generator[None]:
+    info = json.dumps({"Runtimes": runtimes}).encode()
+    answer = type("Answer", (_Answer,), {"info": info, "images": images or {}})
     with socketserver.UnixStreamServer(str(path), answer) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -40,9 +47,9 @@ def _engine(path: Path, runtimes: dict[str, object]) -> Generator[None]:
             thread.join()
 
 
-def _seen(path: Path, driver: str = "bubblewrap") -> Finding:
+def _seen(path: Path, driver: str = "bubblewrap", name: str = "gvisor") -> Finding:
     findings = check_engine(MeshSettings.model_validate({"docker_url": f"unix://{path}", "driver": driver}))
-    return {finding.name: finding for finding in findings}["gvisor"]
+    return {finding.name: finding for finding in findings}[name]
 
 
 def _runsc(arguments: Sequence[str]) -> dict[str, object]:
@@ -76,3 +83,16 @@ def test_without_an_engine_it_is_not_looked_for(tmp_path: Path) -> None:
 def test_an_engine_that_does_not_answer_is_told(tmp_path: Path) -> None:
     (tmp_path / "s").touch()
     assert "does not answer" in _seen(tmp_path / "s").seen
+
+
+@pytest.mark.parametrize(("driver", "health"), [("bubblewrap", Health.UNKNOWN), ("docker", Health.WARNING)])
+def test_an_image_that_is_not_built_is_named_with_the_command_that_builds_it(
+    tmp_path: Path, driver: str, health: Health
+) -> None:
+    with _engine(tmp_path / "s", _runsc(WHOLE), {"sandmesh/browser:latest": 877_000_000}):
+        browser = _seen(tmp_path / "s", driver, "image of browser")
+        gui = _seen(tmp_path / "s", driver, "image of gui")
+    assert browser.health is Health.GOOD
+    assert browser.seen == "sandmesh/browser:latest, 877 MB"
+    assert gui.health is health
+    assert "sandmesh build gui --driver docker" in gui.fix + gui.seen

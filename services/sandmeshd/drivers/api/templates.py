@@ -83,21 +83,6 @@ def check_no_system(template: Template, driver: str) -> None:
         raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
 
 
-def check_no_packages(template: Template, shipped: Mapping[str, Template], driver: str) -> None:
-    """Check that there is an image with a template's Python packages, for a driver that builds none for others.
-
-    Raises:
-        CapabilityMissing: There is none.
-    """
-    base = shipped.get(BASE)
-    if template.image_is_shipped and base is not None and template.python != base.python:
-        fix = "install them in an image of your own, or choose the bubblewrap driver"
-        message = (
-            f"the {driver} driver has no image with the Python packages (requirements) of {template.name!r}: {fix}"
-        )
-        raise CapabilityMissing(message, {"needs": "requirements", "fix": fix, "template": template.name})
-
-
 def check_settings(template: Template, driver: str) -> None:
     """Check that a template states nothing that only another runtime knows.
 

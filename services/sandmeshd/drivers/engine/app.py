@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from sandmeshd.drivers.engine.orphans import remove_with_orphans
 from sandmeshd.drivers.engine.requirements import default_memory
 from sandmeshd.drivers.engine.runtimes import GVISOR
 from sandmeshd.drivers.engine.settings import DockerSettings
+from sandmeshd.drivers.node.builds import Step
 from sandmeshd.drivers.node.seccomp import build_filters
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template, load_templates
@@ -63,6 +64,24 @@ async def open_driver(
                 yield guarded
         finally:
             await driver.close()
+
+
+async def build_image(settings: DockerSettings, templates: Mapping[str, Template], name: str) -> AsyncGenerator[Step]:
+    """Build the image of a template with Debian packages, which no create does, unless it is there.
+
+    Raises:
+        RuntimeUnavailable: The engine does not answer, or no client that can build is installed.
+        TemplateBuildFailed, ProtocolMismatch, CapabilityMissing: As `Images.prepare`.
+    """
+    check_url(settings)
+    async with open_engine(settings.url, tls_context(settings)) as engine:
+        images = Images(settings, engine, templates, ImageBuilder(settings))
+        template = images.template(name)
+        images.check(template)
+        if not await images.is_prepared(template):
+            async with aclosing(images.build(template)) as steps:
+                async for step in steps:
+                    yield step
 
 
 async def _sweep(engine: Engine, paths: MeshPaths, link: Link) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import WrongState
-from sandmeshd.drivers.api.templates import check_no_system, check_settings
 from sandmeshd.drivers.engine.agent_config import agent_config, new_record
 from sandmeshd.drivers.engine.container_config import container_config, container_name
 from sandmeshd.drivers.engine.images.images import Images
@@ -48,8 +47,7 @@ class Planner:
             CapabilityMissing: The template has a setting that this driver does not support.
             WrongState: Its image is not prepared.
         """
-        check_settings(template, self._settings.profile.name)
-        check_no_system(template, self._settings.profile.name)
+        self._images.check(template)
         if not await self._images.is_prepared(template):
             fix = f"prepare it first ({self._images.how_to_prepare(template)})"
             message = f"template {template.name} is not prepared: {fix}"

@@ -50,6 +50,9 @@ BASIC = {
     "LANG": "C.UTF-8",
 }
 
+NO_BROWSER_SANDBOX = "off: it takes namespaces, which the system call filter allows no user code"
+"""Why Chromium's own sandbox is off within those of this project."""
+
 
 def new_sandbox(request: pb.CreateSandboxRequest, endpoint: str, enforced: Mapping[str, str]) -> pb.RuntimeSandbox:
     """Return a sandbox that is to be started, with a token of its own for its agent."""
@@ -69,7 +72,12 @@ def new_sandbox(request: pb.CreateSandboxRequest, endpoint: str, enforced: Mappi
 
 
 def agent_config(sandbox: pb.RuntimeSandbox, sockets: str, template: Template) -> agent_pb2.AgentConfig:
-    """Return the configuration of an agent, which listens in the directory `sockets`, a path inside."""
+    """Return the configuration of an agent, which listens in the directory `sockets`, a path inside.
+
+    What a browser inside cannot enforce by itself is added to the sandbox.
+    """
+    if "browser" in template.tool_groups:
+        sandbox.enforced["browser's own sandbox"] = NO_BROWSER_SANDBOX
     seconds = template.call_seconds
     return agent_pb2.AgentConfig(
         sandbox_id=sandbox.sandbox_id,

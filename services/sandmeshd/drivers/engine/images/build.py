@@ -19,6 +19,7 @@ import sandmeshd
 from sandmesh.errors import InvalidArgument, RuntimeUnavailable, TemplateBuildFailed
 from sandmeshd.drivers.engine.images.context import fill_whole
 from sandmeshd.drivers.engine.images.host import CODENAME, debian_sources, proxy_arguments, write_secrets
+from sandmeshd.drivers.engine.images.layer import PACKAGES, Layer
 from sandmeshd.drivers.engine.images.platforms import ARCHITECTURES, EMULATE, archive_image, is_foreign, named_for
 from sandmeshd.drivers.engine.settings import FULL, DockerSettings, how_to_start
 from sandmeshd.drivers.node import agent_sources
@@ -87,7 +88,7 @@ class ImageBuilder:
             RuntimeUnavailable: No client that can build is installed, or the engine does not answer.
             TemplateBuildFailed: It has no Dockerfile, or a step failed; `facts["detail"]` has its last lines.
         """
-        known = sorted(path.name for path in images_folder().iterdir() if path.is_dir())
+        known = sorted({path.name for path in images_folder().iterdir() if path.is_dir()} - {PACKAGES})
         if image not in known:
             fix = (
                 f"build {self.image_name(image)} yourself, FROM {self.image_name('base')} with its packages in /opt/env"
@@ -111,6 +112,32 @@ class ImageBuilder:
             ]
             dockerfile = f"{images_folder()}/{image}/Dockerfile"
             async with aclosing(self._run([*client, *arguments, "--file", dockerfile, str(context)], image)) as steps:
+                async for step in steps:
+                    yield step
+
+    async def build_layer(self, layer: Layer) -> AsyncGenerator[Step]:
+        """Build the image of a template with packages of its own, and the one below it, as `build` does.
+
+        Raises:
+            RuntimeUnavailable, TemplateBuildFailed: As `build`.
+        """
+        name = layer.template.name
+        if not is_free(name):
+            fix = "give the template another name, in lower-case letters"
+            message = f"no image of a template's own can be named {name!r}: {fix}"
+            raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
+        async with aclosing(self.build(layer.base)) as steps:
+            async for step in steps:
+                yield step
+        yield Step(f"building {self.image_name(name)}", 0)
+        client = await self._client()
+        with tempfile.TemporaryDirectory(prefix="sandmesh-build-") as folder:
+            context = layer.fill_context(Path(folder, "context"), images_folder())
+            made = {"BASE": self.image_name(layer.base), "VERSION": sandmesh.__version__, "TEMPLATE": name}
+            release = _arguments({**made, "SOURCES": layer.sources(self.sources)})
+            arguments = [*self._host(Path(folder)), *release, *self._options(self.image_name(name), "")]
+            dockerfile = f"{images_folder()}/{PACKAGES}/Dockerfile"
+            async with aclosing(self._run([*client, *arguments, "--file", dockerfile, str(context)], name)) as steps:
                 async for step in steps:
                     yield step
 

@@ -9,23 +9,18 @@ from typing import Any
 from aiodocker import DockerError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import ProtocolMismatch, TemplateBuildFailed
+from sandmesh.errors import CapabilityMissing, ProtocolMismatch, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.drivers.api.templates import (
-    check_no_packages,
-    check_no_system,
-    check_settings,
-    template_info,
-    template_of,
-)
+from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, ImageBuilder
+from sandmeshd.drivers.engine.images.layer import Layer
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.templates import Template
 
-PROTOCOL_LABEL, SOURCES_LABEL = "dev.sandmesh.protocol", "dev.sandmesh.sources"
+PROTOCOL_LABEL, SOURCES_LABEL, TEMPLATE_LABEL = (f"dev.sandmesh.{name}" for name in ("protocol", "sources", "template"))
 
 
 class Images:
@@ -54,10 +49,19 @@ class Images:
         return self._builder.image_name(self._image_of(template))
 
     def _image_of(self, template: Template) -> str:
-        shipped = self._templates.get(BASE)
-        if shipped is not None and template.python != shipped.python:
-            return template.name
+        layer = self._layer_of(template)
+        return self._shared_image_of(template) if layer is None else template.name
+
+    def _shared_image_of(self, template: Template) -> str:
         return BASE_NODE if self._settings.node or template.needs_programs else BASE
+
+    def _layer_of(self, template: Template) -> Layer | None:
+        """Return what a template's image has on top of the shared one; None where it is that one, or a user's own."""
+        shipped = self._templates.get(BASE)
+        with_python = shipped is not None and template.python != shipped.python
+        if not template.image_is_shipped or not (template.system or with_python):
+            return None
+        return Layer(template, self._shared_image_of(template), with_python)
 
     def _is_pulled(self, template: Template) -> bool:
         return bool(self._settings.registry) or not template.image_is_shipped
@@ -79,9 +83,13 @@ class Images:
         if image is None:
             return False
         labels = labels_of(image)
-        built_here = not self._is_pulled(template) and self._image_of(template) in (BASE, BASE_NODE)
-        fits = labels.get(PROTOCOL_LABEL) == str(LINK_PROTOCOL) and not template.runtime_config and not template.system
-        return fits and (not built_here or labels.get(SOURCES_LABEL) == self._builder.sources)
+        if labels.get(PROTOCOL_LABEL) != str(LINK_PROTOCOL) or template.runtime_config:
+            return False
+        if not template.image_is_shipped:
+            return not template.system
+        layer = self._layer_of(template)
+        made_of = self._builder.sources if layer is None else layer.sources(self._builder.sources)
+        return self._is_pulled(template) or labels.get(SOURCES_LABEL) == made_of
 
     async def prepare(self, template: Template) -> AsyncGenerator[Step]:
         """Pull the image if there is a registry, else build it.
@@ -90,30 +98,60 @@ class Images:
             TemplateBuildFailed: It failed; `facts["detail"]` has the last lines, `facts["fix"]` the fix. Or an image of
                 that name exists that was made by hand.
             ProtocolMismatch: The image has no agent, or one of another protocol.
-            CapabilityMissing: The template has a setting that this driver does not support.
+            CapabilityMissing: The template has a setting that this driver does not support, or it has Debian packages,
+                which are installed by `build` alone.
         """
-        check_settings(template, self._settings.profile.name)
-        check_no_system(template, self._settings.profile.name)
+        self.check(template)
         if await self.is_prepared(template):
             return
-        if not self._is_pulled(template):
-            check_no_packages(template, self._templates, self._settings.profile.name)
+        if template.system and not self._is_pulled(template):
+            fix = self.how_to_prepare(template)
+            message = f"the image with the Debian packages of {template.name!r} is not built: {fix}"
+            raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
+        async with aclosing(self.build(template)) as steps:
+            async for step in steps:
+                yield step
+
+    def check(self, template: Template) -> None:
+        """Check that a template states nothing that images cannot have.
+
+        Raises:
+            CapabilityMissing: It does; `facts["needs"]` names it.
+        """
+        check_settings(template, self._settings.profile.name)
+        if template.system and not template.image_is_shipped:
+            fix = f"install them in {template.image} itself, and leave out `system`"
+            message = f"no Debian packages (system) are added to the image {template.image} of {template.name!r}: {fix}"
+            raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
+
+    async def build(self, template: Template) -> AsyncGenerator[Step]:
+        """Pull or build an image that is not prepared.
+
+        Raises:
+            TemplateBuildFailed, ProtocolMismatch: As `prepare`.
+        """
         name = self.name_of(template)
         # A user's own image is used as it is if it exists: it may have been built here.
         if template.image_is_shipped or await self._engine.image(name) is None:
             pulled = self._is_pulled(template)
             if not pulled:
-                await self._check_replaceable(name)
-            steps = self._pull(template) if pulled else self._builder.build(self._image_of(template))
-            async with aclosing(steps):
+                await self._check_replaceable(template)
+            async with aclosing(self._pull(template) if pulled else self._built(template)) as steps:
                 async for step in steps:
                     yield step
         await self._check(template)
 
-    async def _check_replaceable(self, name: str) -> None:
-        """Check that building an image overwrites none that somebody made by hand."""
+    def _built(self, template: Template) -> AsyncGenerator[Step]:
+        layer = self._layer_of(template)
+        return self._builder.build(self._image_of(template)) if layer is None else self._builder.build_layer(layer)
+
+    async def _check_replaceable(self, template: Template) -> None:
+        """Check that building an image overwrites none that somebody made by hand, FROM a shipped one perhaps."""
+        name, layer = self.name_of(template), self._layer_of(template)
         image = await self._engine.image(name)
-        if image is not None and not labels_of(image).get(SOURCES_LABEL):
+        labels = labels_of(image or {})
+        made_for = "" if layer is None else template.name
+        if image is not None and (not labels.get(SOURCES_LABEL) or labels.get(TEMPLATE_LABEL, "") != made_for):
             fix = f"docker rmi {name}, or give it another name (docker tag), or set another SANDMESH_IMAGE_TAG"
             message = f"the image {name} exists, and was not built by sandmesh: it is not overwritten; {fix}"
             raise TemplateBuildFailed(message, {"detail": message, "fix": fix})
