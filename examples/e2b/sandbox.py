@@ -36,6 +36,16 @@ assert sandbox.files.read("/tmp/beyond") == "of the home"
 sandbox.files.remove("made")
 assert {entry.name for entry in sandbox.files.list("/home/user")} == {"a", "b", "data"}
 
+# Git.
+sandbox.git.init("repository")
+sandbox.git.configure_user("Ada", "ada@example.org", scope="local", path="repository")
+sandbox.files.write("repository/note", "hello")
+sandbox.git.add("repository")
+sandbox.git.commit("repository", "Begin")
+sandbox.git.create_branch("repository", "more")
+assert sandbox.git.branches("repository").current_branch == "more"
+assert not sandbox.git.status("repository").file_status
+
 # What it uses, lists, time limits, a second client, snapshots.
 assert sandbox.get_metrics()[0].mem_used > 0
 sandbox.set_timeout(300)

@@ -41,7 +41,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", ["sandbox.py", "interpreter.py", "pauses.py", "templates.py"])
+@pytest.mark.parametrize("name", ["sandbox.py", "interpreter.py", "pauses.py", "templates.py", "refusals.py"])
 async def test_an_unmodified_client_needs_environment_variables_alone(world: World, library: Path, name: str) -> None:
     environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key(name), "PYTHONPATH": str(library)}
     process = await asyncio.create_subprocess_exec(

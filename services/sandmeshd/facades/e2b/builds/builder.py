@@ -32,6 +32,8 @@ from sandmeshd.facades.e2b.marks import Marks
 BUILD_SECONDS: Final = 3600
 """How long a build may take; its sandbox ends then, too."""
 
+IDLE_SECONDS: Final = 600.0
+
 KEPT_SECONDS: Final = 3600
 """How long a build that has ended, or was never started, is known."""
 
@@ -232,6 +234,8 @@ async def _try_start(guest: Guest, bench: Workbench, pending: Pending, commands:
 
 def _options(pending: Pending, origin: Origin, environment: dict[str, str]) -> Options:
     options: Options = {"env": environment, "labels": {LABEL: pending.build_id}, "ttl": BUILD_SECONDS + 60.0}
+    # Where the door ends in the midst of it, nobody else ends the sandbox.
+    options["idle_timeout"] = IDLE_SECONDS
     if origin.snapshot_id:
         options["snapshot"] = origin.snapshot_id
     resources = pending.resources
