@@ -8,6 +8,7 @@ _ISOLATION = "services/sandmeshd/agent/userland/isolation.py"
 _SECCOMP = "services/sandmeshd/drivers/node/seccomp.py"
 _TAR = "sdk/sandmesh/shared/tar.py"
 
+_FUZZ = "tests/fuzz/test_parsers.py::test_an_input_that_once_broke_a_parser_breaks_it_no_more"
 _WALLS = "tests/unit/agent/test_confinement.py"
 _FILTER = "tests/unit/drivers/test_seccomp.py"
 
@@ -109,5 +110,19 @@ WALLS = (
         "    if text.isprintable():",
         "    if True:",
         "tests/unit/cli/test_output.py::test_control_characters_from_sandboxes_never_reach_the_terminal",
+    ),
+    Mutant(
+        "a tar stream with a broken header is refused",
+        _TAR,
+        "    except (tarfile.TarError, ValueError) as error:",
+        "    except tarfile.TarError as error:",
+        _FUZZ,
+    ),
+    Mutant(
+        "a block nested deep breaks no other call",
+        "sdk/sandmesh/events.py",
+        "        block: object = json.loads(content.json)\n    except (ValueError, RecursionError):",
+        "        block: object = json.loads(content.json)\n    except ValueError:",
+        _FUZZ,
     ),
 )
