@@ -269,8 +269,8 @@ async def test_rounded_limits_are_told_and_what_is_too_much_is_refused(cloud: St
     limits = sandbox_pb2.Limits(memory_bytes=GIGABYTE, cpu_millis=1010)
     async with open_plugin("fc", settings) as driver:
         made = await create(driver, settings, limits=limits)
-        assert "1152 MiB" in made.enforced["memory"]
-        assert "1.05 processors" in made.enforced["cpu"]
+        assert "1152 MiB" in made.enforced["instance"]
+        assert "1.05 processors" in made.enforced["instance"]
         assert "no internet access, by the vendor" in made.enforced["network"]
         for much in ({"cpu_millis": 17_000}, {"memory_bytes": 33 * GIGABYTE}, {"pids": 5}, {"disk_bytes": 5}):
             [name] = much

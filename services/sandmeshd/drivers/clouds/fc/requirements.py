@@ -17,7 +17,11 @@ NAME = "fc"
 AGENT_BYTES = 96 << 20
 """The memory of agent and zygote, in addition to the limit of user code."""
 
-ABLE: Final = {"memory": "the instance's size", "cpu": "the instance's share", "file": "rlimit"}
+ABLE: Final = {
+    "memory": "the instance's size: what exceeds it ends the sandbox",
+    "cpu": "the instance's share",
+    "file": "rlimit",
+}
 MOST: Final = {"memory": (32 << 30) - AGENT_BYTES, "cpu": 16_000}
 _MEMORY_STEP, _LEAST_MEMORY, _MOST_MEMORY = 64, 128, 32_768
 _CPU_STEP, _LEAST_CPU, _MOST_CPU = 50, 50, 16_000
@@ -60,11 +64,10 @@ def capabilities() -> pb.Capabilities:
 
 
 def enforced(limits: sandbox_pb2.Limits, size: Size) -> dict[str, str]:
-    """Return what enforces each limit and boundary of a sandbox, with the sizes as they were rounded."""
+    """Return what enforces each limit and boundary of a sandbox, and the instance's size as it was rounded."""
     values = requirements.limit_values(limits)
     found = {name: ABLE.get(name, "no") if value else "no" for name, value in values.items()}
-    found["memory"] = f"{ABLE['memory']}, {size.mebibytes} MiB with the agent's: what exceeds it ends the sandbox"
-    found["cpu"] = f"{ABLE['cpu']}, {size.cpu:g} processors"
+    found["instance"] = f"{size.mebibytes} MiB with the agent's, {size.cpu:g} processors: limits are rounded up to it"
     boundaries = {"root": "the instance's own", "capabilities": "none", "user": f"uid {USER_ID}"}
     return {**found, **boundaries, "system calls": "the vendor's, and sandmesh's filter on top"}
 
