@@ -5,6 +5,7 @@ from pathlib import Path
 
 from e2b import BuildException, Sandbox, Template, wait_for_file
 
+HOME = "/home/user"
 context = Path(tempfile.mkdtemp())
 (context / "app").mkdir()
 (context / "app" / "main.py").write_text("print('from the template')\n")
@@ -15,12 +16,12 @@ template = (
     Template(file_context_path=context)
     .from_base_image()
     .copy("app", "service")
-    .copy("settings.txt", "/home/user/etc/", mode=0o600)
+    .copy("settings.txt", f"{HOME}/etc/", mode=0o600)
     .set_envs({"COLOUR": "blue", "PLACE": "here"})
     .set_workdir("service")
     .run_cmd("echo built in $(basename $PWD) for $COLOUR > built.txt")
-    .make_dir("/home/user/logs")
-    .set_start_cmd("touch /home/user/logs/started && sleep 1000", wait_for_file("/home/user/logs/started"))
+    .make_dir(f"{HOME}/logs")
+    .set_start_cmd(f"touch {HOME}/logs/started && sleep 1000", wait_for_file(f"{HOME}/logs/started"))
 )
 lines = []
 built = Template.build(
@@ -38,8 +39,8 @@ assert {one.tag for one in Template.get_tags("trial-app")} == {"default", "v1"}
 sandbox = Sandbox.create("trial-app", timeout=120, envs={"PLACE": "there"})
 assert sandbox.commands.run("cat built.txt").stdout == "built in service for blue\n"
 assert sandbox.commands.run("python3 main.py; echo $PLACE").stdout == "from the template\nthere\n"
-assert sandbox.commands.run("stat -c %a /home/user/etc/settings.txt").stdout == "600\n"
-assert sandbox.files.exists("/home/user/logs/started")
+assert sandbox.commands.run(f"stat -c %a {HOME}/etc/settings.txt").stdout == "600\n"
+assert sandbox.files.exists(f"{HOME}/logs/started")
 
 # A template from a template; a step that fails says which.
 Template.build(Template().from_template("trial-app").run_cmd("echo more > more.txt"), "trial-more")

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { BuildError, Sandbox, Template, waitForFile } from 'e2b'
 
+const started = join('/home/user', 'started')
 const context = await mkdtemp(join(tmpdir(), 'e2b-'))
 await mkdir(join(context, 'app'))
 await writeFile(join(context, 'app', 'main.js'), "console.log('from the template')\n")
@@ -16,7 +17,7 @@ const template = Template({ fileContextPath: context })
   .setEnvs({ COLOUR: 'blue', PLACE: 'here' })
   .setWorkdir('service')
   .runCmd('echo built in $(basename $PWD) for $COLOUR > built.txt')
-  .setStartCmd('touch /home/user/started && sleep 1000', waitForFile('/home/user/started'))
+  .setStartCmd(`touch ${started} && sleep 1000`, waitForFile(started))
 const lines = []
 await Template.build(template, 'node-app', { tags: ['v1'], onBuildLogs: (entry) => lines.push(entry.message) })
 assert(lines.some((line) => line.includes('RUN echo built')))
@@ -29,7 +30,7 @@ await Template.removeTags('node-app', 'v1')
 const sandbox = await Sandbox.create('node-app', { timeoutMs: 120_000, envs: { PLACE: 'there' } })
 const result = await sandbox.commands.run('cat built.txt; node main.js; echo $PLACE')
 assert.equal(result.stdout, 'built in service for blue\nfrom the template\nthere\n')
-assert(await sandbox.files.exists('/home/user/started'))
+assert(await sandbox.files.exists(started))
 
 // A template from a template; a step that fails says which.
 await Template.build(Template().fromTemplate('node-app').runCmd('echo more > more.txt'), 'node-more')
