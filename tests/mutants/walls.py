@@ -114,7 +114,7 @@ WALLS = (
     Mutant(
         "a tar stream with a broken header is refused",
         _TAR,
-        "    except (tarfile.TarError, ValueError) as error:",
+        "    except (tarfile.TarError, ValueError, OverflowError) as error:",
         "    except tarfile.TarError as error:",
         _FUZZ,
     ),

@@ -172,7 +172,10 @@ class _Unpacker:
         for names, mode, time in reversed(self._directories):
             with self._parent(names, "/".join(names)) as fd:
                 os.fchmod(fd, mode)
-                os.utime(fd, (time, time))
+                try:
+                    os.utime(fd, (time, time))
+                except (ValueError, OverflowError):
+                    raise refuse("/".join(names), "has a time that is not a number") from None
 
     @contextmanager
     def _parent(self, names: tuple[str, ...], path: str) -> Generator[int]:
@@ -290,7 +293,7 @@ def _take_each(source: IO[bytes], take: Callable[[tarfile.TarFile, tarfile.TarIn
                 take(archive, member)
                 # It would keep every member, and a stream may have millions.
                 archive.members = []  # type: ignore[attr-defined]  # missing from typeshed
-    except (tarfile.TarError, ValueError) as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:
         # A ValueError is of a header of pax that is no number, or of a name with a NUL.
         raise OSError(errno.EBADMSG, f"it is not a complete tar stream: {error}; nothing of it is kept") from None
     while source.read(PIECE):
