@@ -92,9 +92,10 @@ def _feed_events(data: bytes) -> str:
     mux._deliver(response)
     if mux._timer is not None:
         mux._timer.cancel()
-    for future in (subscribers.collector.done, subscribers.quick.done):
-        if future.done() and future.exception() is not None:
-            return "SandmeshError"
+    # Each is looked at: an exception that nobody retrieves is reported by the loop.
+    errors = [future.exception() for future in (subscribers.collector.done, subscribers.quick.done) if future.done()]
+    if any(errors):
+        return "SandmeshError"
     if not subscribers.collector.done.done():
         return "no result"
     result = subscribers.collector.done.result()
