@@ -74,7 +74,7 @@ async def test_who_has_no_secret_or_another_is_refused_and_told_what_to_do(addre
 
 def forged(**changed: object) -> str:
     claims = {"aud": METHOD, "exp": time.time() + 30, "jti": "1", "scope": "admin", "user": "", "token": ""}
-    claims |= {"private": False, "sandbox": "", **changed}
+    claims |= {"private": False, "sandbox": "", "project": "", **changed}
     kept = {name: value for name, value in claims.items() if value is not None}
     return jwt.encode(kept, SECRET, "HS256")
 

@@ -165,13 +165,13 @@ async def test_links_that_are_cut_lose_no_sandbox(cloud: StandIn, settings: FcSe
 
 
 async def test_a_session_that_its_time_ended_is_lost_with_that_reason(cloud: StandIn, settings: FcSettings) -> None:
-    short = settings.model_copy(update={"session_seconds": 5})
+    short = settings.model_copy(update={"session_seconds": 15})
     async with open_plugin("fc", short) as driver:
         await create(driver, short)
-        assert "session's 5 s are over" in (await ended(driver, short)).end_detail
+        assert "session's 15 s are over" in (await ended(driver, short)).end_detail
         with pytest.raises(SandboxLost) as lost:
             await driver.install_token(pb.InstallTokenRequest(sandbox_id="one", fencing_token=1))
-        assert "5 s are over" in lost.value.facts["detail"]
+        assert "15 s are over" in lost.value.facts["detail"]
         assert cloud.living == []
         await delete(driver)
         with pytest.raises(SandboxNotFound):

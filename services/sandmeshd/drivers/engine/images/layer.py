@@ -46,6 +46,6 @@ class Layer:
         lists.mkdir()
         (lists / "system").write_text(self.system)
         (lists / "environment.json").write_text(self.environment)
-        unread = images / PACKAGES / f"{self.template.name}.txt"
+        unread = images / PACKAGES / f"{self.template.name}.unread"
         (lists / "unread").write_text(unread.read_text() if unread.exists() else "")
         return context
