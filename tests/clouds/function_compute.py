@@ -272,7 +272,10 @@ class StandIn:
         if session.instance is None or session.instance.exit_code is not None:
             code = session.instance.exit_code if session.instance else 1
             raise Fault(502, "CAExited", f"Function instance exited unexpectedly(code {code})")
-        return await session.instance.connect()
+        try:
+            return await session.instance.connect()
+        except OSError as error:
+            raise Fault(502, "FunctionNotReady", "Function instance does not listen") from error
 
     async def _carry(
         self,

@@ -76,6 +76,7 @@ class _Waiting:
         self.born: asyncio.Future[pb.AgentConfig] = asyncio.get_running_loop().create_future()
         self._listen = listen
         self._open: set[_Connection] = set()
+        self._over = False
         # No authority signs the mesh's certificate: the pin is what holds, and TLS proves the key.
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.context.check_hostname = False
@@ -87,8 +88,8 @@ class _Waiting:
         return _Connection(self)
 
     def add(self, connection: _Connection) -> bool:
-        """Keep a connection; return False where there are too many."""
-        if len(self._open) >= _MOST_CONNECTIONS:
+        """Keep a connection; return False where there are too many, or the birth is over."""
+        if self._over or len(self._open) >= _MOST_CONNECTIONS:
             return False
         self._open.add(connection)
         return True
@@ -98,7 +99,8 @@ class _Waiting:
         self._open.discard(connection)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and those that were accepted meanwhile."""
+        self._over = True
         for connection in list(self._open):
             connection.close()
 
