@@ -251,6 +251,13 @@ _LISTENERS = (
         "tests/unit/gateway/ports/test_tokens.py::test_another_secret_or_time_makes_it_worthless",
     ),
     Mutant(
+        "a redirect of a WebSocket leads nowhere",
+        f"{_PORTS}/client.py",
+        "    tracing.on_request_redirect.append(_refuse_redirect)\n",
+        "",
+        "tests/unit/gateway/ports/test_client.py::test_a_redirect_of_a_websocket_leads_to_no_other_port",
+    ),
+    Mutant(
         "a cookie has no domain",
         f"{_PORTS}/headers.py",
         'for name, text in named if name != "domain"]',
