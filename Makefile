@@ -2,7 +2,7 @@
 #   make demo             a job that an agent does, in real sandboxes; with ARGS=--browser in a browser
 #   make test ARGS=...    the tests; ARGS goes to pytest
 #   make mutants          removes protections one by one: a named test must notice each
-#   make fuzz             random input for the parsers of bytes from sandboxes
+#   make fuzz             random input for every public RPC and for parsers of bytes from sandboxes
 #   make check            formatting, lints, types, import rules, protos
 # PYTHON=/path/to/python3 chooses the interpreter of .venv (3.11 or newer).
 

@@ -1,4 +1,4 @@
-"""Fuzz the parsers of bytes that come out of sandboxes, for as long as wanted.
+"""Fuzz every public RPC, and the parsers of bytes that come out of sandboxes, for as long as wanted.
 
 Each input depends on the seed, the target and its number alone, so what failed can be repeated by itself:
 python -m tests.fuzz --seed SEED --input NUMBER TARGET

@@ -1,4 +1,4 @@
-"""A short fuzz of each parser of bytes from sandboxes, and the inputs that once broke one."""
+"""A short fuzz of every public RPC and of each parser of bytes from sandboxes, and the inputs that once broke one."""
 
 from __future__ import annotations
 

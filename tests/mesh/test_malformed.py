@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh import BaseSandboxAsync
+from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.api.call.v1 import call_pb2_grpc
+from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.auth.channels import open_channel
@@ -52,6 +56,28 @@ async def test_a_malformed_request_is_an_invalid_argument_and_leaves_no_tracebac
     written = "".join(capfd.readouterr()) + caplog.text
     assert "Traceback" not in written
     assert "defect" not in written
+
+
+async def test_values_that_there_are_not_are_invalid_arguments(mesh: Mesh) -> None:
+    unknown: int = 9999
+    grant = sandbox_pb2.NetworkGrant(hosts=["example.org"])
+    grant.mode = unknown  # type: ignore[assignment]  # any client can send it
+    slot = session_pb2.SlotSpec(spec=sandbox_pb2.SandboxSpec(template="base", network=grant))
+    async with (
+        asyncio.timeout(60),
+        open_channel(mesh.addresses[0]) as channel,
+        BaseSandboxAsync(base_url=mesh.addresses[0], network=["example.org"]) as box,
+    ):
+        sandboxes = sandbox_pb2_grpc.SandboxServiceStub(channel)
+        change = sandbox_pb2.ChangeNetworkRequest(sandbox_id=box.sandbox_id, grant=grant)
+        with pytest.raises(InvalidArgument, match="mode"), translated():
+            await sandboxes.ChangeNetwork(change)
+        sessions = session_pb2_grpc.SessionServiceStub(channel)
+        with pytest.raises(InvalidArgument, match="mode"), translated():
+            await sessions.ConnectSession(session_pb2.ConnectSessionRequest(session_id="one", slots=[slot]))
+        listing = audit_pb2.ListAuditRequest(since=Timestamp(seconds=1 << 62))
+        with pytest.raises(InvalidArgument, match="since"), translated():
+            await audit_pb2_grpc.AuditServiceStub(channel).ListAudit(listing)
 
 
 async def test_a_malformed_frame_ends_a_stream_that_had_begun(mesh: Mesh) -> None:

@@ -45,8 +45,9 @@ def check_network(grant: pb.NetworkGrant, field: str = "spec.network.hosts") -> 
     """Check what a grant alone shows.
 
     Raises:
-        InvalidArgument: A host is not one, or the mode does not fit.
+        InvalidArgument: A host or the mode is not one, or they do not fit.
     """
+    _check(grant.mode in pb.NetworkMode.values(), field.replace("hosts", "mode"), "must be a mode that there is")
     _check(len(grant.hosts) <= _HOSTS, field, f"must be at most {_HOSTS}")
     _check(bool(grant.hosts) or grant.mode != pb.NETWORK_MODE_HOSTS, field, "must be at least one with the mode HOSTS")
     _check(not grant.hosts or grant.mode in _LISTING, field, "must only be used with the modes HOSTS and PUBLIC")

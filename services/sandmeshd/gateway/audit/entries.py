@@ -95,7 +95,7 @@ def _parts(request: Any, response: Any) -> Iterator[tuple[str, str]]:
         yield "templates", ", ".join(slot.spec.template for slot in request.slots)
         yield "network", "; ".join(filter(None, (_network(slot.spec.network) for slot in request.slots)))
     if isinstance(request, token_pb2.CreateTokenRequest):
-        yield "scope", token_pb2.Scope.Name(request.scope).removeprefix("SCOPE_").lower()
+        yield "scope", _enum_name(token_pb2.Scope, request.scope, "SCOPE_")
     for name in ("token", "snapshot", "port"):
         part = getattr(response, name, None)
         if isinstance(part, Message):
@@ -109,8 +109,13 @@ def _parts(request: Any, response: Any) -> Iterator[tuple[str, str]]:
 def _network(grant: sandbox_pb2.NetworkGrant) -> str:
     if grant.mode == sandbox_pb2.NETWORK_MODE_UNSPECIFIED:
         return ""
-    mode = sandbox_pb2.NetworkMode.Name(grant.mode).removeprefix("NETWORK_MODE_").lower()
+    mode = _enum_name(sandbox_pb2.NetworkMode, grant.mode, "NETWORK_MODE_")
     return f"{mode} {' '.join(grant.hosts)}".strip()
+
+
+def _enum_name(enum: Any, number: int, prefix: str) -> str:
+    """Return the name of a value, or the number of one that there is not: clients send what they like."""
+    return enum.Name(number).removeprefix(prefix).lower() if number in enum.values() else str(number)
 
 
 def _scalars(message: Message) -> str:

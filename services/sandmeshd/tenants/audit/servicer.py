@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from sandmesh.api.audit.v1 import audit_pb2 as pb
 from sandmesh.api.audit.v1 import audit_pb2_grpc
@@ -38,6 +39,7 @@ class AuditServicer(audit_pb2_grpc.AuditServiceServicer):
             raise PermissionDenied("the audit is for administrators: use a token of the scope admin")
         if request.limit > _MOST:
             raise InvalidArgument(f"limit is at most {_MOST}", {"field": "limit"})
+        _check_time(request.since)
 
         async def fitting(entries: Sequence[pb.AuditEntry]) -> Sequence[pb.AuditEntry]:
             found = [entry for entry in entries if _fits(entry, request)]
@@ -56,6 +58,13 @@ class AuditServicer(audit_pb2_grpc.AuditServiceServicer):
             return project in named | {of_sandboxes.get(sandbox_id) for sandbox_id in entry.sandbox_ids}
 
         return [entry for entry in entries if is_shown(entry)]
+
+
+def _check_time(since: Timestamp) -> None:
+    try:
+        since.ToNanoseconds()
+    except ValueError:
+        raise InvalidArgument("since is a time of the years 1 to 9999", {"field": "since"}) from None
 
 
 def _fits(entry: pb.AuditEntry, request: pb.ListAuditRequest) -> bool:
