@@ -11,7 +11,6 @@ from sandmesh.errors import InvalidArgument, TemplateNotFound
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, build_system, has_system
-from sandmeshd.drivers.engine.app import build_image
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, MESH, ImageBuilder, OwnImage, is_free, own_name
 from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -154,7 +153,11 @@ def _system_steps(own: DriverSettings, book: Mapping[str, Template], template: T
     """Return the build of a template's Debian packages, which no create does; None where the driver can have none."""
     if isinstance(own, BubblewrapSettings):
         return build_system(own, template)
-    return build_image(own, book, template.name) if isinstance(own, DockerSettings) else None
+    if not isinstance(own, DockerSettings):
+        return None
+    from sandmeshd.drivers.engine.app import build_image  # noqa: PLC0415 - it needs the engine's client, an extra
+
+    return build_image(own, book, template.name)
 
 
 def _book(settings: MeshSettings, image: str) -> Mapping[str, Template]:
