@@ -126,7 +126,10 @@ async def test_what_is_wrong_with_a_tokens_command_is_said(up: Up) -> None:
     for arguments, said in (
         (("create", "x", "--expires", "soon"), "30d"),
         (("create", "x", "--scope", "admin", "--user", "ada"), "leave out --user"),
-        (("create", "x", "--scope", "read-only", "--private-network"), "leave out --private-network"),
+        (
+            ("create", "x", "--scope", "read-only", "--private-network"),
+            "--private-network is for the scopes user and project-admin",
+        ),
         (("create", "x", "--scope", "sandbox"), "give both"),
         (("create", "x", "--sandbox", "sb_none"), "give both"),
         (("create", "x", "--scope", "sandbox", "--sandbox", "sb_none", "--user", "ada"), "leave out --user"),
