@@ -44,5 +44,5 @@ class World:
 async def open_world(**settings: object) -> AsyncGenerator[World]:
     """Run a mesh with the door."""
     async with run_mesh(agentscope=True, **settings) as mesh, aiohttp.ClientSession() as http:
-        assert mesh.agentscope is not None
-        yield World(mesh, mesh.agentscope, http)
+        assert "agentscope" in mesh.doors
+        yield World(mesh, mesh.doors["agentscope"], http)

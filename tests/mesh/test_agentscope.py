@@ -44,7 +44,7 @@ async def ada(world: World) -> str:
 
 async def test_a_mesh_without_the_setting_has_no_such_door() -> None:
     async with run_mesh() as mesh, aiohttp.ClientSession() as http:
-        assert mesh.agentscope is None
+        assert "agentscope" not in mesh.doors
         (url, *_) = await mesh.http.open()
         async with http.post(f"{url}/list_session_keys", json={}) as response:
             assert response.status == 404

@@ -282,7 +282,7 @@ _LISTENERS = (
     ),
     Mutant(
         "headers of one hop stay there",
-        f"{_PORTS}/headers.py",
+        "services/sandmeshd/runtime/http/headers.py",
         "drop = _HOP | named",
         "drop = named",
         "tests/unit/gateway/ports/test_headers.py::test_headers_of_one_hop_stay_there",

@@ -10,7 +10,7 @@ import functools
 import os
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import grpc
@@ -171,15 +171,19 @@ async def connect(
     )
     if not is_plain(fields) or (target.proxied and any(os.environ.get(name) for name in _PROXIES)):
         return None
-    stream = TcpCallStream(Http2Stream(fields), busy, on_silent)
+    stream, loop = TcpCallStream(Http2Stream(fields), busy, on_silent), asyncio.get_running_loop()
+    # Other loops, as uvloop's, do not take it.
+    racing: dict[str, Any] = (
+        {"happy_eyeballs_delay": NEXT_ADDRESS_SECONDS} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    )
     with suppress(OSError, ValueError, TimeoutError):
         async with asyncio.timeout(CONNECT_SECONDS):
-            await asyncio.get_running_loop().create_connection(
+            await loop.create_connection(
                 lambda: stream,
                 parts.hostname or "",
                 parts.port or 0,
                 ssl=_context(target.certificates) if target.secure else None,
-                happy_eyeballs_delay=NEXT_ADDRESS_SECONDS,
+                **racing,
             )
             if await stream.greeted():
                 return stream

@@ -17,6 +17,11 @@ class ServiceCommands(LazyGroup):
         Entry("allocator", SERVICES, "Serve the allocator, which owns sandboxes, pools, leases and ports."),
         Entry("broker", SERVICES, "Serve the broker, which owns sessions."),
         Entry("gateway", SERVICES, "Serve the gateway, the mesh's only public address."),
+        Entry(
+            "facade",
+            "sandmeshd.cli.mesh.facade",
+            "Serve clients of another system, as a client of a mesh that runs elsewhere.",
+        ),
         Entry("agent", "sandmeshd.cli.agent", "Run the agent of a sandbox."),
         Entry("mcp", "sandmeshd.cli.mcp", "Serve MCP clients over streamable HTTP.", typer_name="service_commands"),
     )

@@ -23,8 +23,10 @@ class _Entry:
 class MeshClients:
     """Connected clients of a mesh, by key."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, own_token: str | None = None) -> None:
         self.address = address
+        self.own_token = own_token
+        """What the door itself shows as an administrator."""
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
     @asynccontextmanager
@@ -33,7 +35,7 @@ class MeshClients:
         name = key or ""
         entry = self._entries.get(name)
         if entry is None:
-            entry = self._entries[name] = _Entry(MeshAsync(self.address, key))
+            entry = self._entries[name] = _Entry(MeshAsync(self.address, key or self.own_token))
         self._entries.move_to_end(name)
         entry.users += 1
         try:

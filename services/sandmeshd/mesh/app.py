@@ -21,8 +21,9 @@ from sandmeshd.auth.token_records import TokenRecords
 from sandmeshd.broker import BrokerSettings, open_broker
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.servicer import DriverServicer
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.gateway import GatewaySettings, HttpListener, check_settings, open_gateway
-from sandmeshd.mesh.doors import agentscope_url, open_agentscope, open_e2b
+from sandmeshd.mesh.doors import open_e2b
 from sandmeshd.mesh.driver import open_driver, with_storage
 from sandmeshd.mesh.settings import MeshSettings, mesh_secret
 from sandmeshd.mesh.shutdown import Ending
@@ -66,8 +67,6 @@ class Mesh:
     ending: Ending
     e2b: Mapping[str, str]
     """The variables that E2B's clients need, empty where the mesh has no door for them."""
-    agentscope: str | None
-    """The `base_url` of AgentScope Runtime's SDK, None where the mesh has no door for it."""
     doors: Mapping[str, str]
     """The URLs of the doors whose clients need no more than that and a token, by name."""
 
@@ -109,11 +108,10 @@ async def open_mesh(settings: MeshSettings, progress: Progress) -> AsyncGenerato
         stack.enter_context(listeners.noted((*listening.addresses, *store_addresses(settings))))
         address, http = listening.addresses[0], listening.http
         # Its routes are there before E2B's door opens the listener.
-        await stack.enter_async_context(open_agentscope(settings, address, http))
         await stack.enter_async_context(open_url_doors(settings, address, http))
-        variables = await stack.enter_async_context(open_e2b(settings, mesh_secret(settings), address, http))
-        urls = await agentscope_url(settings, http), await door_urls(settings, http)
-        yield Mesh(listening.addresses, http, ending, variables, *urls)
+        own = MeshAddress(address)
+        variables = await stack.enter_async_context(open_e2b(settings, mesh_secret(settings), own, http))
+        yield Mesh(listening.addresses, http, ending, variables, await door_urls(settings, http))
 
 
 @dataclass(frozen=True)

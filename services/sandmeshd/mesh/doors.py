@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandmesh.errors import InvalidArgument, MeshUnavailable
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.mesh.settings import MeshSettings
 from sandmeshd.runtime.addresses import is_open
 from sandmeshd.runtime.certificates import FILES, issue_certificate, write_certificate
@@ -24,7 +25,7 @@ HTTPS = "443"
 
 @asynccontextmanager
 async def open_e2b(
-    settings: MeshSettings, secret: str, address: str, listener: HttpListener
+    settings: MeshSettings, secret: str, mesh: MeshAddress, listener: HttpListener
 ) -> AsyncGenerator[Mapping[str, str]]:
     """Serve E2B's clients until the block ends, where the settings say so. Yields the variables that they need.
 
@@ -43,7 +44,7 @@ async def open_e2b(
     # Its imports are nobody's who does not serve them.
     opened = await asyncio.to_thread(import_module, "sandmeshd.facades.e2b.app")
     folder = settings.paths.state / "e2b"
-    async with opened.open_door(address, secret, settings.e2b_door.domain, folder) as door:
+    async with opened.open_door(mesh, secret, settings.e2b_door.domain, folder) as door:
         listener.add(door.add)
         urls = await listener.open()
         if not urls:
@@ -53,40 +54,6 @@ async def open_e2b(
             yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": url}
         else:
             yield await _serve_domain(settings, settings.e2b_door.domain, listener, door)
-
-
-@asynccontextmanager
-async def open_agentscope(settings: MeshSettings, address: str, listener: HttpListener) -> AsyncGenerator[None]:
-    """Serve AgentScope Runtime's SDK until the block ends, where the settings say so, once the listener is open.
-
-    Raises:
-        InvalidArgument: The settings contradict each other.
-    """
-    if not settings.agentscope_door.enabled:
-        yield
-        return
-    if settings.workers > 1:
-        fix = "set SANDMESH_WORKERS to 1 (--workers 1)"
-        raise InvalidArgument(f"AgentScope Runtime's SDK is served by one process: {fix}")
-    opened = await asyncio.to_thread(import_module, "sandmeshd.facades.agentscope.app")
-    async with opened.open_door(address, settings.agentscope_door.idle_seconds) as door:
-        listener.add(door.add)
-        yield
-
-
-async def agentscope_url(settings: MeshSettings, listener: HttpListener) -> str | None:
-    """Return the `base_url` of AgentScope Runtime's SDK, with the listener open; None where it is not served.
-
-    Raises:
-        InvalidArgument: There is no HTTP listener.
-        MeshUnavailable: An address cannot be listened at.
-    """
-    if not settings.agentscope_door.enabled:
-        return None
-    urls = await listener.open()
-    if not urls:
-        raise InvalidArgument("AgentScope Runtime's SDK needs the HTTP listener: set SANDMESH_HTTP_LISTEN")
-    return settings.gateway.http_url or urls[0]
 
 
 async def _serve_domain(settings: MeshSettings, domain: str, listener: HttpListener, door: Door) -> dict[str, str]:

@@ -17,9 +17,13 @@ Opened = Mapping[str, str]
 
 def open_names(settings: MeshSettings) -> dict[str, float | str]:
     """Return what each door that the settings open is opened with, by its name."""
-    swerex, fusion = settings.swerex_door, settings.sandboxfusion_door
-    found: dict[str, float | str] = {"swerex": swerex.idle_seconds} if swerex.enabled else {}
-    return found | ({"sandboxfusion": fusion.template} if fusion.enabled else {})
+    agentscope, swerex, fusion = settings.agentscope_door, settings.swerex_door, settings.sandboxfusion_door
+    found: dict[str, tuple[bool, float | str]] = {
+        "agentscope": (agentscope.enabled, agentscope.idle_seconds),
+        "swerex": (swerex.enabled, swerex.idle_seconds),
+        "sandboxfusion": (fusion.enabled, fusion.template),
+    }
+    return {name: option for name, (enabled, option) in found.items() if enabled}
 
 
 @asynccontextmanager

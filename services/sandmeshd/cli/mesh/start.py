@@ -77,8 +77,7 @@ async def _run_mesh(settings: MeshSettings, reporter: StartReporter) -> None:
         asyncio.get_running_loop().add_signal_handler(KEEP_SIGNAL, _end_and_keep, mesh)
         urls = base_urls(mesh.addresses, tls=settings.gateway.tls_cert is not None)
         kept, e2b = settings.keep_sandboxes, mesh.e2b or None
-        doors = e2b, mesh.agentscope, mesh.doors or None
-        started = StartedMesh(mesh.addresses, urls, http, os.getpid(), kept, None, *doors)
+        started = StartedMesh(mesh.addresses, urls, http, os.getpid(), kept, None, e2b, mesh.doors or None)
         reporter.ready(started)
         await asyncio.Event().wait()
 
@@ -120,7 +119,7 @@ async def _start(command_line: Sequence[str], log_path: Path, console: ConsoleRe
     if ready is None:
         raise _exited_early(log_path)
     addresses, urls, http = (tuple(ready[name]) for name in ("addresses", "base_urls", "http"))
-    doors = (ready.get("e2b"), ready.get("agentscope"), ready.get("doors"))
+    doors = (ready.get("e2b"), ready.get("doors"))
     console.ready(StartedMesh(addresses, urls, http, ready["pid"], ready["keep"], str(log_path), *doors))
 
 

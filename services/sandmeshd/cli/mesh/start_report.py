@@ -30,8 +30,6 @@ class StartedMesh:
     log: str | None = None
     e2b: Mapping[str, str] | None = None
     """The variables that E2B's clients need; None where the mesh has no door for them."""
-    agentscope: str | None = None
-    """The `base_url` of AgentScope Runtime's SDK; None where the mesh has no door for it."""
     doors: Mapping[str, str] | None = None
     """The URLs of the doors whose clients need no more than that and a token; None where the mesh has none."""
 
@@ -99,9 +97,26 @@ class PipeReporter:
 
 
 _DOORS: Final = {
+    "agentscope": ("AgentScope Runtime's SDK reaches it", 'base_url="{}", bearer_token="..."'),
     "swerex": ("SWE-ReX's RemoteRuntime reaches it", 'host="{}/swerex/NAME", auth_token="..."'),
     "sandboxfusion": ("SandboxFusion's clients reach it", 'endpoint="{}", with x:TOKEN@ after its http://'),
 }
+
+
+def describe_doors(e2b: Mapping[str, str], urls: Mapping[str, str]) -> list[str]:
+    """Return what a person reads of doors: the variables of E2B's clients, and the URLs of the others by name."""
+    lines: list[str] = []
+    if e2b:
+        lines.append(
+            "E2B's clients reach it with these variables, and a key of `sandmesh token create NAME --form e2b`:"
+        )
+        lines += [f"  export {name}={value}" for name, value in e2b.items()]
+        lines.append("  export E2B_API_KEY=...")
+    for name, url in urls.items():
+        what, arguments = _DOORS[name]
+        lines.append(f"{what} with these arguments, and a token of `sandmesh token create NAME`:")
+        lines.append("  " + arguments.format(url))
+    return lines
 
 
 def _describe(mesh: StartedMesh) -> list[str]:
@@ -110,21 +125,7 @@ def _describe(mesh: StartedMesh) -> list[str]:
     if mesh.http:
         lines.append("Health, metrics and the ports of sandboxes are served by HTTP, which is not a base_url:")
         lines += [f"  {address}" for address in mesh.http]
-    if mesh.e2b:
-        lines.append(
-            "E2B's clients reach it with these variables, and a key of `sandmesh token create NAME --form e2b`:"
-        )
-        lines += [f"  export {name}={value}" for name, value in mesh.e2b.items()]
-        lines.append("  export E2B_API_KEY=...")
-    if mesh.agentscope:
-        lines.append(
-            "AgentScope Runtime's SDK reaches it with these arguments, and a token of `sandmesh token create NAME`:"
-        )
-        lines.append(f'  base_url="{mesh.agentscope}", bearer_token="..."')
-    for name, url in (mesh.doors or {}).items():
-        what, arguments = _DOORS[name]
-        lines.append(f"{what} with these arguments, and a token of `sandmesh token create NAME`:")
-        lines.append("  " + arguments.format(url))
+    lines += describe_doors(mesh.e2b or {}, mesh.doors or {})
     fate = "are kept for the next start" if mesh.keep else "end with it"
     if mesh.log is None:
         return [*lines, f"Ctrl-C ends it. Its sandboxes {fate}."]

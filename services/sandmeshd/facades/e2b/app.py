@@ -6,18 +6,19 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from sandmeshd.facades.address import MeshAddress
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.door import Door
 
 
 @asynccontextmanager
-async def open_door(address: str, secret: str, domain: str | None, folder: Path) -> AsyncGenerator[Door]:
-    """Serve E2B's clients for the mesh at an address until the block ends.
+async def open_door(mesh: MeshAddress, secret: str, domain: str | None, folder: Path) -> AsyncGenerator[Door]:
+    """Serve E2B's clients for a mesh until the block ends.
 
     `secret` makes the tokens of sandboxes, `domain` is what the names of their ports end in, `folder` keeps the names
     of what clients build.
     """
-    clients = MeshClients(address)
+    clients = MeshClients(mesh.url, mesh.token)
     door = Door(clients, secret, domain, folder)
     try:
         yield door

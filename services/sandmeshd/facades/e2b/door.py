@@ -25,8 +25,8 @@ from sandmeshd.facades.e2b.errors import ApiError, SandboxGone, api_error, proxy
 from sandmeshd.facades.e2b.guests import PAUSED, Guest, Guests, is_away, is_gone
 from sandmeshd.facades.e2b.identities import TokenMaker, public_id
 from sandmeshd.facades.e2b.pauses import Pauser
-from sandmeshd.facades.e2b.ports import port_token
-from sandmeshd.runtime.http import PORT_TOKEN
+from sandmeshd.facades.e2b.ports import exposed_port
+from sandmeshd.runtime.http import EXPOSED_PORT, PAGE_HEADER
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -124,12 +124,12 @@ class Door:
             return await interpreter.answer(guest, request)
         if not 1 <= target.port <= 65_535:
             raise ApiError(400, "a port is 1 to 65535")
-        noted = PORT_TOKEN.set(await port_token(self._clients, guest, target.port))
+        noted = EXPOSED_PORT.set(await exposed_port(self._clients, guest, target.port))
         try:
             response = await handler(request)
         finally:
-            PORT_TOKEN.reset(noted)
-        if isinstance(response, web.Response) and response.headers.get("Cache-Control") == "no-store":
+            EXPOSED_PORT.reset(noted)
+        if PAGE_HEADER in response.headers:
             await self._guests.wake(guest)
             message = "The sandbox is running but port is not open"
             return proxy_failure({"sandboxId": target.name, "message": message, "port": target.port})

@@ -16,6 +16,7 @@ from sandmeshd.facades.e2b.envd.paths import HOME, WORKSPACE
 from sandmeshd.facades.e2b.errors import SandboxGone
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
+from sandmeshd.runtime.http import ExposedUrl
 
 if TYPE_CHECKING:
     from sandmeshd.facades.e2b.envd.followed import Running
@@ -52,8 +53,8 @@ class Guest:
     executions: dict[str, int] = field(default_factory=dict[str, int])
     """How many cells each kernel has run."""
 
-    ports: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]])
-    """Tokens of exposed ports, and when each ends."""
+    ports: dict[int, tuple[ExposedUrl, float]] = field(default_factory=dict[int, tuple[ExposedUrl, float]])
+    """Ports that are exposed, and when each ends."""
 
     @property
     def public_id(self) -> str:
@@ -151,7 +152,7 @@ class Guests:
     async def _open(self, sandbox_id: str) -> Guest:
         info = await self.check(public_id(sandbox_id))
         marks = read_marks(info.labels)
-        box = SandboxAsync(sandbox_id, base_url=self._clients.address)
+        box = SandboxAsync(sandbox_id, base_url=self._clients.address, bearer_token=self._clients.own_token)
         try:
             await box.start()
         except (NotFound, SandboxLost):

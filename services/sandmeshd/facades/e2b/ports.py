@@ -7,28 +7,30 @@ from typing import Final
 
 from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.guests import Guest
+from sandmeshd.runtime.http import ExposedUrl
 
 _SECONDS: Final = 7 * 86_400.0
 _MARGIN: Final = 3_600.0
 
 
-async def port_token(clients: MeshClients, guest: Guest, port: int) -> str:
-    """Return the token by which the gateway knows a port of a sandbox.
+async def exposed_port(clients: MeshClients, guest: Guest, port: int) -> ExposedUrl:
+    """Return where a port of a sandbox is exposed.
 
     Raises:
         SandmeshError: The sandbox is gone, or has too many ports exposed.
     """
-    token, ends = guest.ports.get(port, ("", 0.0))
-    if ends < time.time() + _MARGIN:
+    found, ends = guest.ports.get(port, (None, 0.0))
+    if found is None or ends < time.time() + _MARGIN:
         async with clients.client(None) as mesh:
             exposed = await mesh.ports.expose(guest.sandbox_id, port, ttl=_SECONDS)
-        token = token_of(exposed.url)
-        guest.ports[port] = (token, exposed.expires.timestamp())
-    return token
+        found = read_url(exposed.url)
+        guest.ports[port] = (found, exposed.expires.timestamp())
+    return found
 
 
-def token_of(url: str) -> str:
-    """Return the token of a port's URL, which is in its path or its host."""
-    host, _, path = url.partition("://")[2].partition("/")
+def read_url(url: str) -> ExposedUrl:
+    """Return the parts of a port's URL: its token is in the path or the host."""
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
     parts = [part for part in path.split("/") if part]
-    return parts[-1] if parts else host.partition(".")[0]
+    return ExposedUrl(parts[-1] if parts else host.partition(".")[0], f"{scheme}://{host}")

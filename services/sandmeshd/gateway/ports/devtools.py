@@ -17,8 +17,9 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from sandmeshd.gateway.ports import pages
-from sandmeshd.gateway.ports.headers import Place, end_to_end
-from sandmeshd.gateway.ports.websockets import carry_websocket
+from sandmeshd.gateway.ports.headers import Place
+from sandmeshd.runtime.http.headers import end_to_end
+from sandmeshd.runtime.http.websockets import carry_websocket
 
 _LARGEST: Final = 4 << 20
 _VERSION: Final = "/json/version"

@@ -1,7 +1,4 @@
-"""Headers and cookies on their way: what is of one hop stays there, places are told as the other side sees them.
-
-Hop-by-hop headers are those of https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1
-"""
+"""Headers and cookies on their way: what is of one hop stays there, places are told as the other side sees them."""
 
 from __future__ import annotations
 
@@ -12,20 +9,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 
-_HOP: Final = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "expect",
-    }
-)
+from sandmeshd.runtime.http import PORT_HEADER
+from sandmeshd.runtime.http.headers import end_to_end
+
 _LOCAL: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104 - what servers say of themselves
 _OF_ORIGIN: Final = frozenset(
     {
@@ -43,6 +29,8 @@ class Place:
     origin: str
     prefix: str
     port: int
+    relayed: bool = False
+    """A header named the port: any page of the gateway's origin could have sent it."""
 
     @property
     def host(self) -> str:
@@ -50,16 +38,10 @@ class Place:
         return f"localhost:{self.port}"
 
 
-def end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
-    """Return the end-to-end headers."""
-    named = {name.strip().lower() for value in headers.getall("Connection", ()) for name in value.split(",")}
-    drop = _HOP | named
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in drop)
-
-
 def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
     """Return a request's headers as the server inside gets them."""
     headers = end_to_end(request.headers)
+    headers.popall(PORT_HEADER, None)
     headers["Host"] = place.host
     if headers.get("Origin") == place.origin:
         headers["Origin"] = f"http://{place.host}"
@@ -76,7 +58,7 @@ def for_server(request: web.BaseRequest, place: Place) -> CIMultiDict[str]:
 def for_client(headers: CIMultiDictProxy[str], place: Place) -> CIMultiDict[str]:
     """Return a response's headers as the client gets them: places, cookies and effects are below the port's own."""
     found = end_to_end(headers)
-    if place.prefix:
+    if place.prefix or place.relayed:
         for name in _OF_ORIGIN & {name.lower() for name in found}:
             del found[name]
     for name in ("Location", "Content-Location"):

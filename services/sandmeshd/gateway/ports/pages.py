@@ -9,6 +9,7 @@ from aiohttp import web
 
 from sandmesh.errors import LeaseLost, NotFound, SandboxLost, SandmeshError
 from sandmeshd.gateway.ports.agent_call import Refused
+from sandmeshd.runtime.http import PAGE_HEADER
 
 _PAGE = """<!doctype html><meta charset=utf-8><meta name=robots content=noindex><title>{title}</title>
 <body style="font:16px/1.5 sans-serif;max-width:40em;margin:4em auto;padding:0 1em"><h1>{title}</h1><p>{text}</p>
@@ -19,9 +20,8 @@ def page(status: int, title: str, text: str) -> web.Response:
     """Return a page with a title and what to do."""
     # What a server inside sent may be in it, with surrogates for bytes that are no text.
     body = _PAGE.format(title=escape(title), text=escape(text)).encode(errors="backslashreplace")
-    return web.Response(
-        status=status, body=body, charset="utf-8", content_type="text/html", headers={"Cache-Control": "no-store"}
-    )
+    headers = {"Cache-Control": "no-store", PAGE_HEADER: "1"}
+    return web.Response(status=status, body=body, charset="utf-8", content_type="text/html", headers=headers)
 
 
 def ended() -> web.Response:

@@ -18,10 +18,10 @@ from sandmeshd.gateway.ports.headers import Place, for_client, for_server
 from sandmeshd.gateway.ports.live_view import VIEWS, carry_view
 from sandmeshd.gateway.ports.tokens import Signer, Target
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels, Tunnel
-from sandmeshd.gateway.ports.websockets import carry_websocket
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
-from sandmeshd.runtime.http import PORT_TOKEN
+from sandmeshd.runtime.http import EXPOSED_PORT, PORT_HEADER
+from sandmeshd.runtime.http.websockets import carry_websocket
 
 PREFIX: Final = "/p/"
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -60,7 +60,8 @@ class Proxy:
     def _middleware(self, suffix: str | None) -> Middleware:
         @web.middleware
         async def by_host(request: web.Request, handler: Handler) -> web.StreamResponse:
-            token = PORT_TOKEN.get()
+            exposed = EXPOSED_PORT.get()
+            token = request.headers.get(PORT_HEADER) if exposed is None else exposed.token
             if token is not None:
                 return await self._carry(request, token, "", _raw_path(request))
             host = request.host.rpartition(":")[0] or request.host
@@ -74,7 +75,8 @@ class Proxy:
         target = self._signer.read(token)
         if target is None:
             return pages.ended()
-        place = Place(f"{request.scheme}://{request.host}", prefix, target.port)
+        relayed = PORT_HEADER in request.headers
+        place = Place(f"{_scheme(request)}://{request.host}", prefix, target.port, relayed)
         url = URL(f"http://{self._tunnels.host(target)}{path}", encoded=True)
         try:
             return await self._answer(request, target, place, url)
@@ -124,6 +126,12 @@ async def _carry_body(answer: aiohttp.ClientResponse, response: web.StreamRespon
         return False
     await response.write_eof()
     return True
+
+
+def _scheme(request: web.Request) -> str:
+    """Return by what a client reached the port: a door that runs apart passes it on."""
+    outer = request.headers.get("X-Forwarded-Proto", "") if PORT_HEADER in request.headers else ""
+    return outer if outer in ("http", "https") else request.scheme
 
 
 def _raw_path(request: web.Request) -> str:

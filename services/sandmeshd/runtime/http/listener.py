@@ -23,8 +23,23 @@ else:
 Note = Callable[[Sequence[str]], AbstractContextManager[None]]
 """Keeps note of addresses for the duration of a block."""
 
-PORT_TOKEN: Final[ContextVar[str | None]] = ContextVar("sandmesh_port_token", default=None)
-"""The token of the port that the current request is for, where a door found the port by a name of the door's own."""
+
+@dataclass(frozen=True)
+class ExposedUrl:
+    """Where a port of a sandbox is exposed: its token, and the origin of the gateway that carries requests there."""
+
+    token: str
+    origin: str
+
+
+EXPOSED_PORT: Final[ContextVar[ExposedUrl | None]] = ContextVar("sandmesh_exposed_port", default=None)
+"""The port that the current request is for, where a door found the port by a name of the door's own."""
+
+PORT_HEADER: Final = "Sandmesh-Port-Token"
+"""Names the port that a request is for, where a door that runs apart found it by a name of the door's own."""
+
+PAGE_HEADER: Final = "Sandmesh-Page"
+"""Marks the gateway's own answers to requests for ports."""
 
 
 @dataclass(frozen=True)

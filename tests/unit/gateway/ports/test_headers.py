@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from sandmeshd.gateway.ports.headers import Place, end_to_end, for_client
+from sandmeshd.gateway.ports.headers import Place, for_client
+from sandmeshd.runtime.http.headers import end_to_end
 
 PLACE = Place("http://127.0.0.1:8571", "/p/token", 8000)
 HOST = Place("http://token.ports.example", "", 8000)
