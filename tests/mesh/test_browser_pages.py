@@ -150,8 +150,28 @@ async def test_a_tab_that_is_gone_and_a_size_of_nothing_are_refused(box: Browser
     for gone in (await box.browser_tab_select(2), await box.browser_tab_close(2)):
         assert "There is no tab 2" in bad(gone)
         assert f"- 1: (current) {SITE}/" in bad(gone)
-    with pytest.raises(InvalidArgument, match="width"):
-        await box.browser_resize(0, 600)
+    for width, height, wrong in ((0, 600, "width"), (-5, 600, "width"), (800, 0, "height"), (800, 100_000, "height")):
+        with pytest.raises(InvalidArgument, match=wrong):
+            await box.browser_resize(width, height)
+
+
+CANVAS = """<title>Board</title><body style="margin:0">
+<canvas id=board role=button aria-label=Board width=200 height=100></canvas><script>
+  const pen = board.getContext('2d'); pen.fillStyle = '#00f'; pen.fillRect(0, 0, 200, 100);
+  board.onclick = press => { pen.fillStyle = '#f00'; pen.fillRect(press.offsetX - 20, press.offsetY - 20, 40, 40) };
+</script>"""
+COLOURS = """from PIL import Image
+image = Image.open('board.png').convert('RGB')
+print(image.size, image.getpixel((10, 10)), image.getpixel((100, 50)))"""
+
+
+async def test_what_a_page_draws_on_a_canvas_is_clicked_and_seen(box: BrowserSandboxAsync) -> None:
+    await box.fs.write("board.html", CANVAS)
+    board = ref(good(await box.browser_navigate("file:///workspace/board.html")), 'button "Board"')
+    for middle in ("(0, 0, 255)", "(255, 0, 0)"):
+        good(await box.browser_take_screenshot(filename="board.png", ref=board, element="Board"))
+        assert good(await box.run_ipython_cell(COLOURS)).strip() == f"(200, 100) (0, 0, 255) {middle}"
+        board = ref(good(await box.browser_click("Board", board)), 'button "Board"')
 
 
 HUGE = """<title>Huge</title><body style="margin:0"><button style="width:5000px;height:5000px">Huge</button>"""

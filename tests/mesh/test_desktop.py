@@ -151,8 +151,9 @@ async def test_mistakes_of_programs_are_errors_that_say_what_to_do(box: GuiSandb
         await box.desktop.launch("nothing-like-it")
     with pytest.raises(errors.WrongState, match="There is no window 0x99; the windows are: "):
         await box.desktop.focus("0x99")
-    with pytest.raises(errors.InvalidArgument, match="height"):
-        await box.desktop.resize(1024, 0)
+    for width, height, wrong in ((1024, 0, "height"), (-1, 768, "width"), (199, 768, "width"), (1024, 4097, "height")):
+        with pytest.raises(errors.InvalidArgument, match=wrong):
+            await box.desktop.resize(width, height)
     with pytest.raises(errors.InvalidArgument, match="action"):
         await box.computer_use("fly")  # type: ignore[arg-type]  # what a model may write
     with pytest.raises(errors.InvalidArgument, match="OpenAI"):

@@ -140,6 +140,27 @@ async def test_the_property_is_the_url_that_there_is(mesh: Mesh, box: GuiSandbox
             await plain.desktop_url
 
 
+async def test_a_server_that_dies_fails_the_call_under_way_and_is_there_again_for_viewers(mesh: Mesh) -> None:
+    """One program is the X server and the VNC server."""
+    async with (
+        GuiSandboxAsync(base_url=mesh.addresses[0], timeout=60) as box,
+        viewing(await box.desktop.url()) as person,
+    ):
+        await person.sees_a_picture(1024, 768)
+        holding = asyncio.create_task(box.computer_use("hold_key", text="shift", duration=60))
+        await box.run_shell_command("until pgrep -x xdotool; do :; done; pkill -9 -x Xtigervnc")
+        failed = await holding
+        assert failed.is_error
+        assert "the X server (Xtigervnc) ended with signal 9" in failed.text
+        assert "the next call starts the desktop again" in failed.text
+        shown = await box.computer_use("screenshot")
+        assert not shown.is_error
+        assert "the desktop was started again" in shown.text
+        await person.sees_a_picture(1024, 768)
+        await person.do("press", "Take over")
+        await person.do("await", PERSON)
+
+
 async def test_a_revoked_link_shows_nothing(box: GuiSandboxAsync) -> None:
     url = await box.desktop.url()
     (exposed,) = [each for each in await box.list_exposed() if each.url == url]

@@ -21,6 +21,8 @@ Action = Literal[
     "middle_click",
     "double_click",
     "triple_click",
+    "back_click",
+    "forward_click",
     "left_mouse_down",
     "left_mouse_up",
     "scroll",
@@ -42,8 +44,8 @@ class ComputerUse(Tool):
     * key: press a key or a combination in `text`, like "Return", "ctrl+s", "alt+Tab"
     * type: type `text` as it is, in any script
     * cursor_position: return the position of the mouse
-    * mouse_move, left_click, right_click, middle_click, double_click, triple_click: at `coordinate`, clicks by default
-      where the mouse is; `text` has keys that are held meanwhile, like "ctrl" or "shift"
+    * mouse_move, left_click, right_click, middle_click, double_click, triple_click, back_click, forward_click: at
+      `coordinate`, clicks by default where the mouse is; `text` has keys that are held meanwhile, like "ctrl"
     * left_click_drag: from `start_coordinate`, by default where the mouse is, to `coordinate`
     * left_mouse_down, left_mouse_up: press or release the button where the mouse is
     * scroll: turn the wheel by `scroll_amount` steps in `scroll_direction`, at `coordinate`

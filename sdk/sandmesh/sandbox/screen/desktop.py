@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sandmesh._client.sync import Facade, blocking
+from sandmesh._client.sync import Facade, blocking, blocking_twin
 from sandmesh._tools import (
     ComputerUse,
     FocusWindow,
@@ -25,6 +25,7 @@ from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.errors import WrongState
 from sandmesh.results import ToolResult
 from sandmesh.sandbox.ports import PortTarget, expose
+from sandmesh.sandbox.screen.computer import Computer, ComputerAsync, Vendor, computer_of
 from sandmesh.sandbox.screen.model_actions import translate
 from sandmesh.sandbox.screen.recorder import Recording, RecordingAsync, Video
 
@@ -161,6 +162,14 @@ class DesktopAsync:
                 break
         return result
 
+    async def computer(self, vendor: Vendor) -> ComputerAsync:
+        """Return the desktop as a vendor's computer tool: what is declared to a model, and what carries out its calls.
+
+        Raises:
+            InvalidArgument: The vendor is neither "anthropic" nor "openai".
+        """
+        return computer_of(vendor)(self.act, self._call, await self.info())
+
     async def _values(self, declaration: Tool) -> dict[str, Any]:
         return (await self._run(declaration)).structured or {}
 
@@ -188,6 +197,7 @@ class Desktop(Facade):
     resize = blocking(DesktopAsync.resize)
     type = blocking(DesktopAsync.type)
     act = blocking(DesktopAsync.act)
+    computer = blocking_twin(Computer, DesktopAsync.computer)
 
     def record(
         self,

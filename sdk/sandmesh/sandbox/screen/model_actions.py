@@ -14,6 +14,8 @@ _BUTTONS: Mapping[str, Action] = {
     "right": "right_click",
     "wheel": "middle_click",
     "middle": "middle_click",
+    "back": "back_click",
+    "forward": "forward_click",
 }
 _STEP_PIXELS = 100
 """What OpenAI's models scroll in one step of the wheel."""
@@ -69,6 +71,10 @@ def _scroll(values: Values) -> Sequence[ComputerUse]:
 
 def _drag(values: Values) -> Sequence[ComputerUse]:
     start, *rest = [_point(point) for point in values["path"]]
+    if held := _held(values):
+        if len(rest) != 1:
+            raise ValueError("keys are held along a path of two points only")
+        return [build(ComputerUse, "left_click_drag", rest[0], held, start)]
     moves = [build(ComputerUse, "mouse_move", point) for point in rest]
     down = build(ComputerUse, "left_mouse_down", start)
     return [down, *moves, build(ComputerUse, "left_mouse_up", rest[-1])]

@@ -18,6 +18,8 @@ _CLICKS: Final = {
     "right_click": ("3", "1"),
     "double_click": ("1", "2"),
     "triple_click": ("1", "3"),
+    "back_click": ("8", "1"),
+    "forward_click": ("9", "1"),
 }
 """The button of each click, and how often it is pressed."""
 _WHEEL: Final = {"up": "4", "down": "5", "left": "6", "right": "7"}

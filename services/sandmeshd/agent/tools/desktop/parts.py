@@ -53,18 +53,19 @@ class Parts:
         self._lock = asyncio.Lock()
         self._server = Part("the X server", _SERVER)
         self._others = (Part("the window manager", _MANAGER), Part("the panel", _PANEL, waits=False))
+        self._notes: list[str] = []
 
-    async def ready(self) -> str:
-        """Start what does not run; return a note on parts that had died and were started again, or "".
+    async def ready(self) -> None:
+        """Start what does not run; `take_note` says what had died.
 
         Raises:
             ToolFailure: A part does not start.
         """
         parts = (self._server, *self._others)
         if all(part.runs for part in parts):
-            return ""
+            return
         async with self._lock:
-            died = [_how(part) for part in parts if part.process is not None and not part.runs]
+            died = self.died()
             if not self._server.runs:
                 await self._start(self._server)
                 # Their connections ended with it; what they were is gone in a moment.
@@ -73,7 +74,24 @@ class Parts:
             for part in self._others:
                 if not part.runs:
                     await self._start(part)
-        return f"{'; '.join(died)}; the desktop was started again." if died else ""
+        if died:
+            self._notes.append(f"{died}; the desktop was started again.")
+
+    def take_note(self) -> str:
+        """Return what had died and was started again since this was last asked: a viewer may have been first."""
+        notes, self._notes = self._notes, []
+        return " ".join(notes)
+
+    def died(self) -> str:
+        """Return how parts that do not run now have ended, or ""."""
+        parts = (self._server, *self._others)
+        return "; ".join(_how(part) for part in parts if part.process is not None and not part.runs)
+
+    async def ended(self, seconds: float) -> str:
+        """Return the same, waiting up to so many seconds for the server to end."""
+        if self._server.process is not None:
+            await asyncio.wait([asyncio.shield(self._server.process.ended)], timeout=seconds)
+        return self.died()
 
     def describe(self) -> dict[str, bool]:
         """Return which parts run."""

@@ -33,6 +33,8 @@ _PICTURE: Final = 'sleep 0.2; DISPLAY=$1 exec scrot -p -q 60 -o "$2"'
 _MOST_PIXELS: Final = 64_000_000
 _LISTING_SECONDS: Final = 10.0
 _LISTING_PAUSE_SECONDS: Final = 0.1
+_DEATH_SECONDS: Final = 1.0
+_NO_SERVER: Final = re.compile(rb"X connection|XIO|open display", re.IGNORECASE)
 _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
@@ -68,7 +70,8 @@ class Screen:
         Raises:
             ToolFailure: It failed; the message has what it wrote.
         """
-        note = await self.parts.ready()
+        await self.parts.ready()
+        note = self.parts.take_note()
         if note:
             self._keyboard.forget()
         done = await self._programs.capture(argv, _VARIABLES, call)
@@ -77,10 +80,18 @@ class Screen:
             raise ToolFailure(f"There is no key {name!r}: use names like Return, Tab, ctrl+s, F5, or type the text.")
         if done.ended.exit_code != 0:
             said = (done.ended.failure or done.stderr.decode("utf-8", "replace")).strip()
-            raise ToolFailure(" ".join(filter(None, (f"{argv[0]} failed: {said or done.ended}.", note))))
+            died = await self._died(done.stderr)
+            raise ToolFailure(" ".join(filter(None, (f"{argv[0]} failed: {said or done.ended}.", note, died))))
         if note:
             await call.text(note, "stderr")
         return done.stdout
+
+    async def _died(self, said: bytes) -> str:
+        """Return what ended beneath a program that failed, if that is why."""
+        # The program may notice first.
+        seconds = _DEATH_SECONDS if _NO_SERVER.search(said) else 0
+        died = await self.parts.ended(seconds)
+        return f"{died}: the next call starts the desktop again." if died else ""
 
     async def mouse(self, call: Call, *words: str) -> None:
         """Run one or more commands of xdotool."""
