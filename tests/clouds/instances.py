@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,7 @@ class Instance:
         self.process.wait(10)
 
 
-def start_instance(ground: Ground, container: dict[str, Any], log: Path) -> Instance:
+def start_instance(ground: Ground, container: Mapping[str, Any], log: Path) -> Instance:
     """Start an instance of a function with some custom container."""
     info_read, info_write = os.pipe()
     with log.open("ab") as output:

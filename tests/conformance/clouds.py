@@ -1,4 +1,4 @@
-"""The fc driver as the conformance suite wants it, on a stand-in, directly and over gRPC."""
+"""The drivers of clouds as the conformance suite wants them, on stand-ins, directly and over gRPC."""
 
 from __future__ import annotations
 
@@ -13,22 +13,40 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.api.remote import RemoteDriver
 from sandmeshd.drivers.api.servicer import DriverServicer
+from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
-from sandmeshd.drivers.conformance import Boundary, Subject
+from sandmeshd.drivers.clouds.settings import CloudSettings
+from sandmeshd.drivers.conformance import Boundary, Requirement, Subject, calls, files, lifecycle, networks
+from sandmeshd.drivers.conformance.suite import CORE
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.runtime.rpc.registrations import driver_service
 from sandmeshd.runtime.rpc.server import open_server
-from tests.clouds.function_compute import KEYS, StandIn
+from tests.clouds.agent_run import StandIn as AgentRun
+from tests.clouds.region import KEYS, Region
 from tests.conformance.conftest import below
+
+BEYOND: tuple[Requirement, ...] = (
+    lifecycle.a_sandbox_in_which_nothing_went_wrong_has_no_last_words,
+    calls.a_broken_link_loses_nothing_of_a_stream,
+    calls.kernels_of_a_sandbox_are_apart,
+    files.large_files_come_back_byte_by_byte,
+    files.an_upload_that_is_cut_short_leaves_nothing,
+    networks.a_named_host_is_reached_and_no_other,
+    networks.a_sandbox_without_a_grant_has_no_way_out,
+    networks.refusals_are_told_to_who_watches,
+)
+SUITE: tuple[Requirement, ...] = (*CORE, *BEYOND)
+"""The core, and what else an instance can show."""
 
 Open = Callable[[], AbstractAsyncContextManager[Driver]]
 
 
-def settings_of(cloud: StandIn, paths: MeshPaths) -> FcSettings:
+def settings_of(cloud: Region, paths: MeshPaths) -> CloudSettings:
     """Return the settings of a driver on a stand-in."""
     [(key, secret)] = KEYS.items()
-    return FcSettings(
+    kind = AgentRunSettings if isinstance(cloud, AgentRun) else FcSettings
+    return kind(
         paths=paths,
         endpoint=cloud.endpoint,
         access_key_id=key,
@@ -39,12 +57,12 @@ def settings_of(cloud: StandIn, paths: MeshPaths) -> FcSettings:
     )
 
 
-def direct(settings: FcSettings) -> Open:
+def direct(settings: CloudSettings) -> Open:
     """Open the driver itself."""
-    return lambda: open_plugin("fc", settings)
+    return lambda: open_plugin(settings.driver, settings)
 
 
-def remote(settings: FcSettings) -> Open:
+def remote(settings: CloudSettings) -> Open:
     """Open the driver behind a server."""
 
     @asynccontextmanager
@@ -60,20 +78,19 @@ def remote(settings: FcSettings) -> Open:
     return open_remote
 
 
-def leftovers(cloud: StandIn) -> set[str]:
+def leftovers(cloud: Region) -> set[str]:
     """Return every session that is billed, and every instance that runs."""
-    running = [one for one in cloud.ledger if one.instance is not None and one.instance.exit_code is None]
-    return {str(one.body["sessionId"]) for one in (*cloud.living, *running)}
+    return {f"{one.resource} {one.begun}" for one in (*cloud.living, *cloud.running)}
 
 
-def processes(cloud: StandIn, sandbox_id: str) -> list[int]:
+def processes(cloud: Region, sandbox_id: str) -> list[int]:
     """Return a sandbox's processes, PID 1 first."""
     instance = cloud.session_of(sandbox_id).instance
     assert instance is not None
     return below(instance.pid)
 
 
-def subject_of(cloud: StandIn, settings: FcSettings, opened: Open) -> Subject:
+def subject_of(cloud: Region, settings: CloudSettings, opened: Open) -> Subject:
     """Return a driver on a mesh of its own."""
     return Subject(
         open=opened,

@@ -12,6 +12,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 PREFIX = "SANDMESH_"
+OF_DERIVED = "*"
+"""The `env_prefix` of a class whose fields have the prefix of whichever class derives from it."""
 
 
 class Settings(BaseSettings):
@@ -91,4 +93,5 @@ def _variable(cls: type[BaseModel], name: str, field: FieldInfo) -> str:
         return field.validation_alias
     declaring = next(one for one in reversed(cls.__mro__) if issubclass(one, BaseModel) and name in one.model_fields)
     prefix = str(declaring.model_config.get("env_prefix", ""))
+    prefix = str(cls.model_config.get("env_prefix", "")) if prefix == OF_DERIVED else prefix
     return f"{prefix}{name}".upper() if prefix and not field.exclude else ""

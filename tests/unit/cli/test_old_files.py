@@ -13,6 +13,7 @@ from sandmeshd.cli.config.config_file import find_config
 from sandmeshd.cli.config.environment import log_remarks, read_notes, read_remarks, read_settings
 from sandmeshd.cli.config.legacy_names import UNLIMITED
 from sandmeshd.cli.user_app import app
+from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.mesh.driver import settings_for
@@ -96,6 +97,23 @@ def test_what_is_about_function_compute_means_what_it_meant_where_that_is_chosen
     [ignored] = [one.facts for one in read_remarks(file) if "ignored" in one.event]
     assert ignored["setting"] == "SANDMESH_FC_VPC_ID"
     assert "through the mesh alone" in ignored["detail"]
+
+
+def test_what_is_about_agentrun_means_what_it_meant_where_that_is_chosen(tmp_path: Path) -> None:
+    keys = "AGENT_RUN_ACCOUNT_ID=1\nAGENT_RUN_ACCESS_KEY_ID=a\nAGENT_RUN_ACCESS_KEY_SECRET=b\n"
+    rest = "AGENT_RUN_REGION_ID=cn-beijing\n"
+    rest += "AGENT_RUN_CPU=4.0\nAGENT_RUN_MEMORY=4096\nAGENT_RUN_PREFIX=agentscope-sandbox\nAGENT_RUN_LOG_PROJECT=p\n"
+    network = 'AGENT_RUN_LOG_STORE=s\nAGENT_RUN_VPC_ID=\nAGENT_RUN_VSWITCH_IDS=["a"]\nFC_CPU=1.0\n'
+    file = write(tmp_path, f"CONTAINER_DEPLOYMENT=agentrun\n{keys}{rest}{network}")
+    settings = read_settings(file)
+    assert settings.driver == "agentrun"
+    own = settings_for(settings, "agentrun", AgentRunSettings)
+    assert (own.account_id, own.access_key_id, own.access_key_secret.get_secret_value()) == ("1", "a", "b")
+    assert (own.region_id, own.cpu, own.memory, own.prefix) == ("cn-beijing", 4.0, 4096, "agentscope-sandbox")
+    assert (own.log_project, own.log_store) == ("p", "s")
+    ignored = {one.facts["setting"]: one.facts["detail"] for one in read_remarks(file) if "ignored" in one.event}
+    assert ignored.keys() == {"SANDMESH_AGENT_RUN_VSWITCH_IDS", "SANDMESH_FC_CPU"}
+    assert "the agentrun driver are in no network" in ignored["SANDMESH_AGENT_RUN_VSWITCH_IDS"]
 
 
 def test_our_own_names_come_before_the_old_ones_about_kubernetes(tmp_path: Path) -> None:

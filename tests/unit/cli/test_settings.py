@@ -217,7 +217,10 @@ def test_the_command_line_goes_before_the_environment_and_that_before_the_file(
         ("SANDMESH_HEARTBEAT_TIMEOUT=soon", "SANDMESH_HEARTBEAT_TIMEOUT: Input should be a valid number"),
         ("SANDMESH_HEARTBEAT_TIMEOUT=1", "at least 5 seconds"),
         ("SANDMESH_HEARTBEAT_LOCK_TTL=2", "several times SANDMESH_SWEEP_SECONDS"),
-        ("SANDMESH_CONTAINER_DEPLOYMENT=cloudy", "no driver 'cloudy' is installed: choose one of these: bubblewrap"),
+        (
+            "SANDMESH_CONTAINER_DEPLOYMENT=cloudy",
+            "no driver 'cloudy' is installed: choose one of these: agentrun, ",
+        ),
         ('SANDMESH_HOST=::1\nSANDMESH_LISTEN=["a:1"]', "mean the same setting"),
         ('SANDMESH_POOL_SIZE=1\nSANDMESH_POOLS={"base": 2}', "mean the same setting"),
         ("SANDMESH_REDIS_SERVER=x", "SANDMESH_REDIS_ENABLED is not true"),

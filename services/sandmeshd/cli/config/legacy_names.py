@@ -43,11 +43,11 @@ _KUBERNETES: Final[Mapping[str, str]] = {
 }
 """What old names mean where the driver is kubernetes, as CONTAINER_DEPLOYMENT=k8s chooses it."""
 
-_FC: Final = "FC_"
-"""How the names about Function Compute begin; those that have a meaning are the fc driver's own."""
+_CLOUDS: Final[Mapping[str, str]] = {"fc": "FC_", "agentrun": "AGENT_RUN_"}
+"""How the names about a cloud begin, by driver; those that have a meaning are the driver's own."""
 
-_FC_NETWORKS: Final = ("FC_VPC_ID", "FC_VSWITCH_IDS", "FC_SECURITY_GROUP_ID")
-_FC_NETWORK: Final = "sandboxes of the fc driver are in no network: they reach others through the mesh alone"
+_NETWORKS: Final = ("VPC_ID", "VSWITCH_IDS", "SECURITY_GROUP_ID")
+_NO_NETWORK: Final = "sandboxes of the {} driver are in no network: they reach others through the mesh alone"
 
 _MOUNT_DIR: Final = "sessions_mount_dir"
 OLD_DEFAULTS: Final[Mapping[str, str]] = {
@@ -213,9 +213,11 @@ def ignored_names(raw: Mapping[str, RawValue]) -> dict[str, str]:
     }
     if _is_kubernetes(raw):
         found = {name: why for name, why in found.items() if name not in _KUBERNETES}
-    if "fc" in _chosen(raw):
-        found = {name: _FC_NETWORK if name.startswith(_FC) else why for name, why in found.items()}
-        found = {name: why for name, why in found.items() if not name.startswith(_FC) or name in _FC_NETWORKS}
+    for driver in _chosen(raw) & _CLOUDS.keys():
+        prefix = _CLOUDS[driver]
+        found = {name: why for name, why in found.items() if not name.startswith(prefix)}
+        networks = [f"{prefix}{name}" for name in _NETWORKS]
+        found |= {name: _NO_NETWORK.format(driver) for name in networks if name in raw and raw[name].text}
     system = raw["FILE_SYSTEM"].text if "FILE_SYSTEM" in raw else ""
     if system != "oss":
         why = f"it is about oss, and {PREFIX}FILE_SYSTEM is {system or 'not set'}"

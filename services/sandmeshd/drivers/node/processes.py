@@ -9,11 +9,13 @@ from collections.abc import Coroutine, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sandmesh.errors import InternalError
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.runtime.child_process import readable
+
+Made = TypeVar("Made")
 
 POLL_SECONDS = 0.005
 SLOWEST_POLL_SECONDS = 0.1
@@ -21,8 +23,8 @@ MONITORS = ("bwrap", "sandmesh-zygote")
 """The names of what notes how a sandbox ended."""
 
 
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run something that must not stop half-way; a cancellation meanwhile is raised when it is done."""
+async def to_the_end(work: Coroutine[Any, Any, Made]) -> Made:
+    """Run something that must not stop half-way and return its result; a cancellation is raised when it is done."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -32,7 +34,7 @@ async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
             cancelled = error
     if cancelled is not None:
         raise cancelled
-    task.result()
+    return task.result()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A driver on the stand-in."""
+"""Drivers on stand-ins."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from sandmeshd.agentlink import addresses
+from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.drivers.node.removal import remove_tree
 from sandmeshd.runtime.paths import MeshPaths
-from tests.clouds.function_compute import KEYS, StandIn, stand_in
+from tests.clouds import agent_run, function_compute
+from tests.clouds.authorities import trusted
+from tests.clouds.region import KEYS, Region
 from tests.unit.agent.sandbox import Ground, prepare_ground
 
 SECRET = "the secret of a mesh of the tests"  # noqa: S105 - of tests
@@ -27,13 +29,17 @@ def ground() -> Ground:
 
 
 @pytest.fixture
-async def cloud(ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StandIn]:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
-    monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.1")
-    addresses.system_authorities.cache_clear()
-    async with stand_in(tmp_path, ground) as made:
-        yield made
-    addresses.system_authorities.cache_clear()
+async def cloud(ground: Ground, tmp_path: Path) -> AsyncIterator[function_compute.StandIn]:
+    async with function_compute.stand_in(tmp_path, ground) as made:
+        with trusted(tmp_path):
+            yield made
+
+
+@pytest.fixture
+async def runs(ground: Ground, tmp_path: Path) -> AsyncIterator[agent_run.StandIn]:
+    async with agent_run.stand_in(tmp_path, ground) as made:
+        with trusted(tmp_path):
+            yield made
 
 
 @pytest.fixture
@@ -45,15 +51,25 @@ def paths(tmp_path: Path) -> Iterator[MeshPaths]:
         remove_tree(folder)
 
 
-@pytest.fixture
-def settings(cloud: StandIn, paths: MeshPaths) -> FcSettings:
+def values_of(region: Region, paths: MeshPaths) -> dict[str, object]:
+    """Return what the settings of either driver are made with."""
     [(key, secret)] = KEYS.items()
-    return FcSettings(
-        paths=paths,
-        endpoint=cloud.endpoint,
-        access_key_id=key,
-        access_key_secret=SecretStr(secret),
-        egress=EgressSettings(mesh_secret=SecretStr(SECRET)),
-        start_timeout=60,
-        lost_seconds=2,
-    )
+    return {
+        "paths": paths,
+        "endpoint": region.endpoint,
+        "access_key_id": key,
+        "access_key_secret": SecretStr(secret),
+        "egress": EgressSettings(mesh_secret=SecretStr(SECRET)),
+        "start_timeout": 60,
+        "lost_seconds": 2,
+    }
+
+
+@pytest.fixture
+def settings(cloud: function_compute.StandIn, paths: MeshPaths) -> FcSettings:
+    return FcSettings.model_validate(values_of(cloud, paths))
+
+
+@pytest.fixture
+def run_settings(runs: agent_run.StandIn, paths: MeshPaths) -> AgentRunSettings:
+    return AgentRunSettings.model_validate(values_of(runs, paths))

@@ -20,44 +20,17 @@ from sandmesh.errors import (
     SandboxNotFound,
     TemplateBuildFailed,
 )
-from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.clouds.fc import service
-from sandmeshd.drivers.clouds.fc.requirements import Size, size_of
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
+from sandmeshd.drivers.clouds.requirements import Size, size_of
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.egress import EgressSettings
 from tests.clouds.function_compute import KEYS, StandIn
 
+from .asking import create, delete, ended, inspect, listed
+
 GIGABYTE = 1 << 30
-
-
-def request(settings: FcSettings, name: str = "one", **fields: Any) -> pb.CreateSandboxRequest:
-    spec = sandbox_pb2.SandboxSpec(template="base", **fields)
-    return pb.CreateSandboxRequest(sandbox_id=name, mesh_id=settings.paths.mesh_id, spec=spec)
-
-
-async def create(driver: Driver, settings: FcSettings, name: str = "one", **fields: Any) -> pb.RuntimeSandbox:
-    return (await driver.create_sandbox(request(settings, name, **fields))).sandbox
-
-
-async def delete(driver: Driver, name: str = "one") -> None:
-    await driver.delete_sandbox(pb.DeleteSandboxRequest(sandbox_id=name))
-
-
-async def inspect(driver: Driver, name: str = "one") -> pb.RuntimeSandbox:
-    return (await driver.inspect_sandbox(pb.InspectSandboxRequest(sandbox_id=name))).sandbox
-
-
-async def listed(driver: Driver, settings: FcSettings) -> list[pb.RuntimeSandbox]:
-    return list((await driver.list_sandboxes(pb.ListSandboxesRequest(mesh_id=settings.paths.mesh_id))).sandboxes)
-
-
-async def ended(driver: Driver, settings: FcSettings) -> pb.RuntimeSandbox:
-    async for change in driver.watch_sandboxes(pb.WatchSandboxesRequest(mesh_id=settings.paths.mesh_id)):
-        if change.sandbox.state == pb.RUNTIME_STATE_ENDED:
-            return change.sandbox
-    raise AssertionError("the watch ended")
 
 
 pytestmark = pytest.mark.needs("root")
@@ -131,7 +104,7 @@ async def test_what_a_killed_driver_had_begun_is_found_and_made_again(cloud: Sta
         begun = {"sessionId": "s-one-abcdefghijkl", "sessionTTLInSeconds": 600, "sessionIdleTimeoutInSeconds": 0}
         nameless = {**begun, "sessionId": f"h-{'a' * 26}-abcdefghijkl"}
         for body in (begun, nameless):
-            await service.FunctionCompute(settings).create_session(name, body)
+            await service.FunctionComputeApi(settings).create_session(name, body)
     async with open_plugin("fc", settings) as driver:
         states = {one.sandbox_id: one.state for one in await listed(driver, settings)}
         assert states == {"first": pb.RUNTIME_STATE_RUNNING, "one": pb.RUNTIME_STATE_ENDED}
@@ -183,7 +156,7 @@ async def test_a_session_that_somebody_deleted_is_lost(cloud: StandIn, settings:
         await create(driver, settings)
         body = cloud.session_of("one").body
         [name] = cloud.functions
-        await service.FunctionCompute(settings).delete_session(name, body["sessionId"])
+        await service.FunctionComputeApi(settings).delete_session(name, body["sessionId"])
         assert "deleted by somebody else" in (await ended(driver, settings)).end_detail
     assert len(cloud.ledger) == 1, "a late link made the vendor begin another session"
 
@@ -210,7 +183,7 @@ async def test_throttled_requests_wait(cloud: StandIn, settings: FcSettings) -> 
 async def test_throttling_without_end_says_that_there_is_no_room(cloud: StandIn, settings: FcSettings) -> None:
     cloud.throttled["ListFunctions"] = 1000
     with pytest.raises(PoolExhausted, match=r"throttles: ResourceExhausted.*request [0-9a-f]{16}"):
-        await service.FunctionCompute(settings, patience=0.5).check()
+        await service.FunctionComputeApi(settings, patience=0.5).check()
 
 
 async def test_a_function_that_is_pending_is_waited_for(cloud: StandIn, settings: FcSettings) -> None:
@@ -306,7 +279,7 @@ async def test_a_wrong_clock_missing_rights_and_no_answer_are_named(
 ) -> None:
     cloud.clock = 1200
     with pytest.raises(RuntimeUnavailable, match="set this machine's clock"):
-        await service.FunctionCompute(settings).check()
+        await service.FunctionComputeApi(settings).check()
     cloud.clock, cloud.denied = 0, {"CreateSession"}
     async with open_plugin("fc", settings) as driver:
         with pytest.raises(RuntimeUnavailable, match=r"AccessDenied.*\(request [0-9a-f]{16}\): grant"):
@@ -316,10 +289,42 @@ async def test_a_wrong_clock_missing_rights_and_no_answer_are_named(
     with pytest.raises(
         RuntimeUnavailable, match=r"does not answer at 127\.0\.0\.1:9.*SANDMESH_FC_REGION_ID .cn-nowhere"
     ):
-        await service.FunctionCompute(nowhere, patience=0.1).check()
+        await service.FunctionComputeApi(nowhere, patience=0.1).check()
 
 
 async def test_files_of_this_machine_are_refused(settings: FcSettings) -> None:
     with pytest.raises(InvalidArgument, match="a cloud does not see this machine's files"):
         async with open_plugin("fc", settings.model_copy(update={"workspace_roots": ("/srv",)})):
             pass
+
+
+async def test_an_outage_of_the_gateway_ends_no_sandbox_even_while_the_driver_restarts(
+    cloud: StandIn, settings: FcSettings
+) -> None:
+    settings = settings.model_copy(update={"lost_seconds": 0.3})
+    async with open_plugin("fc", settings) as first:
+        await create(first, settings, environment={"A": "b"})
+        await first.install_token(
+            pb.InstallTokenRequest(sandbox_id="one", fencing_token=7, record_labels={"session": "s"})
+        )
+    cloud.is_silent = True
+    async with open_plugin("fc", settings) as second:
+        assert [one.state for one in await listed(second, settings)] == [pb.RUNTIME_STATE_RUNNING]
+        with pytest.raises(SandboxLost):
+            await second.install_token(pb.InstallTokenRequest(sandbox_id="one", fencing_token=8))
+        cloud.is_silent = False
+        # What its agent keeps is read as soon as it can be reached.
+        found = await inspect(second)
+        while not found.record_labels:
+            await asyncio.sleep(0.02)
+            found = await inspect(second)
+        assert (found.state, dict(found.record_labels)) == (pb.RUNTIME_STATE_RUNNING, {"session": "s"})
+        assert dict(found.spec.environment) == {"A": "b"}
+        cloud.is_silent, cloud.unheard = True, asyncio.Queue()
+        cloud.cut()
+        # As many as take several times the seconds after which it would be lost.
+        for _ in range(12):
+            await asyncio.wait_for(cloud.unheard.get(), 30)
+        assert (await inspect(second)).state == pb.RUNTIME_STATE_RUNNING
+        await delete(second)
+    assert cloud.living == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import DriverPlugin
@@ -23,9 +24,10 @@ async def open_driver(
         InvalidArgument: A setting has no effect with this driver.
     """
     # The vendor's library is an extra, and the settings are read where it is not installed too.
-    from sandmeshd.drivers.clouds.fc import composition  # noqa: PLC0415
+    from sandmeshd.drivers.clouds.composition import open_cloud  # noqa: PLC0415
+    from sandmeshd.drivers.clouds.fc.vendor import FunctionCompute  # noqa: PLC0415
 
-    async with composition.open_driver(settings, resolver, templates) as driver:
+    async with open_cloud(settings, partial(FunctionCompute, settings), resolver, templates) as driver:
         yield driver
 
 

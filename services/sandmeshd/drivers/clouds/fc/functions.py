@@ -11,23 +11,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
-
-from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import TemplateBuildFailed
 from sandmeshd.drivers.api.templates import check_no_system, check_settings, image_of
-from sandmeshd.drivers.clouds.fc.names import AFFINITY, TRIGGER, function_prefix
-from sandmeshd.drivers.clouds.fc.requirements import NAME, Size, size_of
-from sandmeshd.drivers.clouds.fc.service import FunctionCompute
+from sandmeshd.drivers.clouds import container
+from sandmeshd.drivers.clouds.fc.service import FunctionComputeApi
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
-from sandmeshd.drivers.node.agent_config import USER_ID, encode_config
+from sandmeshd.drivers.clouds.names import mesh_prefix
+from sandmeshd.drivers.clouds.requirements import Size, size_of
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.templates import Template
 
-PORT = 8571
-AGENT_DIRECTORY = "/run/sandmesh/agent"
-DISK_MEBIBYTES = 512
+AFFINITY = "x-sandmesh-session"
+"""The header by which the vendor's gateway finds a session."""
+
+TRIGGER = "sandmesh"
 POLL_SECONDS = 0.5
 METHODS = ["GET", "POST"]
 
@@ -44,13 +42,13 @@ class Functions:
     """The functions of one driver, which is the only one of its mesh."""
 
     def __init__(
-        self, settings: FcSettings, service: FunctionCompute, templates: Mapping[str, Template], pin: str
+        self, settings: FcSettings, service: FunctionComputeApi, templates: Mapping[str, Template], pin: str
     ) -> None:
         self._settings = settings
         self._service = service
         self._templates = templates
         self._pin = pin
-        self._prefix = function_prefix(settings.prefix, settings.paths.mesh_id)
+        self._prefix = mesh_prefix(settings.prefix, settings.paths.mesh_id)
         self._urls: dict[str, str] = {}
         self._locks = KeyedLocks()
         self._users: Counter[str] = Counter()
@@ -61,8 +59,8 @@ class Functions:
         Raises:
             CapabilityMissing: The template has what only other drivers know.
         """
-        check_no_system(template, NAME)
-        check_settings(template, NAME)
+        check_no_system(template, self._settings.driver)
+        check_settings(template, self._settings.driver)
         return self._plan(template, limits)
 
     def _plan(self, template: Template, limits: sandbox_pb2.Limits) -> Plan:
@@ -84,7 +82,7 @@ class Functions:
             "handler": "index.handler",
             "cpu": size.cpu,
             "memorySize": size.mebibytes,
-            "diskSize": DISK_MEBIBYTES,
+            "diskSize": container.DISK_MEBIBYTES,
             "timeout": settings.request_seconds,
             "instanceConcurrency": 200,
             # User code's way out is the agent's link, and no keys stand in its environment.
@@ -102,21 +100,11 @@ class Functions:
         return body
 
     def _container(self, template: Template) -> dict[str, Any]:
-        birth = agent_pb2.Birth(certificate_sha256=self._pin, timeout=Duration(seconds=600))
-        waiting = agent_pb2.AgentConfig(listen=f"tcp://0.0.0.0:{PORT}", birth=birth)
-        line = encode_config(waiting).decode().strip()
         return {
             "image": image_of(template, self._templates, self._settings),
-            "port": PORT,
-            "command": ["--shut-in", f"{USER_ID},{PORT}", "--waits", line],
-            "healthCheckConfig": {
-                "httpGetUrl": "/",
-                "initialDelaySeconds": 0,
-                "periodSeconds": 1,
-                "timeoutSeconds": 1,
-                "failureThreshold": 60,
-                "successThreshold": 1,
-            },
+            "port": container.PORT,
+            "command": container.command(self._pin),
+            "healthCheckConfig": dict(container.HEALTH),
         }
 
     @contextmanager

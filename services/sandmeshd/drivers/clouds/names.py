@@ -1,4 +1,4 @@
-"""The names of functions and sessions."""
+"""The names of what is rented, and of sessions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ _SHORT = re.compile(r"[A-Za-z0-9_-]{1,49}")
 """Ids that fit into a session's, which has at most 64 characters."""
 
 _NONCE_BYTES = 7
-AFFINITY = "x-sandmesh-session"
-"""The header by which the vendor's gateway finds a session."""
-
-TRIGGER = "sandmesh"
 
 
 def hashed(text: str, length: int = 26) -> str:
@@ -22,8 +18,8 @@ def hashed(text: str, length: int = 26) -> str:
     return b32encode(hashlib.sha256(text.encode()).digest()).decode().lower()[:length]
 
 
-def function_prefix(prefix: str, mesh_id: str) -> str:
-    """Return what the names of a mesh's functions begin with."""
+def mesh_prefix(prefix: str, mesh_id: str) -> str:
+    """Return what the names of a mesh's resources begin with."""
     return f"{prefix}-{hashed(mesh_id, 12)}-"
 
 

@@ -9,9 +9,10 @@ import structlog
 from sandmesh.errors import SandmeshError
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.api.changes import Watched
-from sandmeshd.drivers.clouds.fc.instances import answers, end_of, last_words
-from sandmeshd.drivers.clouds.fc.service import FunctionCompute
-from sandmeshd.drivers.clouds.fc.sessions import Session
+from sandmeshd.drivers.clouds.instances import answers, last_words, read_kept
+from sandmeshd.drivers.clouds.keys import MeshKeys
+from sandmeshd.drivers.clouds.sessions import Session
+from sandmeshd.drivers.clouds.vendor import Vendor
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 REPLACED = "its instance ended, and the vendor does not say how"
@@ -22,8 +23,9 @@ log = structlog.get_logger()
 class LinkWatcher:
     """Follows the sandboxes of one driver, a task each."""
 
-    def __init__(self, service: FunctionCompute, changes: Watched, lost_seconds: float) -> None:
-        self._service = service
+    def __init__(self, vendor: Vendor, keys: MeshKeys, changes: Watched, lost_seconds: float) -> None:
+        self._vendor = vendor
+        self._keys = keys
         self._changes = changes
         self._lost_seconds = lost_seconds
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -50,6 +52,9 @@ class LinkWatcher:
     async def _follow(self, session: Session) -> None:
         while not session.has_ended:
             try:
+                if not session.is_read:
+                    await self._read(session)
+                    continue
                 async with open_link(session.sandbox, None) as link:
                     await link.closed
                     continue
@@ -60,13 +65,23 @@ class LinkWatcher:
                 session.end(detail)
                 self._changes.changed(session.sandbox.sandbox_id)
 
+    async def _read(self, session: Session) -> None:
+        """Read the record of a session whose gateway did not answer when it was adopted.
+
+        Raises:
+            SandmeshError: It does not answer yet.
+        """
+        if not await read_kept(session, self._keys):
+            session.end("its agent's record is not this mesh's")
+        self._changes.changed(session.sandbox.sandbox_id)
+
     async def _confirmed(self, session: Session) -> str:
         """Return how a sandbox ended whose agent does not answer, empty as soon as it answers again."""
         loop = asyncio.get_running_loop()
         end, pause = loop.time() + self._lost_seconds, FIRST_PAUSE
         while True:
             try:
-                detail = await end_of(self._service, session)
+                detail = await self._vendor.why_ended(session)
             except SandmeshError as error:
                 # Where the vendor says nothing, nothing is said of the sandbox.
                 log.warning("a sandbox does not answer, nor does its cloud", reason=error.message)
@@ -76,6 +91,11 @@ class LinkWatcher:
             if await answers(session):
                 return ""
             if loop.time() >= end:
-                return await last_words(session) or REPLACED
+                words = await last_words(session)
+                if words.is_of_instance:
+                    return words.text or REPLACED
+                # While the way there is down, nothing is known of the sandbox.
+                log.warning("a sandbox cannot be reached", session=session.session_id, reason=words.text)
+                end = loop.time() + self._lost_seconds
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""What a spec requires, checked against what Function Compute enforces, and rounded to the sizes that it has."""
+"""What a spec requires, checked against what rented instances enforce, and rounded to the sizes that they have."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Final
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmeshd.drivers.api import requirements
-from sandmeshd.drivers.clouds.fc.settings import FcSettings
+from sandmeshd.drivers.clouds.settings import CloudSettings
 from sandmeshd.drivers.egress import MODES
 from sandmeshd.drivers.node.agent_config import USER_ID
 
-NAME = "fc"
 AGENT_BYTES = 96 << 20
 """The memory of agent and zygote, in addition to the limit of user code."""
 
@@ -27,8 +26,6 @@ _MEMORY_STEP, _LEAST_MEMORY, _MOST_MEMORY = 64, 128, 32_768
 _CPU_STEP, _LEAST_CPU, _MOST_CPU = 50, 50, 16_000
 _LEAST_RATIO, _MOST_RATIO = 1024, 4096
 """MiB a processor."""
-
-WALLS: Final = "no internet access, by the vendor"
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class Size:
         return self.millis / 1000
 
 
-def size_of(limits: sandbox_pb2.Limits, settings: FcSettings) -> Size:
+def size_of(limits: sandbox_pb2.Limits, settings: CloudSettings) -> Size:
     """Return the smallest size that has room for limits; the vendor's steps, bounds and ratio round up."""
     wanted = -(-(limits.memory_bytes + AGENT_BYTES) >> 20) if limits.memory_bytes else settings.memory
     mebibytes = _rounded(wanted, _MEMORY_STEP, _LEAST_MEMORY)
@@ -63,8 +60,9 @@ def capabilities() -> pb.Capabilities:
     return pb.Capabilities(limits=ABLE, network_modes=MODES, separate_user=True, isolation="the vendor's instance")
 
 
-def enforced(limits: sandbox_pb2.Limits, size: Size) -> dict[str, str]:
+def enforced(limits: sandbox_pb2.Limits, settings: CloudSettings) -> dict[str, str]:
     """Return what enforces each limit and boundary of a sandbox, and the instance's size as it was rounded."""
+    size = size_of(limits, settings)
     values = requirements.limit_values(limits)
     found = {name: ABLE.get(name, "no") if value else "no" for name, value in values.items()}
     found["instance"] = f"{size.mebibytes} MiB with the agent's, {size.cpu:g} processors: limits are rounded up to it"
@@ -72,14 +70,14 @@ def enforced(limits: sandbox_pb2.Limits, size: Size) -> dict[str, str]:
     return {**found, **boundaries, "system calls": "the vendor's, and sandmesh's filter on top"}
 
 
-def check(request: pb.CreateSandboxRequest) -> None:
+def check(request: pb.CreateSandboxRequest, driver: str) -> None:
     """Check that all requirements can be enforced.
 
     Raises:
         CapabilityMissing: Some cannot; `facts["needs"]` names each.
         InvalidArgument: An environment variable's name or value is invalid, or memory is too small.
     """
-    requirements.check(request, NAME, ABLE, MOST, list(_unmet(request)))
+    requirements.check(request, driver, ABLE, MOST, list(_unmet(request)))
 
 
 def _unmet(request: pb.CreateSandboxRequest) -> Iterator[str]:

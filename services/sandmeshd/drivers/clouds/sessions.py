@@ -11,15 +11,19 @@ from sandmeshd.drivers.node.records import Record
 
 @dataclass
 class Session:
-    """A session of a function, and the sandbox that it is."""
+    """A session that is rented, and the sandbox that it is."""
 
-    function: str
+    resource: str
+    """What the vendor has it in, by its name there; empty until that is made."""
     session_id: str
+    """The id by which the vendor's gateway finds its instance; agent's token and record are bound to it."""
     record: Record
     begun: float = field(default_factory=time.time)
     """When it was made, in seconds since 1970."""
     is_unwanted: bool = False
     """Whether it was deleted while it started."""
+    is_read: bool = True
+    """Whether its record is known; one that was found is read from its agent."""
 
     @property
     def sandbox(self) -> pb.RuntimeSandbox:

@@ -1,12 +1,10 @@
-"""The driver of a cloud's sessions: DriverService's methods over Function Compute."""
+"""The driver of sandboxes that are rented: DriverService's methods over a vendor's sessions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
-
-import structlog
+from contextlib import aclosing, suppress
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import AlreadyExists, InvalidArgument, LeaseLost, SandboxLost, SandmeshError
@@ -15,50 +13,46 @@ from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.api.requirements import check_id
 from sandmeshd.drivers.api.templates import template_info, template_of
 from sandmeshd.drivers.api.views import ViewedSandboxes
-from sandmeshd.drivers.clouds.fc.adoption import Adoption
-from sandmeshd.drivers.clouds.fc.functions import Functions
-from sandmeshd.drivers.clouds.fc.link_watch import LinkWatcher
-from sandmeshd.drivers.clouds.fc.requirements import NAME, capabilities, check
-from sandmeshd.drivers.clouds.fc.service import FunctionCompute
-from sandmeshd.drivers.clouds.fc.sessions import Session, Sessions
-from sandmeshd.drivers.clouds.fc.settings import FcSettings
-from sandmeshd.drivers.clouds.fc.start import Starter
+from sandmeshd.drivers.clouds.adoption import Adoption
+from sandmeshd.drivers.clouds.instances import read_kept
 from sandmeshd.drivers.clouds.keys import MeshKeys
+from sandmeshd.drivers.clouds.link_watch import LinkWatcher
+from sandmeshd.drivers.clouds.requirements import capabilities, check
+from sandmeshd.drivers.clouds.sessions import Session, Sessions
+from sandmeshd.drivers.clouds.settings import CloudSettings
+from sandmeshd.drivers.clouds.start import Starter
+from sandmeshd.drivers.clouds.vendor import Vendor
 from sandmeshd.drivers.node.fixed_grants import FixedGrants
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Record
 from sandmeshd.templates import Template
 
-log = structlog.get_logger()
 
-
-class FcDriver(ViewedSandboxes, FixedGrants):
-    """One mesh's sandboxes in a region; opened by `open_driver`."""
+class CloudDriver(ViewedSandboxes, FixedGrants):
+    """One mesh's sandboxes in a region; opened by `open_cloud`."""
 
     def __init__(
         self,
-        settings: FcSettings,
-        service: FunctionCompute,
+        settings: CloudSettings,
+        vendor: Vendor,
         keys: MeshKeys,
         templates: Mapping[str, Template],
         user_filter: bytes,
     ) -> None:
         self._settings = settings
-        self._service = service
+        self._vendor = vendor
         self._keys = keys
         self._templates = templates
         self._sessions = Sessions()
-        super().__init__(NAME, settings.paths.mesh_id, self._sessions, Watched())
-        self._functions = Functions(settings, service, templates, keys.pin)
-        self._starter = Starter(settings, service, keys, user_filter)
-        self._watcher = LinkWatcher(service, self._changes, settings.lost_seconds)
+        super().__init__(settings.driver, settings.paths.mesh_id, self._sessions, Watched())
+        self._starter = Starter(settings, vendor, keys, user_filter)
+        self._watcher = LinkWatcher(vendor, keys, self._changes, settings.lost_seconds)
         self._locks = KeyedLocks()
 
     async def adopt(self) -> None:
         """Find the sandboxes that earlier drivers of the mesh left."""
-        adoption = Adoption(self._mesh_id, self._service, self._keys, self._settings.lost_seconds)
-        await adoption.fill(self._functions, self._sessions)
+        await Adoption(self._vendor, self._keys, self._settings.lost_seconds).fill(self._sessions)
         for sandbox in self._sessions.all():
             session = self._sessions.get(sandbox.sandbox_id)
             if session is not None and not session.has_ended:
@@ -70,27 +64,26 @@ class FcDriver(ViewedSandboxes, FixedGrants):
             if self._settings.ends_with_driver:
                 with suppress(SandmeshError):
                     await asyncio.gather(*(self._delete(sandbox.sandbox_id) for sandbox in self._sessions.all()))
-                    for name in await self._functions.names():
-                        await self._functions.remove_unused(name, whatever=True)
+                    await self._vendor.clear()
         finally:
             await self._watcher.close()
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Return what the driver is and can do."""
         return pb.GetInfoResponse(
-            name=NAME,
+            name=self._name,
             node_id=self._settings.node_id,
-            runtime_version=f"Function Compute 3.0, region {self._settings.region_id}",
+            runtime_version=self._vendor.where,
             capabilities=capabilities(),
             templates=[template_info(template, prepared=True) for template in self._templates.values()],
         )
 
     async def prepare_template(self, request: pb.PrepareTemplateRequest) -> AsyncIterator[pb.PrepareTemplateResponse]:
-        """Make the function of a template's sandboxes, unless it exists."""
+        """Make what a template's sandboxes share, unless it exists."""
         template = template_of(self._templates, request.template)
-        plan = self._functions.plan(template, pb.CreateSandboxRequest().spec.limits)
-        yield pb.PrepareTemplateResponse(message=f"function {plan.name}")
-        await self._functions.url(plan)
+        async with aclosing(self._vendor.preparing(template)) as steps:
+            async for message in steps:
+                yield pb.PrepareTemplateResponse(message=message)
         yield pb.PrepareTemplateResponse(message="ready", fraction=1, done=True)
 
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
@@ -114,13 +107,11 @@ class FcDriver(ViewedSandboxes, FixedGrants):
 
     async def _create(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = template_of(self._templates, request.spec.template)
-        check(request)
-        plan = self._functions.plan(template, request.spec.limits)
+        check(request, self._name)
         left = self._sessions.get(request.sandbox_id)
         if left is not None:
             await self._remove(left)
-        with self._functions.used(plan.name):
-            session = self._starter.session(request, plan, await self._functions.url(plan))
+        async with self._vendor.planned(request, template) as session:
             self._sessions.add(session)
             try:
                 await self._starter.start(session, template)
@@ -153,13 +144,8 @@ class FcDriver(ViewedSandboxes, FixedGrants):
 
     async def _remove(self, session: Session) -> None:
         await self._watcher.drop(session)
-        await self._service.delete_session(session.function, session.session_id)
+        await self._vendor.end(session)
         self._sessions.remove(session)
-        try:
-            await self._functions.remove_unused(session.function)
-        except SandmeshError as error:
-            # It costs nothing; the next one to look for it removes it.
-            log.warning("a function could not be removed", function=session.function, reason=error.message)
 
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token, and keep the record with the labels."""
@@ -168,6 +154,11 @@ class FcDriver(ViewedSandboxes, FixedGrants):
             session = self._sessions.get(request.sandbox_id)
             if session is None or session.has_ended:
                 raise SandboxLost(f"{request.sandbox_id} ended", {"detail": sandbox.end_detail})
+            if not session.is_read and not await read_kept(session, self._keys):
+                raise SandboxLost(
+                    f"{request.sandbox_id} is not this mesh's", {"detail": "its record was not sealed by it"}
+                )
+            sandbox = self._existing(request.sandbox_id)
             if request.fencing_token < session.record.fencing_token:
                 raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
             sandbox.record_labels.clear()
