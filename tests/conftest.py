@@ -74,5 +74,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
     with own_cluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
         left = [name for kind in ("pods", "secrets") for name in running.names(kind, "app.kubernetes.io/managed-by")]
+        left += running.names("leases", "app.kubernetes.io/managed-by", "/apis/coordination.k8s.io/v1")
     if left:
         pytest.fail("the run left this in its cluster:\n" + "\n".join(left), pytrace=False)

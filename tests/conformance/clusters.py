@@ -25,8 +25,8 @@ Open = Callable[[], AbstractAsyncContextManager[Driver]]
 
 
 def settings_of(cluster: Cluster, paths: MeshPaths) -> KubernetesSettings:
-    """Return the settings of a driver on a cluster."""
-    return KubernetesSettings(paths=paths, kubeconfig=cluster.kubeconfig, start_timeout=120)
+    """Return the settings of a driver on a cluster, whose pods this machine reaches."""
+    return KubernetesSettings(paths=paths, kubeconfig=cluster.kubeconfig, start_timeout=120, reach="pods")
 
 
 def direct(settings: KubernetesSettings) -> Open:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandmeshd.drivers.conformance import Requirement, Subject
+from sandmeshd.drivers.conformance import Requirement, Subject, calls, lifecycle, networks
 from sandmeshd.drivers.conformance.suite import CORE
 from sandmeshd.runtime.paths import MeshPaths
 from tests.cluster import Cluster
@@ -12,6 +12,15 @@ from tests.conformance.clusters import direct, remote, settings_of, subject_of
 from tests.engine import in_full
 
 pytestmark = [pytest.mark.needs("root", "docker", "kubernetes"), pytest.mark.timeout(600)]
+
+BY_THE_LINK: tuple[Requirement, ...] = (
+    calls.a_process_reads_its_input_to_the_end,
+    lifecycle.several_sandboxes_are_created_at_once,
+    lifecycle.sandboxes_outlive_their_driver_and_are_adopted,
+    lifecycle.a_new_token_shuts_out_lower_ones,
+    networks.a_named_host_is_reached_and_no_other,
+)
+"""What depends on how agents are reached."""
 
 
 # What holds behind gRPC holds of the driver itself.
@@ -25,3 +34,12 @@ def subject(request: pytest.FixtureRequest, cluster: Cluster, paths: MeshPaths) 
 @pytest.mark.parametrize("requirement", CORE, ids=lambda requirement: requirement.__name__)
 async def test_conformance(requirement: Requirement, subject: Subject) -> None:
     await requirement(subject)
+
+
+@pytest.mark.parametrize("requirement", BY_THE_LINK, ids=lambda requirement: requirement.__name__)
+async def test_agents_are_reached_through_the_api_server(
+    requirement: Requirement, cluster: Cluster, paths: MeshPaths
+) -> None:
+    settings = settings_of(cluster, paths).model_copy(update={"reach": "port-forward"})
+    await requirement(subject_of(cluster, settings, direct(settings)))
+    assert not (paths.runtime / "f").exists()

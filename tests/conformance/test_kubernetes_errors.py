@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,12 @@ from sandmesh.errors import PoolExhausted, RuntimeUnavailable, SandboxStartFaile
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.conformance.sandbox_end import end_of, watched
+from sandmeshd.drivers.kubernetes.cluster.rights import needed_rights
 from sandmeshd.drivers.kubernetes.names import object_name, selector
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.runtime.paths import MeshPaths
 from tests.cluster import NAMESPACE, USER_TOKEN, Cluster
+from tests.conformance.admission import pod_security
 from tests.conformance.clusters import direct, leftovers, settings_of, subject_of
 
 pytestmark = [pytest.mark.needs("root", "docker", "kubernetes"), pytest.mark.timeout(600)]
@@ -45,8 +48,59 @@ async def test_credentials_that_are_wrong_or_may_too_little_are_told_apart(
     with pytest.raises(RuntimeUnavailable, match="does not accept the credentials"):
         await _opened(settings)
     cluster.write_kubeconfig(file, USER_TOKEN)
-    with pytest.raises(RuntimeUnavailable, match='cannot create resource "networkpolicies"'):
+    with pytest.raises(RuntimeUnavailable, match=r"lacks rights \(Role pods: get, list, .*; .*: add"):
         await _opened(settings)
+
+
+async def test_a_verb_that_a_role_lacks_is_named_with_the_rule_that_grants_it(
+    cluster: Cluster, paths: MeshPaths, tmp_path: Path
+) -> None:
+    file = tmp_path / "kubeconfig"
+    settings = settings_of(cluster, paths).model_copy(update={"kubeconfig": file})
+    cluster.write_kubeconfig(file, USER_TOKEN)
+    rules = [
+        {"apiGroups": [one.group], "resources": [one.resource], "verbs": [v for v in one.verbs if v != "watch"]}
+        for one in needed_rights(settings, forwards=False)
+    ]
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/"
+    who = {"kind": "User", "name": "nobody", "apiGroup": "rbac.authorization.k8s.io"}
+    what = {"kind": "Role", "name": "some", "apiGroup": "rbac.authorization.k8s.io"}
+    await _request(cluster, "POST", f"{roles}roles", {"metadata": {"name": "some"}, "rules": rules})
+    binding = {"metadata": {"name": "some"}, "subjects": [who], "roleRef": what}
+    await _request(cluster, "POST", f"{roles}rolebindings", binding)
+    try:
+        with pytest.raises(RuntimeUnavailable, match=r"\(Role pods: watch\)") as refused:
+            await _opened(settings)
+        assert 'Role: {apiGroups: [""], resources: [pods], verbs: [watch]}' in refused.value.facts["fix"]
+    finally:
+        await _request(cluster, "DELETE", f"{roles}rolebindings/some")
+        await _request(cluster, "DELETE", f"{roles}roles/some")
+
+
+async def test_a_namespace_that_admits_only_a_lower_posture_is_refused_and_says_which(
+    cluster: Cluster, paths: MeshPaths
+) -> None:
+    settings = settings_of(cluster, paths)
+    for level in ("baseline", "restricted"):
+        async with pod_security(cluster, level):
+            with pytest.raises(RuntimeUnavailable, match=rf"NET_ADMIN.*; it admits {level} ones.*: kubectl label"):
+                await _opened(settings)
+    assert leftovers(cluster, paths.mesh_id) == set()
+    assert cluster.names("networkpolicies", selector(paths.mesh_id), "/apis/networking.k8s.io/v1") == []
+
+
+async def test_of_two_drivers_of_one_mesh_the_second_is_refused_until_the_first_has_gone(
+    cluster: Cluster, paths: MeshPaths
+) -> None:
+    settings = settings_of(cluster, paths)
+    async with direct(settings)():
+        with pytest.raises(RuntimeUnavailable, match=r"another driver of the mesh .* is active .*, process \d+"):
+            await _opened(settings)
+    await _opened(settings)
+
+
+async def _request(cluster: Cluster, method: str, path: str, body: object = None) -> Any:
+    return await asyncio.to_thread(cluster.request, method, path, body)
 
 
 async def test_a_kubeconfig_that_is_missing_or_lacks_the_context_is_named(

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_PIN: Final = "?pin="
 _HEADER_VALUE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 
 
@@ -55,7 +56,8 @@ class AgentAddress:
         shown = connected.get_extra_info("ssl_object")
         certificate = shown.getpeercert(binary_form=True) if isinstance(shown, ssl.SSLObject) else None
         if not hmac.compare_digest(hashlib.sha256(certificate or b"").hexdigest(), self.pin):
-            raise ConnectionError(f"what answers at {self.host}:{self.port} is not the sandbox's agent")
+            where = self.path or f"{self.host}:{self.port}"
+            raise ConnectionError(f"what answers at {where} is not the sandbox's agent")
 
 
 @cache
@@ -75,7 +77,9 @@ def system_authorities() -> ssl.SSLContext:
 
 
 def read_address(endpoint: str) -> AgentAddress:
-    """Read unix:///path, tcp://host:port, tls://host:port?pin=HEX or wss://host/path?affinity=NAME:VALUE.
+    """Read unix:///path[?pin=HEX], tcp://host:port, tls://host:port?pin=HEX or wss://host/path?affinity=NAME:VALUE.
+
+    With a pin, TLS is spoken over the socket: it leads to an agent that is elsewhere.
 
     Raises:
         ConnectionError: It is none of them.
@@ -85,7 +89,8 @@ def read_address(endpoint: str) -> AgentAddress:
         return _read_websocket(endpoint)
     pin = parse_qs(parts.query).get("pin", [""])[0]
     if parts.scheme == "unix":
-        return AgentAddress(path=endpoint.removeprefix("unix://"))
+        path, _, pin = endpoint.removeprefix("unix://").partition(_PIN)
+        return AgentAddress(path=path, pin=pin)
     if parts.hostname and parts.port and (parts.scheme == "tcp" or (parts.scheme == "tls" and pin)):
         return AgentAddress(host=parts.hostname, port=parts.port, pin=pin if parts.scheme == "tls" else "")
     raise ConnectionError(f"no agent can be reached at {endpoint!r}")
@@ -116,3 +121,8 @@ def websocket_endpoint(url: str, header: str, value: str) -> str:
 def tls_endpoint(host: str, port: int, pin: str) -> str:
     """Write the address of an agent that shows the certificate with a SHA-256."""
     return f"tls://{f'[{host}]' if ':' in host else host}:{port}?pin={pin}"
+
+
+def forwarded_endpoint(endpoint: str, path: str) -> str:
+    """Write the address of the same agent behind a socket of this machine, which leads to it."""
+    return f"unix://{path}{_PIN}{read_address(endpoint).pin}"

@@ -69,7 +69,7 @@ async def give_birth(
 
 async def _connect(endpoint: str, delivery: _Delivery) -> _Delivery:
     loop, address = asyncio.get_running_loop(), read_address(endpoint)
-    if address.path:
+    if address.path and not address.pin:
         await loop.create_unix_connection(lambda: delivery, address.path)
     elif address.target:
         await open_websocket(address, delivery)

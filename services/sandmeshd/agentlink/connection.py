@@ -134,12 +134,13 @@ async def _dialled(sandbox: pb.RuntimeSandbox) -> AsyncGenerator[AgentLink]:
 
 async def _dial(endpoint: str, link: Callable[[], AgentLink]) -> AgentLink:
     loop, address = asyncio.get_running_loop(), read_address(endpoint)
-    if address.path:
-        _, made = await loop.create_unix_connection(link, address.path)
-        return made
     if address.target:
         return await open_websocket(address, link())
-    transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
+    if address.path:
+        name = "" if address.pin else None
+        transport, made = await loop.create_unix_connection(link, address.path, ssl=address.tls, server_hostname=name)
+    else:
+        transport, made = await loop.create_connection(link, address.host, address.port, ssl=address.tls)
     try:
         address.check(transport)
     except ConnectionError:

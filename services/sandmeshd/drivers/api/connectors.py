@@ -16,8 +16,8 @@ CLOSE_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def open_connector(tls: ssl.SSLContext) -> AsyncGenerator[TCPConnector]:
-    """Yield a connector for TLS, whose sockets are closed when the block ends.
+async def open_connector(tls: ssl.SSLContext, limit: int = 100) -> AsyncGenerator[TCPConnector]:
+    """Yield a connector for TLS, whose sockets are closed when the block ends; at most `limit` at once, 0: any number.
 
     A connection that a connector has released stays open until the server has answered the close.
     """
@@ -28,7 +28,7 @@ async def open_connector(tls: ssl.SSLContext) -> AsyncGenerator[TCPConnector]:
         sockets.append(socket.socket(*address[:3]))
         return sockets[-1]
 
-    connector = TCPConnector(ssl=tls, socket_factory=make)
+    connector = TCPConnector(ssl=tls, limit=limit, socket_factory=make)
     try:
         yield connector
     finally:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.settings import check_no_host_files
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Resolver
-from sandmeshd.drivers.kubernetes.cluster import Cluster
-from sandmeshd.drivers.kubernetes.credentials import open_cluster
-from sandmeshd.drivers.kubernetes.driver import KubernetesDriver
+from sandmeshd.drivers.kubernetes.cluster.admission import check_admission
+from sandmeshd.drivers.kubernetes.cluster.credentials import open_cluster
+from sandmeshd.drivers.kubernetes.cluster.lease import held_lease
+from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
+from sandmeshd.drivers.kubernetes.cluster.rights import check_rights, needed_rights
+from sandmeshd.drivers.kubernetes.driver import KubernetesDriver, World
 from sandmeshd.drivers.kubernetes.names import selector
 from sandmeshd.drivers.kubernetes.planner import Planner
 from sandmeshd.drivers.kubernetes.policy import apply_policy
+from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.templates import Templates
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
@@ -38,15 +43,19 @@ async def open_driver(
     """
     check_no_host_files(settings, "a cluster")
     filters = await asyncio.to_thread(build_filters)
-    async with open_cluster(settings) as cluster:
-        book = load_templates() if templates is None else templates
-        found = Templates(settings, cluster, book)
+    async with open_cluster(settings) as cluster, AsyncExitStack() as stack:
+        reach = Reach(cluster, _sockets(settings, cluster))
+        await check_rights(cluster, needed_rights(settings, forwards=reach.forwards))
+        found = Templates(settings, cluster, load_templates() if templates is None else templates)
         await found.check_class(settings.runtime_class)
-        # First: it tells whether the namespace exists, which a list does not.
-        await apply_policy(cluster, settings.paths.mesh_id)
-        watcher = PodWatcher(cluster, selector(settings.paths.mesh_id))
         planner = Planner(settings, found, filters.user)
-        driver = KubernetesDriver(settings, cluster, watcher, planner, await _version(cluster))
+        # First: it tells whether the namespace exists, which a list does not.
+        await check_admission(cluster, planner.example())
+        await apply_policy(cluster, settings.paths.mesh_id)
+        lease = await stack.enter_async_context(held_lease(cluster, settings.paths.mesh_id, settings.node_id))
+        watcher = PodWatcher(cluster, selector(settings.paths.mesh_id))
+        world = World(cluster, watcher, reach, lease, await _version(cluster))
+        driver = KubernetesDriver(settings, world, planner)
         await driver.adopt()
         following = asyncio.create_task(watcher.follow())
         try:
@@ -58,6 +67,13 @@ async def open_driver(
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
+                await reach.close_all()
+
+
+def _sockets(settings: KubernetesSettings, cluster: Cluster) -> Path | None:
+    """Return where the sockets are by which agents are reached, None where their pods' addresses are."""
+    forwards = settings.reach == "port-forward" or (not settings.reach and not cluster.is_inside)
+    return settings.paths.runtime / "f" if forwards else None
 
 
 async def _version(cluster: Cluster) -> tuple[int, int]:

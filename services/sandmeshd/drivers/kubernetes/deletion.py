@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from sandmesh.errors import RuntimeUnavailable
-from sandmeshd.drivers.kubernetes.cluster import Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
 
 DELETE_SECONDS, LOOK_SECONDS = 120.0, 2.0

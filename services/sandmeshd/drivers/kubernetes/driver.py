@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import (
@@ -18,11 +19,13 @@ from sandmesh.errors import (
 from sandmeshd.agentlink.connection import installing_token
 from sandmeshd.drivers.api.requirements import check_id
 from sandmeshd.drivers.api.views import ViewedSandboxes
-from sandmeshd.drivers.kubernetes.cluster import Cluster
+from sandmeshd.drivers.kubernetes.cluster.lease import HeldLease
+from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.deletion import Deleter
 from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.planner import Planner
 from sandmeshd.drivers.kubernetes.policy import remove_policy
+from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.records import Records
 from sandmeshd.drivers.kubernetes.requirements import NAME, capabilities, check, enforceable
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
@@ -37,33 +40,42 @@ from sandmeshd.drivers.node.records import Record
 TAIL_BYTES = 64 * 1024
 
 
+@dataclass(frozen=True)
+class World:
+    """What a driver finds outside: the cluster, its pods, and the way to them."""
+
+    cluster: Cluster
+    watcher: PodWatcher
+    reach: Reach
+    lease: HeldLease
+    version: tuple[int, int]
+
+
 class KubernetesDriver(ViewedSandboxes, FixedGrants):
     """One mesh's sandboxes in a namespace; opened by `open_driver`."""
 
-    def __init__(
-        self,
-        settings: KubernetesSettings,
-        cluster: Cluster,
-        watcher: PodWatcher,
-        planner: Planner,
-        version: tuple[int, int],
-    ) -> None:
+    def __init__(self, settings: KubernetesSettings, world: World, planner: Planner) -> None:
         self._settings = settings
-        self._cluster = cluster
-        self._watcher = watcher
+        self._cluster = cluster = world.cluster
+        self._watcher = watcher = world.watcher
+        self._reach = world.reach
+        self._lease = world.lease
         self._planner = planner
-        self._version = version
-        self._able = enforceable(version)
+        self._version = world.version
+        self._able = enforceable(world.version)
         self._records = Records(cluster, settings.paths.mesh_id)
-        super().__init__(NAME, settings.paths.mesh_id, View(settings.paths.mesh_id, self._records, watcher), watcher)
+        view = View(settings.paths.mesh_id, self._records, watcher, world.reach)
+        super().__init__(NAME, settings.paths.mesh_id, view, watcher)
         self._deleter = Deleter(cluster, watcher)
-        self._starter = Starter(settings, cluster, watcher, self._records)
+        self._starter = Starter(settings, cluster, watcher, self._records, world.reach)
         self._locks = KeyedLocks()
 
     async def adopt(self) -> None:
         """Read what earlier drivers of the mesh wrote, and which pods there are."""
         await self._records.load()
         await self._watcher.list()
+        for sandbox_id in self._records.sandbox_ids():
+            await self._reach.open(object_name(self._mesh_id, sandbox_id))
 
     async def close(self) -> None:
         """Delete the sandboxes that end with the driver; the others go on."""
@@ -91,6 +103,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
     async def create_sandbox(self, request: pb.CreateSandboxRequest) -> pb.CreateSandboxResponse:
         """Create a sandbox; return when its agent answers."""
         check_id(request.sandbox_id)
+        self._lease.check()
         if request.mesh_id != self._mesh_id:
             message = f"this driver serves the mesh {self._mesh_id!r}, not {request.mesh_id!r}"
             raise InvalidArgument(message, {"field": "mesh_id"})
@@ -161,6 +174,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         await self._deleter.delete(name)
         await self._records.remove(sandbox_id)
         self._watcher.forget(name)
+        await self._reach.close(name)
 
     async def install_token(self, request: pb.InstallTokenRequest) -> pb.InstallTokenResponse:
         """Make the agent refuse every lower fencing token, and store the labels."""
@@ -171,7 +185,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             record = self._records.find(request.sandbox_id)
             if record is None or request.fencing_token < record.fencing_token:
                 raise LeaseLost(f"the fencing token {request.fencing_token} is older than the one in force")
-            async with installing_token(record.sandbox, request.fencing_token):
+            async with installing_token(sandbox, request.fencing_token):
                 # Written while the agent reads: where it refuses or is gone, the sandbox is given up.
                 renewed = pb.RuntimeSandbox()
                 renewed.CopyFrom(record.sandbox)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmesh.api.sandbox.v1.sandbox_pb2 import SandboxSpec
 from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.pod import AGENT_DIRECTORY, AGENT_PORT, pod
 from sandmeshd.drivers.kubernetes.requirements import enforced
@@ -25,6 +27,11 @@ class Planner:
         self._settings = settings
         self._user_filter = user_filter
         self.templates = templates
+
+    def example(self) -> dict[str, Any]:
+        """Return the pod of a sandbox that there is not, to ask the cluster about."""
+        spec = SandboxSpec(template="base")
+        return pod(self._settings, "example", spec, self.templates.any_image(), self._settings.runtime_class)
 
     async def plan(self, request: pb.CreateSandboxRequest, template: Template, able: Mapping[str, str]) -> Plan:
         """Return the plan of a sandbox.

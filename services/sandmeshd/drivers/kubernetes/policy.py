@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandmeshd.drivers.kubernetes.cluster import CONFLICT, ApiRefusal, Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.names import mesh_labels, policy_name
 from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
 

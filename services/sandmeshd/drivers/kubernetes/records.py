@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InternalError, InvalidArgument
-from sandmeshd.drivers.kubernetes.cluster import CONFLICT, ApiRefusal, Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.names import metadata, object_name, sandbox_id_of, selector
 from sandmeshd.drivers.node.records import Record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -23,6 +24,10 @@ class KubernetesSettings(DriverSettings):
 
     runtime_class: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_RUNTIME_CLASS")
     """The RuntimeClass of sandboxes whose template names none; by default the cluster's own runtime."""
+
+    reach: Literal["", "pods", "port-forward"] = Field(default="", validation_alias="SANDMESH_KUBERNETES_REACH")
+    """How agents are reached: at their "pods" addresses, the default in the cluster, or by the API server's
+    "port-forward", the default elsewhere. Gateways are on the driver's machine then."""
 
     node_selector: dict[str, str] = Field(default_factory=dict, validation_alias="SANDMESH_KUBERNETES_NODE_SELECTOR")
     """The labels that a sandbox's machine must have, as {"pool": "sandboxes"}."""

@@ -13,8 +13,9 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost, SandboxStartFailed, SandmeshError, TemplateBuildFailed
 from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.agentlink.connection import open_link
-from sandmeshd.drivers.kubernetes.cluster import CONFLICT, ApiRefusal, Cluster, Resource
+from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster, Resource
 from sandmeshd.drivers.kubernetes.pod import AGENT_PORT, CONTAINER
+from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, Waiting, gone_detail, state_of, waiting_for
 from sandmeshd.drivers.kubernetes.records import Records
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
@@ -25,7 +26,9 @@ from sandmeshd.drivers.node.records import Record
 LOOK_SECONDS = 2.0
 """A pod that is waited for is looked at so often where the watch is silent."""
 
-POLL_SECONDS, ATTEMPT_SECONDS = 0.02, 5.0
+POLL_SECONDS, FORWARDED_POLL_SECONDS, ATTEMPT_SECONDS = 0.02, 0.3, 5.0
+"""Each attempt through the API server starts two programs on the pod's machine."""
+
 PULLS = 3
 LAST_LINES, LAST_CHARACTERS = 3, 500
 
@@ -47,7 +50,10 @@ class Plan:
 class Starter:
     """Starts the sandboxes of one driver."""
 
-    def __init__(self, settings: KubernetesSettings, cluster: Cluster, watcher: PodWatcher, records: Records) -> None:
+    def __init__(
+        self, settings: KubernetesSettings, cluster: Cluster, watcher: PodWatcher, records: Records, reach: Reach
+    ) -> None:
+        self._reach = reach
         self._settings = settings
         self._cluster = cluster
         self._watcher = watcher
@@ -69,10 +75,19 @@ class Starter:
             pod = await self._running(plan, changed)
             sandbox = plan.record.sandbox
             sandbox.endpoint = tls_endpoint(str(pod["status"]["podIP"]), AGENT_PORT, plan.identity.pin)
-            await self._wait_for_agent(plan)
-            sandbox.state = pb.RUNTIME_STATE_RUNNING
+            await self._reach.open(plan.name)
+            reached = self._reached(plan)
+            await self._wait_for_agent(plan, reached)
+            sandbox.state = reached.state = pb.RUNTIME_STATE_RUNNING
             await self._records.write(plan.record, str(pod["metadata"]["uid"]))
-            return sandbox
+            return reached
+
+    def _reached(self, plan: Plan) -> pb.RuntimeSandbox:
+        """Return a sandbox with the address at which its agent is reached."""
+        reached = pb.RuntimeSandbox()
+        reached.CopyFrom(plan.record.sandbox)
+        reached.endpoint = self._reach.endpoint(plan.name, reached.endpoint)
+        return reached
 
     async def _create(self, plan: Plan) -> None:
         try:
@@ -128,20 +143,21 @@ class Starter:
         detail = f"{waiting.reason}: {waiting.message}"
         raise TemplateBuildFailed(f"the image {image} cannot be used: {detail}; {fix}", {"detail": detail, "fix": fix})
 
-    async def _wait_for_agent(self, plan: Plan) -> None:
+    async def _wait_for_agent(self, plan: Plan, reached: pb.RuntimeSandbox) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                while not await _answers(plan.record.sandbox):
+                while not await _answers(reached):
                     pod = self._watcher.find(plan.name)
                     state, detail = (
                         state_of(pod) if pod else (pb.RUNTIME_STATE_ENDED, self._watcher.why_gone(plan.name))
                     )
                     if state == pb.RUNTIME_STATE_ENDED:
                         raise self._failed(plan, detail, await self.last_output(plan.name))
-                    await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(FORWARDED_POLL_SECONDS if self._reach.forwards else POLL_SECONDS)
         except TimeoutError:
             where = plan.record.sandbox.endpoint.partition("?")[0]
-            why = f"its agent did not answer at {where}: the driver must reach the cluster's pods"
+            how = "the API server's port-forward" if self._reach.forwards else "the cluster's pods"
+            why = f"its agent did not answer at {where}: the driver must reach {how} (SANDMESH_KUBERNETES_REACH)"
             raise self._failed(plan, why, await self.last_output(plan.name)) from None
 
     async def last_output(self, name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
 from sandmeshd.drivers.api.templates import check_no_system, image_of, template_info, template_of
-from sandmeshd.drivers.kubernetes.cluster import Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.requirements import NAME
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.templates import Template
@@ -39,6 +39,10 @@ class Templates:
     def image(self, template: Template) -> str:
         """Return the name of a template's image: its own, or the one that those with the shipped packages share."""
         return image_of(template, self._templates, self._settings)
+
+    def any_image(self) -> str:
+        """Return the name of the image of some template."""
+        return next((self.image(template) for template in self._templates.values()), "base")
 
     def describe(self) -> list[pb.TemplateInfo]:
         """Return the templates as drivers report them: machines pull images as pods are placed on them."""

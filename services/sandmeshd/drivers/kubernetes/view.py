@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmeshd.drivers.kubernetes.names import object_name
+from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.reasons import state_of
 from sandmeshd.drivers.kubernetes.records import Records
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
@@ -14,10 +15,11 @@ ENDED = pb.RUNTIME_STATE_ENDED
 class View:
     """The sandboxes of one mesh."""
 
-    def __init__(self, mesh_id: str, records: Records, watcher: PodWatcher) -> None:
+    def __init__(self, mesh_id: str, records: Records, watcher: PodWatcher, reach: Reach) -> None:
         self._mesh_id = mesh_id
         self._records = records
         self._watcher = watcher
+        self._reach = reach
 
     def find(self, sandbox_id: str) -> pb.RuntimeSandbox | None:
         """Return a sandbox, None if nothing of it is left."""
@@ -30,6 +32,7 @@ class View:
             return pb.RuntimeSandbox(sandbox_id=sandbox_id, mesh_id=self._mesh_id, state=ENDED, end_detail=detail)
         sandbox = pb.RuntimeSandbox()
         sandbox.CopyFrom(record.sandbox)
+        sandbox.endpoint = self._reach.endpoint(name, sandbox.endpoint)
         if self._watcher.is_starting(name) or sandbox.state == ENDED:
             return sandbox
         state, detail = state_of(pod) if pod else (ENDED, self._watcher.why_gone(name))

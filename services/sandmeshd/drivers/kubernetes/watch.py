@@ -12,7 +12,7 @@ import structlog
 
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.api.changes import Watched
-from sandmeshd.drivers.kubernetes.cluster import GONE, ApiRefusal, Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import GONE, ApiRefusal, Cluster
 from sandmeshd.drivers.kubernetes.names import sandbox_id_of
 from sandmeshd.drivers.kubernetes.reasons import gone_detail, status_of
 

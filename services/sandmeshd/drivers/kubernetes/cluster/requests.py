@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
-from aiohttp import ClientError, ClientResponse, ClientTimeout
+from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse
 from kubernetes_asyncio.client import ApiClient
+from kubernetes_asyncio.stream import WsApiClient
 
 from sandmesh.errors import InternalError, InvalidArgument, PoolExhausted, RuntimeUnavailable, SandmeshError
 
@@ -19,6 +22,9 @@ SILENCE_SECONDS = 150.0
 PAGE = 500
 MERGE = "application/merge-patch+json"
 CONFLICT, GONE, NOT_FOUND = 409, 410, 404
+FORBIDDEN = "allow that to the driver's user (docs/kubernetes.md)"
+"""The fix for a refusal by the cluster's rights or rules."""
+
 MISSING = "NamespaceMissing"
 """The reason that is given here to a refusal for want of the namespace."""
 
@@ -35,13 +41,24 @@ class ApiRefusal(Exception):
         self.message = message
 
 
+@dataclass(frozen=True)
+class Clients:
+    """The library's clients, for requests and for WebSockets."""
+
+    plain: ApiClient
+    websockets: WsApiClient
+
+
 class Cluster:
     """The requests to an API server, in one namespace."""
 
-    def __init__(self, client: ApiClient, url: str, namespace: str) -> None:
-        self._client: Any = client
+    def __init__(self, clients: Clients, url: str, namespace: str, *, is_inside: bool) -> None:
+        self._client: Any = clients.plain
+        self._websockets: Any = clients.websockets
         self.url = url
         self.namespace = namespace
+        self.is_inside = is_inside
+        """Whether this process runs in a pod of the cluster."""
 
     def path(self, kind: str, name: str = "", api: str = "/api/v1") -> str:
         """Return the path of a kind of resources in the namespace, or of one."""
@@ -91,11 +108,11 @@ class Cluster:
         """Merge fields into a resource."""
         return await self._request("PATCH", path, body, content_type=MERGE)
 
-    async def delete(self, path: str, uid: str = "", grace: int | None = None) -> None:
-        """Delete a resource, if it exists and has the uid."""
+    async def delete(self, path: str, uid: str = "", grace: int | None = None, version: str = "") -> None:
+        """Delete a resource, if it exists and has the uid and the version."""
         body: Resource = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid:
-            body["preconditions"] = {"uid": uid}
+        wanted = {"uid": uid, "resourceVersion": version}
+        body["preconditions"] = {name: value for name, value in wanted.items() if value}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:
@@ -128,6 +145,29 @@ class Cluster:
                 if event["type"] == "ERROR":
                     raise _refusal(int(event["object"].get("code") or 500), event["object"])
                 yield event
+
+    @asynccontextmanager
+    async def port_forward(self, pod: str, port: int) -> AsyncGenerator[ClientWebSocketResponse]:
+        """Yield a WebSocket that carries one connection to a port of a pod.
+
+        Raises:
+            RuntimeUnavailable: The API server does not answer, or refuses.
+        """
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await self._websockets.call_api(
+                    f"{self.path('pods', pod)}/portforward",
+                    "GET",
+                    query_params=[("ports", str(port))],
+                    header_params={},
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                )
+                socket: ClientWebSocketResponse = await request
+        except (ClientError, OSError, TimeoutError) as error:
+            raise unreachable(self.url, error) from None
+        async with socket:
+            yield socket
 
     async def _request(
         self,
@@ -234,5 +274,5 @@ def _rights_trouble(refusal: ApiRefusal) -> tuple[str, str] | None:
         fix = "renew the credentials of the kubeconfig's context, or log in again"
         return "the API server does not accept the credentials", fix
     if refusal.status == 403:
-        return f"the API server refuses: {refusal.message}", "grant that to the driver's user (docs/kubernetes.md)"
+        return f"the API server refuses: {refusal.message}", FORBIDDEN
     return None

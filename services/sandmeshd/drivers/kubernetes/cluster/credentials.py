@@ -11,18 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from aiohttp import ClientSession
+from aiohttp import ClientSession, TCPConnector
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config import ConfigException
+from kubernetes_asyncio.stream import WsApiClient
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.api.connectors import open_connector
-from sandmeshd.drivers.kubernetes.cluster import Cluster
+from sandmeshd.drivers.kubernetes.cluster.requests import Clients, Cluster
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REFRESH_SECONDS = 60
+HEARTBEAT_SECONDS = 30.0
 LARGEST_EVENT = 2 << 20
 """The bytes of a line that a watch may send: a resource is at most 1.5 MiB."""
 
@@ -44,16 +46,23 @@ async def open_cluster(settings: KubernetesSettings) -> AsyncGenerator[Cluster]:
     else:
         found, loader = await _load_file(settings, configuration)
     async with AsyncExitStack() as stack:
-        connector = await stack.enter_async_context(open_connector(_tls(configuration)))
-        client: Any = ApiClient(configuration)
-        stack.push_async_callback(client.close)
-        await client.rest_client.pool_manager.close()
-        # A proxy of the environment is for other addresses: one for the API stands in the kubeconfig.
-        client.rest_client.pool_manager = ClientSession(connector=connector, read_bufsize=LARGEST_EVENT)
+        tls = _tls(configuration)
+        clients = Clients(ApiClient(configuration), WsApiClient(configuration, heartbeat=HEARTBEAT_SECONDS))
+        await _prepare(clients.plain, await stack.enter_async_context(open_connector(tls)), stack)
+        # Each connection to an agent is a WebSocket.
+        await _prepare(clients.websockets, await stack.enter_async_context(open_connector(tls, limit=0)), stack)
         if loader is not None:
             refresh = LIBRARY.refresh_token(loader, configuration, interval=REFRESH_SECONDS)
             stack.push_async_callback(_cancel, asyncio.ensure_future(refresh))
-        yield Cluster(client, str(configuration.host), settings.kubernetes_namespace or found or "default")
+        namespace = settings.kubernetes_namespace or found or "default"
+        yield Cluster(clients, str(configuration.host), namespace, is_inside=_in_cluster(settings))
+
+
+async def _prepare(client: Any, connector: TCPConnector, stack: AsyncExitStack) -> None:
+    stack.push_async_callback(client.close)
+    await client.rest_client.pool_manager.close()
+    # A proxy of the environment is for other addresses: one for the API stands in the kubeconfig.
+    client.rest_client.pool_manager = ClientSession(connector=connector, read_bufsize=LARGEST_EVENT)
 
 
 async def _cancel(task: asyncio.Future[None]) -> None:
