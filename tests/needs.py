@@ -35,9 +35,10 @@ def _docker() -> str:
 
 def _chromium() -> str:
     from sandmeshd.drivers.bubblewrap.systems import host  # noqa: PLC0415 - only those who ask need it
+    from sandmeshd.templates import load_templates  # noqa: PLC0415 - as above
 
-    # The first is what sandboxes have, the second what people watch them with.
-    wanted = ("chromium-headless-shell", "chromium", "fonts-dejavu-core", "libatomic1")
+    # What sandboxes have, and what people watch them with.
+    wanted = (*load_templates()["browser"].system, "chromium")
     lacking = host.lacking(wanted) if host.STATUS.exists() else wanted
     install = f"apt-get install --no-install-recommends {' '.join(wanted)}"
     return f"not installed: {', '.join(lacking)} ({install})" if lacking else ""

@@ -155,6 +155,17 @@ async def test_a_tab_that_is_gone_and_a_size_of_nothing_are_refused(box: Browser
             await box.browser_resize(width, height)
 
 
+GLYPHS = """() => {
+  const pen = Object.assign(document.createElement('canvas'), {width: 40, height: 40}).getContext('2d');
+  pen.font = '24px sans-serif';
+  const drawn = text => {
+    pen.clearRect(0, 0, 40, 40);
+    pen.fillText(text, 4, 28);
+    return pen.getImageData(0, 0, 40, 40).data;
+  };
+  const coloured = data => data.some((each, at) => at %% 4 === 0 && (each !== data[at + 1] || each !== data[at + 2]));
+  return %s.map(text => [drawn(text).join(), coloured(drawn(text))]);
+}"""
 CANVAS = """<title>Board</title><body style="margin:0">
 <canvas id=board role=button aria-label=Board width=200 height=100></canvas><script>
   const pen = board.getContext('2d'); pen.fillStyle = '#00f'; pen.fillRect(0, 0, 200, 100);
@@ -172,6 +183,16 @@ async def test_what_a_page_draws_on_a_canvas_is_clicked_and_seen(box: BrowserSan
         good(await box.browser_take_screenshot(filename="board.png", ref=board, element="Board"))
         assert good(await box.run_ipython_cell(COLOURS)).strip() == f"(200, 100) (0, 0, 255) {middle}"
         board = ref(good(await box.browser_click("Board", board)), 'button "Board"')
+
+
+async def test_chinese_japanese_korean_and_emoji_are_drawn(box: BrowserSandboxAsync) -> None:
+    await opened(box, "/")
+    # The last is what a character looks like that no font has.
+    glyphs = (await box.browser_evaluate(GLYPHS % json.dumps(["你", "好", "ひ", "한", "🚀", "\U00050000"]))).structured
+    assert glyphs is not None
+    shapes = {shape for shape, _ in glyphs["result"]}
+    assert len(shapes) == 6
+    assert [coloured for _, coloured in glyphs["result"]] == [False, False, False, False, True, False]
 
 
 HUGE = """<title>Huge</title><body style="margin:0"><button style="width:5000px;height:5000px">Huge</button>"""

@@ -93,6 +93,22 @@ async def test_text_in_any_script_and_keys_arrive_as_typed(box: GuiSandboxAsync)
     assert await contents(box, "typed", "\n") == TEXT + "\n"
 
 
+async def test_text_in_chinese_japanese_and_korean_is_drawn(box: GuiSandboxAsync) -> None:
+    texts = ("你", "好", "ひ", "한")
+    for number, text in enumerate(texts):
+        place = f"10x2+{200 * number}+400"
+        await box.desktop.launch("xterm", "-geometry", place, "-T", f"t{number}", "-e", f"printf {text}; sleep 600")
+    # Below the frames, at whose corners the windows were to be.
+    regions: list[tuple[int, int, int, int]] = []
+    async with asyncio.timeout(30):
+        while [(x // 10, 415 <= y < 430) for x, y, *_ in regions] != [(0, True), (20, True), (40, True), (60, True)]:
+            regions = [(await opened(box, f"t{number}")).region for number in range(len(texts))]
+        # Windows that show nothing yet, or a box in place of what no font has, are alike.
+        while len({await box.desktop.screenshot(region) for region in regions}) < len(texts):
+            pass
+    await box.run_shell_command("pkill xterm")
+
+
 async def test_clicks_scrolls_and_held_keys_reach_the_window_below_the_mouse(box: GuiSandboxAsync) -> None:
     program = "xev -name target -geometry 300x200+20+20 > events"
     await box.desktop.launch("sh", "-c", f"exec stdbuf -oL {program}")

@@ -24,7 +24,9 @@ _SERVER: Final = (
     *("-extension", "GLX"),
     *("-rfbport", "-1", "-rfbunixpath", RFB_SOCKET, "-SecurityTypes", "None", "-desktop", "sandbox"),
 )
-_MANAGER: Final = ("openbox", "--startup", "echo ready")
+# xterm's own font has no more than Latin.
+_STARTUP: Final = "sh -c 'echo XTerm*faceName: Monospace | xrdb -nocpp -merge; echo ready'"
+_MANAGER: Final = ("openbox", "--startup", _STARTUP)
 _PANEL: Final = ("tint2",)
 _QUIETLY: Final = f'mkdir -p -m 0700 {FOLDER}; exec "$@" 2>>{FOLDER}/log'
 

@@ -35,6 +35,7 @@ _LISTING_SECONDS: Final = 10.0
 _LISTING_PAUSE_SECONDS: Final = 0.1
 _DEATH_SECONDS: Final = 1.0
 _NO_SERVER: Final = re.compile(rb"X connection|XIO|open display", re.IGNORECASE)
+_PLACE: Final = re.compile(rb"^ +(0x[0-9a-f]+) .* (\d+)x(\d+)\+-?\d+\+-?\d+ +\+(-?\d+)\+(-?\d+)$", re.MULTILINE)
 _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
@@ -147,28 +148,29 @@ class Screen:
 
     async def windows(self, call: Call) -> list[dict[str, Any]]:
         """Return the windows from the bottom to the top."""
-        rows = [line.split(None, 8) for line in (await self._list(call)).decode().splitlines()]
-        return [
-            {
-                "window_id": row[0],
-                "pid": int(row[2]),
-                "region": [int(row[3]), int(row[4]), int(row[3]) + int(row[5]), int(row[4]) + int(row[6])],
-                "title": row[8] if len(row) > 8 else "",
-            }
-            for row in rows
-            if row[1] != "-1"
-        ]
-
-    async def _list(self, call: Call) -> bytes:
         # A window that has closed fails the whole list until the window manager has noticed, which may be busy.
         until = time.monotonic() + _LISTING_SECONDS
         while True:
             try:
-                return await self.run(call, "wmctrl", "-lpG")
+                return await self._list(call)
             except ToolFailure as error:
                 if "BadWindow" not in str(error) or time.monotonic() > until:
                     raise
             await asyncio.sleep(_LISTING_PAUSE_SECONDS)
+
+    async def _list(self, call: Call) -> list[dict[str, Any]]:
+        rows = [line.split(None, 4) for line in (await self.run(call, "wmctrl", "-lp")).decode().splitlines()]
+        # wmctrl's own positions count a window's frame twice.
+        tree = await self.run(call, "xwininfo", "-root", "-tree")
+        places = {int(each[0], 16): [int(number) for number in each[1:]] for each in _PLACE.findall(tree)}
+        found: list[dict[str, Any]] = []
+        for row in rows:
+            if row[1] != "-1" and (place := places.get(int(row[0], 16))):
+                width, height, x, y = place
+                title = row[4] if len(row) > 4 else ""
+                region = [x, y, x + width, y + height]
+                found.append({"window_id": row[0], "pid": int(row[2]), "region": region, "title": title})
+        return found
 
     async def resize(self, call: Call, width: int, height: int) -> None:
         """Change the screen's size."""

@@ -56,7 +56,7 @@ def find_program() -> str:
             return path
     raise BrowserFailure(
         "There is no Chromium in this sandbox. Where sandboxes see the machine's own programs, install it there: "
-        "apt-get install --no-install-recommends chromium-headless-shell fonts-dejavu-core libatomic1"
+        "apt-get install --no-install-recommends chromium-headless-shell"
     )
 
 
