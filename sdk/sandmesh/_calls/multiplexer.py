@@ -143,7 +143,7 @@ class Outbox:
             )
         if self.bulk:
             frames.append(self.bulk.popleft())
-        return pb.MultiplexRequest(frames=frames)
+        return pb.MultiplexRequest(frames=frames, takes_more=True)
 
 
 class CallMux:
@@ -355,7 +355,17 @@ class CallMux:
 
     def _deliver(self, response: pb.MultiplexResponse) -> None:
         self._outage.since = None
-        batch = response.batch
+        together = bool(response.more) and not self._turn
+        self._turn = self._turn or together
+        try:
+            for batch in (response.batch, *response.more):
+                self._deliver_batch(batch)
+        finally:
+            if together:
+                # Behind what their callers do next, in the loop's next turn: that leaves together as well.
+                self.loop.call_soon(self._flush)
+
+    def _deliver_batch(self, batch: pb.CallEventBatch) -> None:
         call = self._calls.get(batch.call_id)
         if call is None:
             return

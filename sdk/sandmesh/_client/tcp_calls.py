@@ -21,6 +21,7 @@ from sandmesh._client.addresses import Target
 from sandmesh._client.heartbeat import Heartbeat, silent
 from sandmesh._client.hpack import HpackError
 from sandmesh._client.http2 import Http2Error, Http2Stream, Status, is_plain
+from sandmesh._client.tls_bytes import TlsBytes
 from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import MeshUnavailable
 
@@ -42,10 +43,13 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 class TcpCallStream(DirectStream):
     """One connection that carries one stream; it ends when the other side is silent while there are calls."""
 
-    def __init__(self, http2: Http2Stream, busy: Callable[[], bool], on_silent: Callable[[], None]) -> None:
+    def __init__(
+        self, http2: Http2Stream, busy: Callable[[], bool], on_silent: Callable[[], None], tls: TlsBytes | None = None
+    ) -> None:
         """`on_silent` is called where nothing is heard while `busy`."""
         super().__init__()
         self._http2 = http2
+        self._tls = tls
         self._on_silent = on_silent
         self._transport: asyncio.Transport | None = None
         self._paused = False
@@ -54,15 +58,13 @@ class TcpCallStream(DirectStream):
         self._heart: Heartbeat | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the request, to whom speaks HTTP/2 alone where TLS can tell."""
+        """Send the request, with TLS once the other side has shown who it is."""
         self._transport = cast("asyncio.Transport", transport)
-        tls = transport.get_extra_info("ssl_object")
-        if tls is not None and tls.selected_alpn_protocol() != _ALPN:
-            self._fail(MeshUnavailable("what listens there does not speak HTTP/2"))
-            return
         _keep_alive(transport.get_extra_info("socket"))
-        self._heart = Heartbeat(self._busy, self._ask, self._die)
-        self._transport.write(self._http2.begin())
+        if self._tls is None:
+            self._begin()
+        else:
+            self._shake(self._tls, b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wake all that waits."""
@@ -74,11 +76,11 @@ class TcpCallStream(DirectStream):
     def data_received(self, data: bytes) -> None:
         """Deliver the responses among the bytes received, and answer what HTTP/2 wants answered."""
         try:
-            for message in self._http2.feed(data):
+            for message in self._http2.feed(self._plain(data)):
                 if self._heart is not None:
                     self._heart.hear()
                 self.handle(message)
-        except (Http2Error, HpackError, DecodeError) as error:
+        except (Http2Error, HpackError, DecodeError, OSError) as error:
             self._fail(MeshUnavailable(f"the peer is not a gateway: {error}"))
             return
         except Exception as error:
@@ -125,9 +127,29 @@ class TcpCallStream(DirectStream):
                 self.cancel()
         return usable
 
+    def _plain(self, data: bytes) -> bytes:
+        if self._tls is None:
+            return data
+        return self._tls.decrypt() if self._shake(self._tls, data) else b""
+
+    def _shake(self, tls: TlsBytes, data: bytes) -> bool:
+        """Take bytes of TLS, and return whether its handshake is over."""
+        over = tls.shake(data)
+        if self._heart is None and over:
+            if tls.protocol != _ALPN:
+                raise Http2Error("it does not speak HTTP/2")
+            self._begin()
+        elif self._transport is not None and (own := tls.encrypt(b"")):
+            self._transport.write(own)
+        return over
+
+    def _begin(self) -> None:
+        self._heart = Heartbeat(self._busy, self._ask, self._die)
+        self._send(self._http2.begin())
+
     def _send(self, data: bytes) -> None:
         if data and self._transport is not None and not self.ended:
-            self._transport.write(data)
+            self._transport.write(data if self._tls is None else self._tls.encrypt(data))
         self._check_room()
 
     def _check_room(self) -> None:
@@ -171,20 +193,16 @@ async def connect(
     )
     if not is_plain(fields) or (target.proxied and any(os.environ.get(name) for name in _PROXIES)):
         return None
-    stream, loop = TcpCallStream(Http2Stream(fields), busy, on_silent), asyncio.get_running_loop()
+    host, loop = parts.hostname or "", asyncio.get_running_loop()
     # Other loops, as uvloop's, do not take it.
     racing: dict[str, Any] = (
         {"happy_eyeballs_delay": NEXT_ADDRESS_SECONDS} if isinstance(loop, asyncio.BaseEventLoop) else {}
     )
     with suppress(OSError, ValueError, TimeoutError):
+        tls = TlsBytes(_context(target.certificates), host) if target.secure else None
+        stream = TcpCallStream(Http2Stream(fields), busy, on_silent, tls)
         async with asyncio.timeout(CONNECT_SECONDS):
-            await loop.create_connection(
-                lambda: stream,
-                parts.hostname or "",
-                parts.port or 0,
-                ssl=_context(target.certificates) if target.secure else None,
-                **racing,
-            )
+            await loop.create_connection(lambda: stream, host, parts.port or 0, **racing)
             if await stream.greeted():
                 return stream
     return None

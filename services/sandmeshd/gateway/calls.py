@@ -15,12 +15,14 @@ from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InvalidArgument, SandmeshError, TooLarge, from_detail
 from sandmeshd.agentlink.link import request as request_agent
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.gateway.relay import CHUNK, Client, Relay
+from sandmeshd.gateway.relay import CHUNK, Client, Relay, join
 from sandmeshd.gateway.routes import OwnedRoutes, Routes
 from sandmeshd.gateway.settings import GatewaySettings
 
 # The first listing waits for the MCP servers of the sandbox's template, which may be downloaded.
 _LIST_SECONDS = 150.0
+# Less than a response has at most, so that none is large by what it was joined with.
+JOINED_BYTES = 64 * 1024
 # Less than an agent holds of a call's input that nobody reads.
 _MOST_INPUT = 8 * CHUNK
 
@@ -41,9 +43,12 @@ class Calls:
         """Carry all the calls of a client."""
         outbox: Outbox[bytes] = Outbox()
         client = self.make_client(outbox.put)
-        writing = asyncio.create_task(_write_all(outbox, context))
+        joins = asyncio.Event()
+        writing = asyncio.create_task(_write_all(outbox, joins, context))
         try:
             async for request in requests:
+                if request.takes_more:
+                    joins.set()
                 client.take(request)
             outbox.end()
             await writing
@@ -150,9 +155,14 @@ async def _forward_all(requests: AsyncIterator[pb.OpenCallRequest], relay: Relay
         relay.refuse(error)
 
 
-async def _write_all(outbox: Outbox[bytes], context: Context) -> None:
+async def _write_all(outbox: Outbox[bytes], joins: asyncio.Event, context: Context) -> None:
     async for response in outbox:
-        await context.write(response)
+        responses, size = [response], len(response)
+        # Those that came while the last one was written: to write each alone is most of what it costs.
+        while joins.is_set() and size < JOINED_BYTES and (following := outbox.take()) is not None:
+            responses.append(following)
+            size += len(following)
+        await context.write(join(responses) if len(responses) > 1 else response)
 
 
 class Outbox(Generic[Item]):
@@ -167,6 +177,10 @@ class Outbox(Generic[Item]):
         """Add a response."""
         self._waiting.append(response)
         self._wake.set()
+
+    def take(self) -> Item | None:
+        """Take the next response, if it is there."""
+        return self._waiting.popleft() if self._waiting else None
 
     def end(self) -> None:
         """Nothing more is added."""

@@ -29,6 +29,7 @@ CHUNK = 1024 * 1024
 MAX_UNSENT = 80 * CHUNK
 
 _BATCH = bulk_frames.tag(pb.MultiplexResponse.DESCRIPTOR, "batch")
+_MORE = bulk_frames.tag(pb.MultiplexResponse.DESCRIPTOR, "more")
 _CALL = bulk_frames.tag(agent_pb2.ToAgent.DESCRIPTOR, "call")
 _FRAME = bulk_frames.tag(agent_pb2.Fenced.DESCRIPTOR, "frame")
 
@@ -265,6 +266,12 @@ def _fence(channel: int, token: int, frame: bytes) -> list[bytes]:
     """Make a ToAgent of a serialized CallFrame, in parts."""
     fenced = [agent_pb2.Fenced(fencing_token=token).SerializeToString(), *bulk_frames.field(_FRAME, [frame])]
     return [agent_pb2.ToAgent(channel=channel).SerializeToString(), *bulk_frames.field(_CALL, fenced)]
+
+
+def join(responses: Sequence[bytes]) -> bytes:
+    """Make one response to Multiplex of several serialized ones, unparsed: of each its batch, or nothing."""
+    first, *others = [response for response in responses if response] or [b""]
+    return first + b"".join(_MORE + response[len(_BATCH) :] for response in others)
 
 
 class Client:

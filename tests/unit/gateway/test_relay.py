@@ -14,7 +14,7 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2_grpc
 from sandmesh.errors import InvalidArgument, SandmeshError
 from sandmeshd.auth.channels import open_channel
 from sandmeshd.auth.principal import ADMIN
-from sandmeshd.gateway.relay import Relay
+from sandmeshd.gateway.relay import Relay, join
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.runtime.rpc.server import open_server
 
@@ -79,3 +79,10 @@ async def test_a_call_that_begins_with_no_sandbox_is_refused(routes: Routes, fra
     Relay(routes.of(ADMIN), caller, frame.call_id).open(frame, 1.0)
     assert isinstance(await caller.over, InvalidArgument)
     assert routes.metrics.followed == 0
+
+
+def test_joined_responses_are_the_batches_of_all_in_order() -> None:
+    made = [pb.MultiplexResponse(batch=pb.CallEventBatch(call_id=name)).SerializeToString() for name in ("a", "b", "c")]
+    joined = pb.MultiplexResponse.FromString(join([b"", made[0], b"", *made[1:]]))
+    assert [batch.call_id for batch in (joined.batch, *joined.more)] == ["a", "b", "c"]
+    assert join([b"", b""]) == b""

@@ -792,6 +792,9 @@ class MultiplexRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMES_FIELD_NUMBER: _builtins.int
+    TAKES_MORE_FIELD_NUMBER: _builtins.int
+    takes_more: _builtins.bool
+    """Whether responses from here on may have `more`, so that many calls at once cost less."""
     @_builtins.property
     def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallFrame]:
         """In order for each call. None at all asks whether the connection lives: an empty response answers."""
@@ -800,10 +803,11 @@ class MultiplexRequest(_message.Message):
         self,
         *,
         frames: _abc.Iterable[Global___CallFrame] | None = ...,
+        takes_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frames", b"frames", "takes_more", b"takes_more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -816,18 +820,26 @@ class MultiplexResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BATCH_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def batch(self) -> Global___CallEventBatch:
         """The events of one call."""
+
+    @_builtins.property
+    def more(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallEventBatch]:
+        """Further events, mostly of other calls, to be handled after those of `batch` and in their order: only for a client
+        that takes them.
+        """
 
     def __init__(
         self,
         *,
         batch: Global___CallEventBatch | None = ...,
+        more: _abc.Iterable[Global___CallEventBatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "more", b"more"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
