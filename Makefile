@@ -16,6 +16,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:
 	@sed -n 's/^#   //p' Makefile
 
+# Where this machine has no Chromium, ARGS=--browser downloads Debian's to the state directory. Its test does so with
+# SANDMESH_TEST_DEMO=1 make test ARGS=tests/mesh/test_examples.py
 demo: set-up-local
 	@$(VENV)/python examples/demo.py $(ARGS)
 

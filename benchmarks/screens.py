@@ -67,11 +67,25 @@ async def _starts(mesh: RunningMesh, empty: EmptyCall, *, pooled: bool) -> list[
 
 
 async def _warm(mesh: RunningMesh) -> None:
-    """Wait until the browser of the pooled sandbox runs, and has nothing to do."""
-    async with asyncio.timeout(60):
-        while not any(_name(pid).startswith("chromium") for pid in await processes_of(mesh)):
-            pass
-    await asyncio.sleep(SETTLE_SECONDS)
+    """Wait until the browser of the pooled sandbox has been warmed up: it runs, and did nothing for a second."""
+    async with asyncio.timeout(120):
+        before = -1
+        while not (browser := await _browser_ticks(mesh)) or browser != before:
+            before = browser
+            await asyncio.sleep(1)
+
+
+async def _browser_ticks(mesh: RunningMesh) -> int:
+    """Return the processor time of a mesh's browsers; 0 where none runs."""
+    return sum(_ticks(pid) for pid in await processes_of(mesh) if _name(pid).startswith("chromium"))
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(fields[11]) + int(fields[12])
 
 
 def _name(pid: int) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,11 +15,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-async def run_example(name: str, *arguments: str) -> str:
+SOURCES = ("host", "archive") if os.environ.get("SANDMESH_TEST_DEMO") else ("host",)
+"""Whence the demo's Chromium is: downloading it takes a minute."""
+
+
+async def run_example(name: str, *arguments: str, seconds: float = 90, **variables: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "examples" / name), *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable,
+        str(ROOT / "examples" / name),
+        *arguments,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 90)
+    out, err = await asyncio.wait_for(process.communicate(), seconds)
     assert process.returncode == 0, err.decode()
     return out.decode()
 
@@ -38,9 +50,23 @@ async def test_an_example_prints_what_it_promises(name: str, expected: list[str]
         assert text in printed
 
 
+@pytest.fixture
+def systems() -> Generator[Path]:
+    """Yield a directory that sandboxes' own uid can pass."""
+    with tempfile.TemporaryDirectory(prefix="sm-") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
 @pytest.mark.needs("chromium")
-async def test_the_demo_of_a_browser_fills_a_form_and_saves_a_screenshot(tmp_path: Path) -> None:
-    printed = await run_example("demo.py", "--browser", str(tmp_path))
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize("source", SOURCES)
+async def test_the_demo_of_a_browser_fills_a_form_and_saves_a_screenshot(
+    tmp_path: Path, systems: Path, source: str
+) -> None:
+    variables = {"SANDMESH_SYSTEM_SOURCE": source, "SANDMESH_SYSTEMS": str(systems)}
+    printed = await run_example("demo.py", "--browser", str(tmp_path), seconds=600, **variables)
+    assert ("sandmesh build browser" in printed) == (source == "archive")
     assert "http://127.0.0.1:" in printed
     assert "Ordered: ?name=Ada&leaves=black" in printed
     assert (tmp_path / "browser.png").read_bytes().startswith(b"\x89PNG")

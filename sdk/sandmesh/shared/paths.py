@@ -35,7 +35,7 @@ def default_runtime_directory() -> Path:
     """Return the directory of this user's sockets: short, because a unix socket's path has at most 107 bytes."""
     if os.geteuid() == 0:
         return Path("/run/sandmesh")
-    base = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"))
+    base = Path(os.environ.get("XDG_RUNTIME_DIR") or "/nonexistent")
     usable = base.is_dir() and base.stat().st_uid == os.geteuid() and len(str(base)) < 40
     return base / "sandmesh" if usable else Path(f"/tmp/sandmesh-{os.geteuid()}")  # noqa: S108 - owner is checked
 
