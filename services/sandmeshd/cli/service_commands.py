@@ -123,13 +123,13 @@ def _service_options(secret_file: Path | None, metrics: str | None, **arguments:
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
     from sandmeshd.mesh.services import ServiceOptions  # noqa: PLC0415
     from sandmeshd.runtime.descriptors import raise_descriptor_limit  # noqa: PLC0415
-    from sandmeshd.runtime.heap import keep_freed_memory  # noqa: PLC0415
+    from sandmeshd.runtime.heap import tune_heap  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
     settings = read_settings(mesh_secret=read_secret(secret_file) if secret_file else None, **arguments)
     configure_logging(settings.log_level, settings.log_format)
     log_remarks()
-    keep_freed_memory()
+    tune_heap()
     raise_descriptor_limit()
     return ServiceOptions(settings, metrics, typer.echo)
 

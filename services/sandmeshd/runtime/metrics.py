@@ -6,6 +6,7 @@ Names and units follow https://prometheus.io/docs/practices/naming/. A label who
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -53,6 +54,10 @@ class RpcMetrics:
             "sandmesh_rpc_seconds", "How long RPCs took that are no streams, by method.", ("method",),
             buckets=RPC_BUCKETS, registry=registry,
         )  # fmt: skip
+        # A look-up of labels takes longer than counting; methods and reasons are few.
+        self.open_of = cache(self.open.labels)
+        self.ended_of = cache(self.ended.labels)
+        self.seconds_of = cache(self.seconds.labels)
 
 
 class AllocatorMetrics:

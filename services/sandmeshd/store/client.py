@@ -7,8 +7,7 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, cast
 
 import structlog
@@ -45,6 +44,7 @@ class Store:
         self.disk = disk
         """The space on its disk, where that is known: of the mesh's own server."""
         self._scripts = load_scripts()
+        self._errors = _StoreErrors(self)
         self.mesh_id = mesh_id
         self.prefix = prefix_of(mesh_id)
         self.notifications = notifications
@@ -85,7 +85,7 @@ class Store:
         script = self._scripts[name]
         encoded = json.dumps({**arguments, "generation": self.generation})
         parameters: tuple[str | int | bytes, ...] = (1, self.prefix, encoded, *blobs)
-        with self._unavailable():
+        with self._errors:
             try:
                 return cast("list[Any]", await self._execute(name, "EVALSHA", script.sha, *parameters))
             except exceptions.NoScriptError:
@@ -93,13 +93,13 @@ class Store:
 
     async def hash(self, *parts: str) -> dict[str, bytes]:
         """Read a whole hash; one that does not exist is empty."""
-        with self._unavailable():
+        with self._errors:
             flat = cast("list[bytes]", await self._execute("hash", "HGETALL", self.key(*parts)))
         return {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
     async def keys(self) -> list[str]:
         """List the mesh's keys, sorted: for tests and diagnosis, since it reads them all."""
-        with self._unavailable():
+        with self._errors:
             # redis-py leaves scan_iter's items untyped.
             scan = cast("Any", self._client).scan_iter(match=f"{self.prefix}:*", count=1000)
             return sorted([str(name.decode()) async for name in scan])
@@ -110,47 +110,45 @@ class Store:
         Raises:
             StoreUnavailable: It does not.
         """
-        with self._unavailable():
+        with self._errors:
             await self._execute("ping", "PING")
-
-    @contextmanager
-    def _unavailable(self) -> Generator[None]:
-        try:
-            yield
-        except (*_NO_ANSWER, OSError) as error:
-            raise _translated(error, self.disk) from error
-        except exceptions.ResponseError as error:
-            if str(error).startswith("RECOVERING"):
-                raise _recovering() from None
-            if str(error).startswith(_NOT_NOW):
-                raise _translated(error, self.disk) from error
-            raise
 
     async def _execute(self, name: str, *arguments: str | int | bytes) -> object:
         self.round_trips[name] += 1
-        began = time.monotonic()
+        task, began = asyncio.current_task(), time.monotonic()
+        cancelled = task.cancelling() if task else 0
         try:
-            with _cancellable():
-                return await self._commands.execute(*arguments)
+            return await self._commands.execute(*arguments)
         finally:
             log.debug("the store answered", script=name, seconds=round(time.monotonic() - began, 6))
+            # redis-py can swallow a cancellation while it connects; the caller must be cancelled all the same.
+            if task is not None and task.cancelling() > cancelled:
+                raise asyncio.CancelledError
+
+
+class _StoreErrors:
+    """Raises what a command failed with as an error of the mesh; without state, so that one serves all commands."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Translate the exception that leaves the block."""
+        if isinstance(error, (*_NO_ANSWER, OSError)):
+            raise _translated(error, self._store.disk) from error
+        if isinstance(error, exceptions.ResponseError):
+            if str(error).startswith("RECOVERING"):
+                raise _recovering() from None
+            if str(error).startswith(_NOT_NOW):
+                raise _translated(error, self._store.disk) from error
 
 
 def prefix_of(mesh_id: str) -> str:
     """Return the prefix of every key of a mesh."""
     return f"sandmesh:{{{mesh_id}}}"
-
-
-@contextmanager
-def _cancellable() -> Generator[None]:
-    # redis-py can swallow a cancellation while it connects; the caller must be cancelled all the same.
-    task = asyncio.current_task()
-    before = task.cancelling() if task else 0
-    try:
-        yield
-    finally:
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError
 
 
 def _translated(error: Exception, disk: DiskSpace | None) -> StoreUnavailable:

@@ -34,6 +34,7 @@ from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to,
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import current_principal, profile_key, workspace_key
 from sandmeshd.store import Store
+from sandmeshd.store.notifications import Notifications
 
 # The user that sessions without one count against: they cannot be distinguished.
 ANONYMOUS = "anonymous"
@@ -62,7 +63,7 @@ class Claims:
         self._records = records
         self._nodes = nodes
         self._starter = starter
-        self._outcomes = ClaimOutcomes(records, nodes, starter)
+        self._outcomes = ClaimOutcomes(records, nodes, starter, store.notifications)
         self._tasks = starter.tasks
 
     async def claim(
@@ -179,7 +180,8 @@ def _profile_in_use(name: str, holder: Record) -> WrongState:
 class ClaimOutcomes:
     """Turn what the store returned into a response; None means that the claim has to be repeated."""
 
-    def __init__(self, records: RecordStore, nodes: Nodes, starter: Starter) -> None:
+    def __init__(self, records: RecordStore, nodes: Nodes, starter: Starter, notifications: Notifications) -> None:
+        self._notifications = notifications
         self._records = records
         self._nodes = nodes
         self._starter = starter
@@ -205,6 +207,8 @@ class ClaimOutcomes:
         """Install the new holder's token in the agent of a sandbox from the pool."""
         del claim
         current = await self._install(record)
+        # Whoever takes one refills the pool: through the store, the caller would wait for the notification, too.
+        self._notifications.notify("pool")
         return pb.ClaimSandboxResponse(sandbox=current.sandbox(), claimed=True, pooled=True) if current else None
 
     async def failed(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:

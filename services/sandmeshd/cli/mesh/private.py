@@ -19,7 +19,7 @@ from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.mesh import MeshSettings, open_mesh
 from sandmeshd.runtime.descriptors import raise_descriptor_limit
 from sandmeshd.runtime.full_disk import full_disk_explained
-from sandmeshd.runtime.heap import keep_freed_memory
+from sandmeshd.runtime.heap import tune_heap
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.owner import Owner, StatusPipe, find_owner
 
@@ -35,7 +35,7 @@ async def _run(owner: Owner) -> None:
         settings = read_settings(mesh_id=f"private-{secrets.token_hex(6)}", ephemeral=True, listen=())
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
         log_remarks()
-        keep_freed_memory()
+        tune_heap()
         raise_descriptor_limit()
         with full_disk_explained(settings.state_directory):
             await run_until(owner.ended, _serve(settings, owner.status))

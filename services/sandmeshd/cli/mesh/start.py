@@ -25,7 +25,7 @@ from sandmeshd.cli.terminal.lifetime import run_command, run_service
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
 from sandmeshd.runtime.descriptors import raise_descriptor_limit
 from sandmeshd.runtime.full_disk import full_disk_explained
-from sandmeshd.runtime.heap import keep_freed_memory
+from sandmeshd.runtime.heap import tune_heap
 from sandmeshd.runtime.logs import configure_logging
 
 log = structlog.get_logger()
@@ -62,7 +62,7 @@ async def _serve(arguments: Mapping[str, Any], reporter: StartReporter, defaults
     for name, why in read_notes(settings, arguments["config"]).items():
         log.info("a setting has its default value and no effect here", setting=name, detail=why)
     log_remarks(arguments["config"])
-    keep_freed_memory()
+    tune_heap()
     raise_descriptor_limit()
     with full_disk_explained(settings.state_directory):
         await _run_mesh(settings, reporter)

@@ -17,7 +17,7 @@ from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import gateway_settings, identities
 from sandmeshd.runtime.descriptors import raise_descriptor_limit
-from sandmeshd.runtime.heap import keep_freed_memory
+from sandmeshd.runtime.heap import tune_heap
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.owner import Owner, StatusPipe, find_owner
 
@@ -33,7 +33,7 @@ async def _run(owner: Owner) -> None:
     owner.watch(reader)
     settings = MeshSettings.model_validate(config["settings"])
     configure_logging(settings.log_level, settings.log_format)
-    keep_freed_memory()
+    tune_heap()
     raise_descriptor_limit()
     await run_until(owner.ended, _serve(settings, config, owner.status))
 

@@ -136,7 +136,7 @@ class Folders:
     """The folders of a mesh."""
 
     def __init__(self, paths: MeshPaths) -> None:
-        self._paths = paths
+        self._sandboxes, self._agents = paths.sandboxes, paths.agents
 
     def folder(self, sandbox_id: str) -> Folder:
         """Return a sandbox's folder, whether it exists or not.
@@ -149,27 +149,27 @@ class Folders:
             raise InvalidArgument(message, {"field": "sandbox_id"})
         # A socket's path holds 107 bytes: the id itself may be too long.
         short = hashlib.sha256(sandbox_id.encode()).hexdigest()[:10]
-        return Folder(sandbox_id, self._paths.sandboxes / sandbox_id, self._paths.agents / short)
+        return Folder(sandbox_id, self._sandboxes / sandbox_id, self._agents / short)
 
     def all(self) -> list[Folder]:
         """Return the folders that exist, by id."""
-        if not self._paths.sandboxes.is_dir():
+        if not self._sandboxes.is_dir():
             return []
-        names = sorted(entry.name for entry in self._paths.sandboxes.iterdir())
+        names = sorted(entry.name for entry in self._sandboxes.iterdir())
         return [self.folder(name) for name in names if _ID.fullmatch(name)]
 
     def staged(self, name: str) -> Folder:
         """Return a folder that is in no list, and that the next start of the driver removes."""
-        return Folder(name, self._paths.sandboxes / f"{GONE}{name}", self._paths.agents / f"{GONE}{name}")
+        return Folder(name, self._sandboxes / f"{GONE}{name}", self._agents / f"{GONE}{name}")
 
     def all_staged(self) -> list[Folder]:
         """Return those folders that exist, and what is left of the removed ones."""
-        roots = sorted(self._paths.sandboxes.glob(f"{GONE}*"))
+        roots = sorted(self._sandboxes.glob(f"{GONE}*"))
         return [self.staged(root.name.removeprefix(GONE)) for root in roots]
 
     def discarded(self) -> list[Path]:
         """Return the directories whose removal was begun and not finished."""
-        return sorted(path for place in (self._paths.sandboxes, self._paths.agents) for path in place.glob(f"{GONE}*"))
+        return sorted(path for place in (self._sandboxes, self._agents) for path in place.glob(f"{GONE}*"))
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ class _LocalChannel:
 
 async def _within(timeout: float | None, method: str, work: Awaitable[Any]) -> Any:
     try:
+        if timeout is None:
+            return await work
         async with asyncio.timeout(timeout):
             return await work
     except SandmeshError:

@@ -37,7 +37,8 @@ def observed(metrics: RpcMetrics) -> Around:
         name = method.removeprefix("/")
         began = time.monotonic()
         reason = "OK"
-        metrics.open.labels(name).inc()
+        open_rpcs = metrics.open_of(name)
+        open_rpcs.inc()
         with structlog.contextvars.bound_contextvars(request_id=_request_id(context)):
             try:
                 yield
@@ -46,6 +47,7 @@ def observed(metrics: RpcMetrics) -> Around:
                 raise
             finally:
                 seconds = time.monotonic() - began
+                open_rpcs.dec()
                 _count(metrics, name, reason, seconds)
                 log.debug("an RPC ended", method=name, reason=reason, seconds=round(seconds, 6))
 
@@ -53,10 +55,9 @@ def observed(metrics: RpcMetrics) -> Around:
 
 
 def _count(metrics: RpcMetrics, name: str, reason: str, seconds: float) -> None:
-    metrics.open.labels(name).dec()
-    metrics.ended.labels(name, reason).inc()
+    metrics.ended_of(name, reason).inc()
     if not _streams(name):
-        metrics.seconds.labels(name).observe(seconds)
+        metrics.seconds_of(name).observe(seconds)
 
 
 @functools.cache

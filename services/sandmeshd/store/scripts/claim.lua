@@ -88,7 +88,6 @@ local function take_pooled()
   if args.idle_us > 0 then touch(taken) end
   append_event_of(taken, 'leased', 'from the pool', args.actor, args.session, args.user, project_of(args.want.caller))
   leave_queue()
-  notify('pool')
   return {'pooled', whole(taken)}
 end
 
