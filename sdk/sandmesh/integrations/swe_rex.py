@@ -11,7 +11,6 @@ import io
 import logging
 import secrets
 import tarfile
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -49,12 +48,10 @@ from swerex.runtime.abstract import (
 )
 from swerex.utils.log import get_logger
 
-from sandmesh import ProcessAsync, SandboxAsync, SandmeshError
-from sandmesh.events import Output
-from sandmesh.events import Result as CallResult
+from sandmesh import SandboxAsync, SandmeshError
+from sandmesh.integrations.programs import run_program, run_script
 from sandmesh.integrations.swe_rex_session import BashSession
 
-_INPUT_CHUNK: Final = 256 * 1024
 _SYNTAX_SECONDS: Final = 10.0
 _JOINED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 _WRITE: Final = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
@@ -240,14 +237,15 @@ class SandmeshRuntime(AbstractRuntime):
         arguments = ["/bin/sh", "-c", *words] if command.shell else words
         if command.merge_output_streams:
             arguments = [*_JOINED, *arguments]
-        result, written = await self._run(arguments, command)
+        done = await run_program(self.box, arguments, cwd=command.cwd, env=command.env, timeout=command.timeout)
+        result = done.result
         if result.reason == "TIMED_OUT":
             raise CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
         code = result.exit_code if result.signal is None else -result.signal
         if code is None:
             kind = FileNotFoundError if "No such file" in result.message else OSError
             raise kind(result.message)
-        out, err = (written[name].decode(errors="backslashreplace") for name in ("stdout", "stderr"))
+        out, err = (stream.decode(errors="backslashreplace") for stream in (done.stdout, done.stderr))
         if command.check and code != 0:
             raise NonZeroExitCodeError(_failed(command, code, f"stdout:\n{out!r}\nstderr:\n{err!r}"))
         return CommandResponse(stdout=out, stderr=err, exit_code=code)
@@ -259,7 +257,7 @@ class SandmeshRuntime(AbstractRuntime):
             OSError: It cannot be read.
             UnicodeDecodeError: It is not text of the encoding.
         """
-        data = await self._script('exec cat -- "$1"', request.path)
+        data = await run_script(self.box, 'exec cat -- "$1"', request.path)
         with io.TextIOWrapper(io.BytesIO(data), request.encoding or "utf-8", request.errors) as text:
             return ReadFileResponse(content=text.read())
 
@@ -280,7 +278,7 @@ class SandmeshRuntime(AbstractRuntime):
         """
         source = Path(request.source_path)
         packed, script = await asyncio.to_thread(_pack, source)
-        await self._script(script, request.target_path, source.name, data=packed)
+        await run_script(self.box, script, request.target_path, source.name, data=packed)
         return UploadResponse()
 
     async def close(self) -> CloseResponse:
@@ -298,39 +296,7 @@ class SandmeshRuntime(AbstractRuntime):
             raise BashIncorrectSyntaxError(f"bash cannot parse {text!r}: {checked.stderr.strip()}", extra_info=about)
 
     async def _write(self, path: str, data: bytes) -> None:
-        await self._script(_WRITE, path, data=data)
-
-    async def _script(self, script: str, *arguments: str, data: bytes = b"") -> bytes:
-        result, written = await self._run(["/bin/sh", "-c", script, "sh", *arguments], Command(command=""), data)
-        if result.is_error:
-            said = written["stderr"].decode(errors="replace").strip() or result.message
-            kind = FileNotFoundError if "No such file" in said else OSError
-            raise kind(said)
-        return bytes(written["stdout"])
-
-    async def _run(
-        self, arguments: Sequence[str], how: Command, data: bytes = b""
-    ) -> tuple[CallResult, dict[str, bytearray]]:
-        written = {"stdout": bytearray(), "stderr": bytearray()}
-        started = self.box.processes.start(arguments, cwd=how.cwd, env=how.env, timeout=how.timeout)
-        async with await started as process:
-            feeding = asyncio.create_task(_feed(process, data))
-            try:
-                async for event in process:
-                    if isinstance(event, Output):
-                        written[event.stream] += event.data
-                return await process.wait(), written
-            finally:
-                feeding.cancel()
-                await asyncio.gather(feeding, return_exceptions=True)
-
-
-async def _feed(process: ProcessAsync, data: bytes) -> None:
-    # A program that ends without reading all of its input is no failure.
-    with suppress(SandmeshError):
-        for start in range(0, len(data), _INPUT_CHUNK):
-            await process.write(data[start : start + _INPUT_CHUNK])
-        await process.close_stdin()
+        await run_script(self.box, _WRITE, path, data=data)
 
 
 def _pack(source: Path) -> tuple[bytes, str]:

@@ -1,0 +1,75 @@
+"""Programs that adapters run to their end in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from sandmesh import ProcessAsync, SandboxAsync, SandmeshError
+from sandmesh.events import Output, Result
+
+_INPUT_CHUNK: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended, and what it wrote."""
+
+    result: Result
+    stdout: bytes
+    stderr: bytes
+
+
+async def run_program(
+    box: SandboxAsync,
+    arguments: Sequence[str],
+    *,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+    data: bytes = b"",
+) -> Ended:
+    """Run a program with its arguments; `data` is its input. It is killed after `timeout` seconds.
+
+    Raises:
+        SandmeshError: The sandbox is gone, or an argument does not fit.
+    """
+    written = {"stdout": bytearray(), "stderr": bytearray()}
+    started = box.processes.start(arguments, cwd=cwd, env=dict(env) if env else None, timeout=timeout)
+    async with await started as process:
+        feeding = asyncio.create_task(_feed(process, data))
+        try:
+            async for event in process:
+                if isinstance(event, Output):
+                    written[event.stream] += event.data
+            result = await process.wait()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+    return Ended(result, bytes(written["stdout"]), bytes(written["stderr"]))
+
+
+async def run_script(box: SandboxAsync, script: str, *arguments: str, data: bytes = b"") -> bytes:
+    """Run a script of the shell with arguments, and return what it wrote.
+
+    Raises:
+        OSError: It failed; FileNotFoundError: for a file that is not there.
+        SandmeshError: The sandbox is gone.
+    """
+    done = await run_program(box, ["/bin/sh", "-c", script, "sh", *arguments], data=data)
+    if done.result.is_error:
+        said = done.stderr.decode(errors="replace").strip() or done.result.message
+        kind = FileNotFoundError if "No such file" in said else OSError
+        raise kind(said)
+    return done.stdout
+
+
+async def _feed(process: ProcessAsync, data: bytes) -> None:
+    # A program that ends without reading all of its input is no failure.
+    with suppress(SandmeshError):
+        for start in range(0, len(data), _INPUT_CHUNK):
+            await process.write(data[start : start + _INPUT_CHUNK])
+        await process.close_stdin()

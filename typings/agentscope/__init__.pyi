@@ -1,0 +1,3 @@
+"""What `sandmesh.integrations.agentscope` uses of the package."""
+
+__version__: str
