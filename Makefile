@@ -11,7 +11,7 @@ VENV := .venv/bin
 export PYTHON
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests cloud-hour mutants fuzz check bench stubs format clean set-up-local set-up-dev
+.PHONY: help demo test faults faults-free reliability docker-tests kubernetes-tests boxlite-tests cloud-hour mutants fuzz check bench stubs format clean set-up-local set-up-dev
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,6 +52,10 @@ docker-tests: set-up-dev
 kubernetes-tests: set-up-dev
 	@scripts/kubernetes_build.sh
 	@SANDMESH_TEST_CLUSTER=1 SANDMESH_TEST_DOCKER=short $(VENV)/python -m pytest tests/conformance/test_kubernetes*.py $(ARGS)
+
+# The boxlite driver's, on a machine with KVM: needs root and what docker-tests needs, for an image.
+boxlite-tests: set-up-dev
+	@SANDMESH_TEST_BOXLITE=1 SANDMESH_TEST_REQUIRE=all $(VENV)/python -m pytest tests/unit/drivers/boxlite tests/conformance/test_boxlite.py $(ARGS)
 
 # A call of an hour over a link that the stand-in of a cloud cuts every 30 seconds; takes no more than the time.
 cloud-hour: set-up-dev

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1 import sandbox_pb2
+from sandmeshd.drivers.boxlite import requirements as boxlite
 from sandmeshd.drivers.bubblewrap import requirements as bubblewrap
+from sandmeshd.drivers.clouds import requirements as clouds
 from sandmeshd.drivers.engine import requirements as docker
 from sandmeshd.drivers.engine.links import Link
 from sandmeshd.drivers.engine.runtimes import DOCKER, FLAGS, PROFILES
@@ -25,6 +27,8 @@ TAIL = """
 All of them keep [secrets](secrets.md) out of sandboxes: the egress proxy, which is the same for all, has the values.
 
 All of it depends on the machine: `GetInfo` reports what holds there, and each sandbox's `enforced` what holds in it.
+"fc, agentrun" were run against [stand-ins](clouds.md), never on the clouds; boxlite was not run: its sandboxes start on
+machines with KVM alone, where `make boxlite-tests` runs the suite ([drivers](drivers.md#boxlite)).
 Bubblewrap has the first column where it may write control groups. An engine reports no limit that its kernel lacks.
 
 On gvisor memory is not limited per command: when the control group is full, gVisor's kernel ends, and with it the
@@ -39,6 +43,8 @@ DRIVERS: Mapping[str, pb.Capabilities] = {
     **{name: docker.capabilities(kind, kind.enforceable(ENGINE), Link()) for name, kind in PROFILES.items()},
     "docker, agents on networks": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("network")),
     "docker, agents at ports": docker.capabilities(DOCKER, DOCKER.enforceable(ENGINE), Link("port")),
+    "fc, agentrun": clouds.capabilities(),
+    "boxlite (not run)": boxlite.capabilities(),
 }
 LIMITS: Mapping[str, str] = {
     "memory": "memory of all processes",
@@ -55,6 +61,11 @@ YES_OR_NO: Mapping[str, str] = {
     "agent_port": "takes a port of the engine's machine for each sandbox",
     "host_ports": "ports of the node's range",
     "desktop": "a desktop",
+}
+
+NETWORKS: Mapping[str, str] = {
+    "fc, agentrun": "no internet access, by the vendor",
+    "boxlite (not run)": "BoxLite's own proxy",
 }
 
 
@@ -84,6 +95,8 @@ def _rows(columns: Sequence[pb.Capabilities]) -> Iterator[tuple[str, list[str]]]
 def _network(column: str, mode: str) -> str:
     if mode != "none":
         return "the driver's egress proxy"
+    if column in NETWORKS:
+        return NETWORKS[column]
     if column.endswith("on networks"):
         return "an internal network, with no route for user code"
     return "a network namespace of its own"

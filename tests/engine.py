@@ -50,7 +50,8 @@ class _Connection(http.client.HTTPConnection):
 def slow_parts() -> list[str]:
     """Return what to leave out of a folder of tests: an engine, its images and a cluster take minutes: opted in."""
     engines = [] if os.environ.get("SANDMESH_TEST_DOCKER") else ["test_docker*.py", "test_gvisor*.py"]
-    return [*engines, *([] if os.environ.get("SANDMESH_TEST_CLUSTER") else ["test_kubernetes*.py"])]
+    boxes = [] if os.environ.get("SANDMESH_TEST_BOXLITE") else ["test_boxlite*.py"]
+    return [*engines, *boxes, *([] if os.environ.get("SANDMESH_TEST_CLUSTER") else ["test_kubernetes*.py"])]
 
 
 def in_full() -> bool:

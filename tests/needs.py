@@ -62,6 +62,12 @@ def _kubernetes() -> str:
     return "" if built else "Kubernetes is not built (scripts/kubernetes_build.sh)"
 
 
+def _guests() -> str:
+    from sandmeshd.drivers.boxlite.probe import why_no_guest  # noqa: PLC0415 - only those who ask need it
+
+    return why_no_guest()
+
+
 def _node() -> str:
     lacking = [name for name in ("node", "npm") if shutil.which(name) is None]
     return f"not installed: {', '.join(lacking)}" if lacking else ""
@@ -124,6 +130,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "docker-compose": _compose,
     "faketime": _faketime,
     "git": _git,
+    "guests": _guests,
     "kubernetes": _kubernetes,
     "node": _node,
     "runsc": _runsc,
