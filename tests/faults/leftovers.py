@@ -12,10 +12,13 @@ KEPT = frozenset(
         *("open", "generation", "token", "port_cursor", "allocators", "nodes_seen", "pulse", "audit"),
         *("tomb", "left", "events", "pools", "queue_sequence", "queue_limit", "sandbox", "user", "user_session"),
         "usage",
+        "exposed",
     }
 )
 """Families of keys that a mesh without sandboxes may have: clocks, who lives, the audit, what was used, what runs out
 by itself."""
+
+EXPIRING = frozenset({"tomb", "left", "user_session", "exposed"})
 
 
 async def records(world: World) -> list[str]:
@@ -31,7 +34,9 @@ async def records(world: World) -> list[str]:
                     found.append(f"record {key} is {state}")
             elif family not in KEPT:
                 found.append(f"key {key}")
-            elif (family in ("tomb", "left", "user_session") or "usage:day:" in key) and await client.ttl(key) == -1:
+            elif (family in ("tomb", "left", "user_session", "exposed") or "usage:day:" in key) and await client.ttl(
+                key
+            ) == -1:
                 found.append(f"key {key} is kept for good")
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -29,7 +30,7 @@ async def test_a_quota_holds_at_once_and_its_error_has_the_figures(mesh: Running
     assert quota.limits == {"sandboxes": 1}
     async with BaseSandboxAsync(base_url=mesh.addresses[0]):
         [used] = [one for one in await admin.quotas.list() if one.project == "default"]
-        assert used.use == {"sandboxes": 1, "memory": 0, "cpus": 0, "creates_per_minute": 0, "snapshot_bytes": 0}
+        assert used.use == dict.fromkeys(used.use, 0) | {"sandboxes": 1}
         with pytest.raises(QuotaExceeded, match=r"sandboxes of the project default is reached: 1 of 1") as caught:
             async with BaseSandboxAsync(base_url=mesh.addresses[0]):
                 pytest.fail("the quota was exceeded")
@@ -83,22 +84,11 @@ def test_the_commands_show_and_set_quotas() -> None:
         assert assigned == {"user_id": "ada", "project": "research"}
         sandmesh.run("quota", "set", "--project", "research", "creates_per_minute=5")
         heading, *rows = [line.split() for line in sandmesh.run("quota", "show").out.splitlines()]
-        assert heading == [
-            "NAME",
-            "KIND",
-            "SANDBOXES",
-            "MEMORY",
-            "CPUS",
-            "CREATES",
-            "PER",
-            "MINUTE",
-            "SNAPSHOT",
-            "BYTES",
-            "USERS",
-        ]
-        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0", "0MiB"]
-        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "0MiB", "ada"]
-        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0", "0MiB"]
+        names = "NAME KIND SANDBOXES MEMORY CPUS CREATES PER MINUTE SNAPSHOT BYTES EXPOSED PORTS CALLS IN FLIGHT USERS"
+        assert heading == names.split()
+        assert rows[0] == ["default", "project", "0", "0MiB", "0", "0", "0MiB", "0", "0"]
+        assert rows[1] == ["research", "project", "0", "0MiB", "0", "0", "of", "5", "0MiB", "0", "0", "ada"]
+        assert rows[2] == ["ada", "user", "0", "of", "0", "0MiB", "of", "1024MiB", "0", "0", "0MiB", "0", "0"]
         [shown] = sandmesh.run("quota", "show", "--user", "ada", "-o", "json").json
         assert shown["limits"] == {"sandboxes": 0, "memory_bytes": "1073741824"}
         assert sandmesh.run("quota", "set", "sandboxes=1", ok=False).code == 2
@@ -125,23 +115,81 @@ async def test_usage_is_shown_by_project_and_sandbox_and_as_metrics() -> None:
         assert (await scrape(page))["sandmesh_usage_sandbox_seconds{project=research}"] >= project.sandbox_seconds
 
 
-async def test_a_quota_of_snapshots_holds_when_it_is_used_and_until_one_is_deleted(
-    mesh: RunningMesh, admin: MeshAsync
-) -> None:
-    await admin.quotas.set({"snapshot_bytes": "1KiB"}, project="default")
+async def test_no_snapshot_is_kept_beyond_the_quota(mesh: RunningMesh, admin: MeshAsync) -> None:
     async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
         await box.fs.write("data", b"x" * 4096)
         first = await admin.snapshots.create(box.sandbox_id)
-        assert first.size_bytes >= 1024
+        await admin.quotas.set({"snapshot_bytes": 3 * first.size_bytes}, project="default")
+        several = (admin.snapshots.create(box.sandbox_id) for _ in range(5))
+        done = await asyncio.gather(*several, return_exceptions=True)
+        refused = [error for error in done if isinstance(error, QuotaExceeded)]
+        kept = (await admin.snapshots.list()).snapshots
+        assert len(kept) == 1 + len(done) - len(refused) < 6
         [used] = [one for one in await admin.quotas.list() if one.project == "default"]
-        assert used.use["snapshot_bytes"] == first.size_bytes
-        with pytest.raises(QuotaExceeded, match=r"snapshot_bytes of the project default is reached") as caught:
+        assert used.use["snapshot_bytes"] == sum(one.size_bytes for one in kept) <= 3 * first.size_bytes
+        assert "snapshot_bytes of the project default is reached" in refused[0].message
+        await admin.quotas.set({"snapshot_bytes": 1}, project="default")
+        with pytest.raises(QuotaExceeded, match="delete a snapshot"):
             await admin.snapshots.create(box.sandbox_id)
-        facts = {"quota": "snapshot_bytes", "of": "project", "name": "default", "limit": "1024"}
-        assert caught.value.facts == facts | {"used": str(first.size_bytes)}
-        assert [one.snapshot_id for one in (await admin.snapshots.list()).snapshots] == [first.snapshot_id]
-        await admin.snapshots.delete(first.snapshot_id)
+        await admin.quotas.set({"snapshot_bytes": 3 * first.size_bytes}, project="default")
+        for one in kept:
+            await admin.snapshots.delete(one.snapshot_id)
         await admin.snapshots.delete((await admin.snapshots.create(box.sandbox_id)).snapshot_id)
+        assert (await admin.quotas.list())[0].use["snapshot_bytes"] == 0
+
+
+async def test_a_quota_of_exposed_ports_holds_at_once_and_until_one_is_revoked(
+    mesh: RunningMesh, admin: MeshAsync
+) -> None:
+    await admin.quotas.set({"exposed_ports": 2}, project="default")
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        first = await box.expose(8000)
+        await box.expose(8001)
+        with pytest.raises(QuotaExceeded) as caught:
+            await box.expose(8002)
+        assert caught.value.facts == {
+            "quota": "exposed_ports", "of": "project", "name": "default", "used": "2", "requested": "1", "limit": "2",
+        }  # fmt: skip
+        assert (await admin.quotas.list())[0].use["exposed_ports"] == 2
+        await first.revoke()
+        await box.expose(8002)
+        # Lowered below what is in use: nothing ends, nothing is added.
+        await admin.quotas.set({"exposed_ports": 1}, project="default")
+        assert len(await box.list_exposed()) == 2
+        with pytest.raises(QuotaExceeded, match="2 of 1 are in use"):
+            await box.expose(8003)
+    assert (await admin.quotas.list())[0].use["exposed_ports"] == 0
+
+
+async def test_a_quota_of_calls_in_flight_holds_for_whoever_calls_and_frees_as_they_end(
+    mesh: RunningMesh, admin: MeshAsync
+) -> None:
+    async with BaseSandboxAsync(base_url=mesh.addresses[0]) as box:
+        await box.run_ipython_cell("1+1")
+        await admin.quotas.set({"calls_in_flight": 2}, project="default")
+        sleeping = [asyncio.create_task(box.run_shell_command("sleep 60")) for _ in range(2)]
+
+        async def counted() -> str:
+            try:
+                return (await box.run_ipython_cell("2+2")).text
+            except QuotaExceeded as error:
+                return " ".join(error.facts[name] for name in ("quota", "of", "name", "used", "limit"))
+
+        async def refused() -> bool:
+            return await counted() == "calls_in_flight project default 2 2"
+
+        async def answered() -> bool:
+            return await counted() == "4"
+
+        await until(refused)
+        [used] = [one for one in await admin.quotas.list() if one.project == "default"]
+        assert used.use["calls_in_flight"] == 2
+        sleeping[0].cancel()
+        await asyncio.wait(sleeping[:1])
+        await until(answered)
+        await admin.quotas.set({"calls_in_flight": None}, project="default")
+        sleeping[1].cancel()
+        await asyncio.wait(sleeping)
 
 
 def test_the_command_prints_usage() -> None:

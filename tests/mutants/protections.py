@@ -143,6 +143,35 @@ _PRINCIPALS = (
         "test_200_creates_at_once_by_five_allocators_make_as_many_sandboxes_as_the_quota_allows",
     ),
     Mutant(
+        "a quota bounds snapshots",
+        "services/sandmeshd/store/scripts/snapshot_keep.lua",
+        "if reached then return reached end",
+        "",
+        "tests/unit/allocator/test_holdings.py::test_snapshots_that_end_at_once_are_never_more_than_the_quota_together",
+    ),
+    Mutant(
+        "a quota bounds exposed ports",
+        "services/sandmeshd/store/scripts/port_hold.lua",
+        "if reached then return reached end",
+        "",
+        "tests/unit/allocator/test_holdings.py::test_100_ports_exposed_at_once_are_as_many_as_the_quota_allows",
+    ),
+    Mutant(
+        "a quota bounds calls of all gateways together",
+        "services/sandmeshd/store/scripts/calls_share.lua",
+        "math.max(0, limit - held)",
+        "limit",
+        "tests/unit/gateway/test_call_meters.py::"
+        "test_200_calls_at_once_at_five_gateways_are_as_many_as_the_quota_allows",
+    ),
+    Mutant(
+        "a gateway keeps to its share of calls",
+        "services/sandmeshd/gateway/call_meters.py",
+        "if meter.calls >= meter.granted:",
+        "if False:",
+        "tests/unit/gateway/test_call_meters.py::test_a_call_within_the_share_asks_nobody",
+    ),
+    Mutant(
         "fields marked as secrets are hidden",
         "services/sandmeshd/runtime/redaction.py",
         "if field.GetOptions().Extensions[options_pb2.secret]:",

@@ -18,6 +18,8 @@ _FIELDS = {
     "cpus": "cpu_millis",
     "creates_per_minute": "creates_per_minute",
     "snapshot_bytes": "snapshot_bytes",
+    "exposed_ports": "exposed_ports",
+    "calls_in_flight": "calls_in_flight",
 }
 
 
@@ -36,8 +38,8 @@ class QuotasAsync:
     async def set(self, limits: Mapping[str, float | str | None], *, project: str = "", user_id: str = "") -> QuotaInfo:
         """Change limits of a project or a user; None removes one, and the others stay.
 
-        They are sandboxes, memory, cpus, creates_per_minute and snapshot_bytes. A limit below what is in use ends
-        nothing; creates and snapshots beyond it raise QuotaExceeded.
+        They are sandboxes, memory, cpus, creates_per_minute, snapshot_bytes, exposed_ports and calls_in_flight. A limit
+        below what is in use ends nothing; what is begun beyond it raises QuotaExceeded.
 
         Raises:
             InvalidArgument: A limit is unknown or does not fit, or not exactly one of `project` and `user_id` is set.

@@ -40,7 +40,7 @@ from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.sealer import Sealer
 from sandmeshd.runtime.metrics import AllocatorMetrics, MeshGauges, Observed, UsageGauges
 from sandmeshd.store import Store
-from sandmeshd.tenants.quotas import QuotaRecords
+from sandmeshd.tenants.holdings import Holdings
 
 log = structlog.get_logger()
 
@@ -85,7 +85,7 @@ async def open_allocator(
     monitor = StoreMonitor(store)
     tasks.forever("probe the store", monitor.probe)
     tasks.forever("sweep", lambda: _sweep(settings, maintenance, nodes, starter, recovery))
-    snapshots = NodeSnapshots(records, nodes, store.mesh_id, QuotaRecords(store))
+    snapshots = NodeSnapshots(records, nodes, store.mesh_id, Holdings(store))
     components = Components(
         claims=Claims(settings, store, records, nodes, starter, snapshots),
         pause=PauseControl(records, nodes),

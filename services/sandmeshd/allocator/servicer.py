@@ -76,8 +76,8 @@ class SandboxServicer(NetworkServicer, TemplateServicer, sandbox_pb2_grpc.Sandbo
         """Serves the secrets of the mesh, which claims use."""
         self.refresh_nodes = components.nodes.refresh_all
         """Reads the templates of every node anew after they changed; no RPC does."""
-        self.snapshot_sizes = components.snapshots.sizes
-        """Returns the bytes of all snapshots by project and user; no RPC does."""
+        self.survey_snapshots = components.snapshots.survey
+        """Corrects what counts as snapshots by what the nodes have; no RPC does."""
 
     async def ClaimSandbox(self, request: pb.ClaimSandboxRequest, context: Context) -> pb.ClaimSandboxResponse:
         """Claim a sandbox for a session: the one it has, one from a pool, or a new one."""

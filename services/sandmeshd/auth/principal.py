@@ -19,6 +19,8 @@ from sandmesh.errors import PermissionDenied
 Scope = Literal["service", "admin", "user"]
 
 ANONYMOUS = "anonymous-"
+EVERYBODY = "anonymous"
+"""The user that sessions without one count against: they cannot be distinguished."""
 _PREFIX = 32
 
 
@@ -102,6 +104,11 @@ def acting_user(user_id: str) -> str:
         message = f"the token is for user {principal.user_id!r} only: name that user, or none"
         raise PermissionDenied(message, {"field": "user_id"})
     return principal.user_id
+
+
+def counted_user(user_id: str) -> str:
+    """Return the user that a session's user counts as in quotas."""
+    return EVERYBODY if not user_id or user_id.startswith(ANONYMOUS) else user_id
 
 
 def user_key(user_id: str) -> str:

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from sandmesh.api.audit.v1 import audit_pb2, audit_pb2_grpc
 from sandmesh.api.call.v1 import call_pb2
 from sandmesh.api.port.v1 import port_pb2
-from sandmesh.api.quota.v1 import quota_pb2
+from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.secret.v1 import secret_pb2
 from sandmesh.api.session.v1 import session_pb2
@@ -24,6 +24,7 @@ from sandmeshd.gateway.access import Closed, admitted, changing, closed_to_proje
 from sandmeshd.gateway.activity import Activity
 from sandmeshd.gateway.addresses import check_addresses
 from sandmeshd.gateway.audit.trail import open_trail
+from sandmeshd.gateway.call_meters import CallQuotas
 from sandmeshd.gateway.call_socket import call_sockets
 from sandmeshd.gateway.calls import NAME, Calls, handlers
 from sandmeshd.gateway.forward import Observer, forwarded
@@ -82,6 +83,8 @@ async def open_gateway(
     calls = Calls(settings, routes)
     handler = handlers(calls)
     routes.metrics = GatewayMetrics(measured.registry)
+    quotas = quota_pb2_grpc.QuotaServiceStub(allocator)
+    routes.quotas = CallQuotas(quotas, settings.connect_timeout_seconds)
     owners = _owners(allocator, broker)
     tokens = KnownTokens(
         token_pb2_grpc.TokenServiceStub(broker), settings.token_cache_seconds, settings.connect_timeout_seconds
@@ -100,11 +103,11 @@ async def open_gateway(
         stack.push_async_callback(_cancel, asyncio.create_task(tokens.watch()))
         activity = Activity(stub, routes, settings.activity_seconds)
         stack.push_async_callback(_cancel, asyncio.create_task(activity.report_forever()))
+        stack.push_async_callback(_cancel, asyncio.create_task(routes.quotas.report_forever()))
         listener = await stack.enter_async_context(open_listener(_addresses(settings), _certificate(settings)))
         listener.add(metrics_page(measured))
-        services.append(
-            await stack.enter_async_context(open_ports(settings, routes, listener, activity.holding, trail.recorded))
-        )
+        ports = open_ports(settings, routes, listener, activity.holding, trail.recorded, quotas)
+        services.append(await stack.enter_async_context(ports))
         tls, shared = _tls(settings), settings.share_ports
         serving = open_server(settings.listen, services, arounds, tls=tls, share_ports=shared)
         listening = await stack.enter_async_context(serving)

@@ -77,7 +77,7 @@ class Calls:
         if first is None:
             raise InvalidArgument("the stream ended before its first frame: send start or attach")
         follower = Follower(gives_credit=False)
-        relay = Relay(self._own_routes(), follower, first.frame.call_id)
+        relay = Relay(self._own_routes(), follower, first.frame.call_id, counted=True)
         relay.open(first.frame, self._settings.deadline_grace_seconds)
         reading = asyncio.create_task(_forward_all(stream, relay, follower.input))
         try:
@@ -128,7 +128,7 @@ class Calls:
 
     async def _follow(self, first: pb.CallFrame, context: Context) -> None:
         follower = Follower(gives_credit=True)
-        relay = Relay(self._own_routes(), follower, first.call_id)
+        relay = Relay(self._own_routes(), follower, first.call_id, counted=True)
         relay.open(first, self._settings.deadline_grace_seconds)
         try:
             await follower.write_all(context)

@@ -5,22 +5,12 @@ Names and units follow https://prometheus.io/docs/practices/naming/. A label who
 
 from __future__ import annotations
 
-import time
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
-from sandmesh.api.call.v1 import call_pb2 as pb
-from sandmesh.errors import Fault, SandmeshError
 
 MOST_TOOLS = 200
 OTHER = "other"
 
 CALL_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
-
-# A call that EXITED or was KILLED may have failed, but then by its own code, which its result says.
-_FAULTS: dict[str, Fault] = {"TIMED_OUT": "limit", "OUT_OF_MEMORY": "limit", "SANDBOX_LOST": "infra"}
-
-_REASONS: dict[int, str] = {number: name.removeprefix("END_REASON_") for name, number in pb.EndReason.items()}
 
 
 class GatewayMetrics:
@@ -76,39 +66,3 @@ class ToolMetrics:
         """Add the counter of calls that ended for a reason."""
         counter = self.ended[reason] = self._metrics.ended.labels(self._name, reason)
         return counter
-
-
-class CallMeter:
-    """Counts one call that a caller follows; one that was attached to has no start here, and no latency."""
-
-    __slots__ = ("_began", "_metrics", "_tool")
-
-    def __init__(self, metrics: GatewayMetrics) -> None:
-        self._metrics = metrics
-        self._tool: ToolMetrics | None = None
-        self._began = 0.0
-
-    def started(self, start: pb.CallStart) -> None:
-        """Count the start."""
-        self._began = time.monotonic()
-        self._tool = self._metrics.tools.get(start.tool) or self._metrics.add_tool(start.tool)
-        self._tool.started.inc()
-        self._metrics.received.inc(len(start.arguments))
-
-    def ended(self, reason: int) -> str:
-        """Count the result; return its reason's name."""
-        name = _REASONS.get(reason, "UNKNOWN")
-        if name in _FAULTS:
-            self._metrics.faults.labels(_FAULTS[name]).inc()
-        tool = self._tool
-        if tool is not None:
-            tool.seconds.observe(time.monotonic() - self._began)
-            (tool.ended.get(name) or tool.add_reason(name)).inc()
-        return name
-
-    def refused(self, error: SandmeshError) -> None:
-        """Count a refusal."""
-        self._metrics.faults.labels(error.fault).inc()
-        tool, reason = self._tool, error.reason
-        if tool is not None:
-            (tool.ended.get(reason) or tool.add_reason(reason)).inc()

@@ -20,7 +20,7 @@ from sandmesh.errors import DeadlineExceeded, InvalidArgument, SandmeshError, To
 from sandmesh.shared import bulk_frames
 from sandmesh.shared.frames import varint
 from sandmeshd.agentlink.link import AgentLink
-from sandmeshd.gateway.metrics import CallMeter
+from sandmeshd.gateway.call_meters import CallMeter
 from sandmeshd.gateway.routes import OwnedRoutes
 
 log = structlog.get_logger()
@@ -58,10 +58,11 @@ class Relay:
     """Carries one call between a caller and the agent that runs it.
 
     Frames that come before the link is open wait for it in order. When the link breaks, the call is attached again
-    after the last event that came; when that cannot be, it ends with SandboxLost.
+    after the last event that came; when that cannot be, it ends with SandboxLost. A client's calls are `counted`
+    against quotas; what the gateway asks for itself, and connections to ports, are not.
     """
 
-    def __init__(self, routes: OwnedRoutes, subscriber: Subscriber, call_id: str) -> None:
+    def __init__(self, routes: OwnedRoutes, subscriber: Subscriber, call_id: str, *, counted: bool = False) -> None:
         self.call_id = call_id
         self.sandbox_id = ""
         self.over = False
@@ -73,7 +74,7 @@ class Relay:
         self._link: AgentLink | None = None
         self._backlog = _Backlog()
         self._timer: asyncio.TimerHandle | None = None
-        self._meter = CallMeter(routes.metrics)
+        self._meter = CallMeter(routes.metrics, None if counted else ())
 
     def open(self, frame: pb.CallFrame, grace: float) -> None:
         """Begin with a `start` or `attach` frame; a call may take `grace` seconds beyond its own timeout.
@@ -105,7 +106,9 @@ class Relay:
                 seconds = frame.start.timeout.ToNanoseconds() / 1e9 + grace
                 self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
         link = self._routes.known(self.sandbox_id)
-        if link is None:
+        if self._meter.slots is None and link is not None:
+            self._meter.slots = self._routes.quotas.enter(self.sandbox_id, running=kind == "attach")
+        if link is None or self._meter.slots is None:
             self._backlog.frames.append(frame)
             self._backlog.connecting = asyncio.create_task(self._connect())
         else:
@@ -181,6 +184,9 @@ class Relay:
     async def _connect(self, *, again: bool = False) -> None:
         try:
             link = await (self._routes.link_again if again else self._routes.link)(self.sandbox_id)
+            if self._meter.slots is None:
+                running = self._backlog.frames[0].HasField("attach")
+                self._meter.slots = await self._routes.quotas.admit(self.sandbox_id, running=running)
             while not link.open and not self.over:
                 link = await self._routes.link_again(self.sandbox_id)
         except SandmeshError as error:
@@ -235,6 +241,8 @@ class Relay:
             return  # A subscriber may detach while its last response is delivered.
         self.over = True
         self._routes.metrics.followed -= 1
+        for meter in self._meter.slots or ():
+            meter.calls -= 1
         if self._timer is not None:
             self._timer.cancel()
         if self._link is not None:
@@ -290,7 +298,7 @@ class Client:
             if frame.HasField("start") or frame.HasField("attach"):
                 if relay is not None:
                     relay.detach()
-                relay = self._relays[frame.call_id] = Relay(self._routes, self, frame.call_id)
+                relay = self._relays[frame.call_id] = Relay(self._routes, self, frame.call_id, counted=True)
                 relay.open(frame, self._grace)
             elif relay is None:
                 continue  # The call is over: the frame crossed its result.

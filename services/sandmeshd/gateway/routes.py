@@ -24,6 +24,7 @@ from sandmeshd.agentlink.addresses import read_address
 from sandmeshd.agentlink.connection import connect
 from sandmeshd.agentlink.link import AgentLink
 from sandmeshd.auth.principal import SERVICE, Principal, acting_for
+from sandmeshd.gateway.call_meters import CallQuotas
 from sandmeshd.gateway.metrics import GatewayMetrics
 from sandmeshd.gateway.paused import PausedSandboxes, is_paused
 
@@ -57,6 +58,8 @@ class Routes:
         """The sandboxes in pools whose links are open, of which it is not known who takes them."""
         self._opening: dict[str, asyncio.Task[AgentLink]] = {}
         self._watching: asyncio.Task[None] | None = None
+        self.quotas = CallQuotas()
+        """What counts calls against quotas, until whoever opens a gateway gives another."""
         self.paused = PausedSandboxes(self._resolve)
         """Calls to these are refused."""
         self.metrics = GatewayMetrics(CollectorRegistry())
@@ -75,6 +78,7 @@ class Routes:
         if link is not None:
             self.session_keys[sandbox.sandbox_id] = sandbox.session_key
             self.projects[sandbox.sandbox_id] = sandbox.project
+            self.quotas.assign(sandbox)
             link.fencing_token = sandbox.lease.fencing_token
             if sandbox.session_key:
                 self.ahead.discard(sandbox.sandbox_id)
@@ -185,6 +189,7 @@ class Routes:
             del self.links[link.sandbox_id]
             self.session_keys.pop(link.sandbox_id, None)
             self.projects.pop(link.sandbox_id, None)
+            self.quotas.forget(link.sandbox_id)
             self.ahead.discard(link.sandbox_id)
             self.paused.forget(link.sandbox_id)
             self._count()
@@ -215,6 +220,7 @@ class OwnedRoutes:
 
     def __init__(self, routes: Routes, principal: Principal) -> None:
         self.metrics = routes.metrics
+        self.quotas = routes.quotas
         self._routes = routes
         self._principal = principal
         # As `Principal.owns` has it, for each call.

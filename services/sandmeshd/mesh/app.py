@@ -49,9 +49,7 @@ from sandmeshd.templates import TemplateCatalog, open_catalog
 from sandmeshd.templates.servicer import TemplateServicer
 from sandmeshd.tenants.audit.records import AuditRecords
 from sandmeshd.tenants.audit.servicer import AuditServicer
-from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.servicer import QuotaServicer
-from sandmeshd.tenants.usage import UsageRecords
 
 log = structlog.get_logger()
 
@@ -141,7 +139,7 @@ async def _open_internal(
         session_service(broker),
         token_service(TokenServicer(TokenRecords(store))),
         driver_service(DriverServicer(driver)),
-        quota_service(QuotaServicer(QuotaRecords(store), UsageRecords(store), allocator.snapshot_sizes)),
+        quota_service(QuotaServicer(store, allocator.survey_snapshots)),
         secret_service(allocator.secrets),
         audit_service(AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))),
         template_service(TemplateServicer(parts.book, allocator.refresh_nodes)),

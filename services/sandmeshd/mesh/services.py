@@ -44,9 +44,7 @@ from sandmeshd.store import open_store
 from sandmeshd.templates import open_catalog
 from sandmeshd.tenants.audit.records import AuditRecords
 from sandmeshd.tenants.audit.servicer import AuditServicer
-from sandmeshd.tenants.quotas import QuotaRecords
 from sandmeshd.tenants.servicer import QuotaServicer
-from sandmeshd.tenants.usage import UsageRecords
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ async def run_allocator(options: ServiceOptions, listen: str, driver_addresses: 
         allocator = open_allocator(allocator_settings(settings), store, drivers, observed_service)
         servicer = await stack.enter_async_context(allocator)
         audit = AuditServicer(AuditRecords(store, settings.audit_entries), Projects(store))
-        quotas = QuotaServicer(QuotaRecords(store), UsageRecords(store), servicer.snapshot_sizes)
+        quotas = QuotaServicer(store, servicer.survey_snapshots)
         services = [sandbox_service(servicer), quota_service(quotas), audit_service(audit)]
         services.append(secret_service(servicer.secrets))
         await stack.enter_async_context(_serving(options, listen, services, observed_service))

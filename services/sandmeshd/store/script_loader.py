@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from importlib import resources
 
 # In this order: each may use what is before it.
-LIBRARY = ("base", "events", "usage", "quotas", "capacity", "queue", "states")
+LIBRARY = ("base", "events", "usage", "quotas", "holdings", "capacity", "queue", "states")
 # What may run while records are being rebuilt: it rebuilds them, or reports nothing that depends on them.
 # Tokens, quotas and secrets are in no sandbox's labels: nothing of them is rebuilt, and they can be created meanwhile.
 _TOKENS = {"access_create", "access_list", "access_read", "access_revoke", "access_revoked"}
-_QUOTAS = {"quota_set", "project_set", "projects_of", "snapshot_limits"}
+_SNAPSHOTS = {"snapshot_forget", "snapshot_keep", "snapshot_room", "snapshot_survey"}
+_QUOTAS = {"quota_set", "project_set", "projects_of", "calls_share", *_SNAPSHOTS}
 # The time of sandboxes whose records are not rebuilt yet is counted when they are.
 _USAGE = {"usage_totals"}
 _AUDIT = {"audit_append", "audit_list"}

@@ -3,19 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from sandmesh.api.quota.v1 import quota_pb2 as pb
+from sandmesh.errors import QuotaExceeded
 from sandmeshd.auth.principal import current_principal
 from sandmeshd.auth.projects import Projects
 from sandmeshd.store import Store
 
 Kind = Literal["project", "caller"]
 
-QUOTAS = ("sandboxes", "memory_bytes", "cpu_millis", "creates_per_minute")
-"""The names of quotas that claims keep to, in the order in which the store returns their use."""
-LIMITS = (*QUOTAS, "snapshot_bytes")
-"""The names of all."""
+CLAIMED = ("sandboxes", "memory_bytes", "cpu_millis", "creates_per_minute")
+"""The names of quotas that claims keep to."""
+QUOTAS = (*CLAIMED, "snapshot_bytes", "exposed_ports", "calls_in_flight")
+"""The names of all, in the order in which the store returns their use."""
+
+_REMEDIES = {
+    "creates_per_minute": "wait a minute",
+    "snapshot_bytes": "delete a snapshot",
+    "exposed_ports": "revoke one, or release its sandbox",
+    "calls_in_flight": "wait for one to end",
+}
+
+
+@dataclass(frozen=True)
+class ReachedQuota:
+    """The quota that a request does not fit into: whose it is, a project's or a caller's, what is in use, the limit."""
+
+    kind: str
+    name: str
+    quota: str
+    used: int
+    limit: int
+
+    def error(self, requested: int) -> QuotaExceeded:
+        """Return the error of the request.
+
+        `facts`: `quota`, `of` (project or user), `name`, `used`, `requested` and `limit`.
+        """
+        owner = "project" if self.kind == "project" else "user"
+        facts = {
+            "quota": self.quota,
+            "of": owner,
+            "name": self.name,
+            "used": str(self.used),
+            "requested": str(requested),
+            "limit": str(self.limit),
+        }
+        remedy = _REMEDIES.get(self.quota, "release a sandbox")
+        message = (
+            f"the quota {self.quota} of the {owner} {self.name} is reached: {self.used} of {self.limit} are in "
+            f"use and {requested} requested; {remedy}, or have it raised (sandmesh quota set)"
+        )
+        return QuotaExceeded(message, facts)
 
 
 class QuotaRecords:
@@ -29,12 +70,6 @@ class QuotaRecords:
         """Set some limits of a project or a user and remove others."""
         arguments = {"kind": kind, "name": name, "limits": dict(limits), "removed": list(removed)}
         await self._store.run("quota_set", arguments)
-
-    async def snapshot_limits(self, project: str, caller: str) -> dict[Kind, int]:
-        """Return how many bytes the snapshots of a project and of a user may have, where that is limited."""
-        found: Sequence[bytes] = await self._store.run("snapshot_limits", {"project": project, "caller": caller})
-        kinds: Sequence[Kind] = ("project", "caller")
-        return {kind: int(limit) for kind, limit in zip(kinds, found, strict=True) if limit}
 
     async def assign(self, user_id: str, project: str) -> None:
         """Assign a user to a project."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -13,7 +13,9 @@ from sandmesh.api.quota.v1 import quota_pb2 as pb
 from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmesh.errors import InvalidArgument, PermissionDenied
 from sandmeshd.auth.principal import current_principal
-from sandmeshd.tenants.quotas import LIMITS, Kind, QuotaRecords
+from sandmeshd.store import Store
+from sandmeshd.tenants.holdings import CallShare, Holdings
+from sandmeshd.tenants.quotas import QUOTAS, Kind, QuotaRecords
 from sandmeshd.tenants.usage import UsageRecords
 
 log = structlog.get_logger()
@@ -26,17 +28,18 @@ _LARGEST = 2**53
 _PROJECT = re.compile(r"[\w.-]{1,63}", re.ASCII)
 
 
-SnapshotSizes = Callable[[], Awaitable[Mapping[tuple[str, str], int]]]
-"""Returns the bytes of snapshots by their owners: kind and name."""
+Survey = Callable[[], Awaitable[None]]
+"""Corrects what counts as snapshots by what the nodes have."""
 
 
 class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
     """Serve quotas; refusals are raised as exceptions of sandmesh.errors."""
 
-    def __init__(self, records: QuotaRecords, usage: UsageRecords, snapshots: SnapshotSizes) -> None:
-        self._records = records
-        self._usage = usage
-        self._snapshots = snapshots
+    def __init__(self, store: Store, survey: Survey) -> None:
+        self._records = QuotaRecords(store)
+        self._usage = UsageRecords(store)
+        self._holdings = Holdings(store)
+        self._survey = survey
 
     async def SetQuota(self, request: pb.SetQuotaRequest, context: Context) -> pb.SetQuotaResponse:
         """Change the limits of a project or a user."""
@@ -57,11 +60,8 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
         return pb.ListQuotasResponse(quotas=await self._all())
 
     async def _all(self) -> Sequence[pb.Quota]:
-        quotas, sizes = await self._records.all(), await self._snapshots()
-        for quota in quotas:
-            owner = ("project", quota.project) if quota.project else ("caller", quota.user_id)
-            quota.use.snapshot_bytes = sizes.get(owner, 0)
-        return quotas
+        await self._survey()
+        return await self._records.all()
 
     async def AssignProject(self, request: pb.AssignProjectRequest, context: Context) -> pb.AssignProjectResponse:
         """Assign a user to a project."""
@@ -81,6 +81,33 @@ class QuotaServicer(quota_pb2_grpc.QuotaServiceServicer):
             raise PermissionDenied(message, {"field": "project"})
         request.project = project or request.project
         return await self._usage.list(request)
+
+    async def HoldPort(self, request: pb.HoldPortRequest, context: Context) -> pb.HoldPortResponse:
+        """Count a URL of a sandbox's."""
+        expires_us = request.expire_time.ToMicroseconds()
+        await self._holdings.hold_port(request.sandbox_id, request.exposure_id, expires_us)
+        return pb.HoldPortResponse()
+
+    async def ReleasePort(self, request: pb.ReleasePortRequest, context: Context) -> pb.ReleasePortResponse:
+        """Count a URL no more."""
+        await self._holdings.release_port(request.sandbox_id, request.exposure_id)
+        return pb.ReleasePortResponse()
+
+    async def ShareCalls(self, request: pb.ShareCallsRequest, context: Context) -> pb.ShareCallsResponse:
+        """Divide the quotas of calls in flight among gateways."""
+        counts = {_counted(one): (one.calls, one.wanted) for one in request.counts}
+        shares = await self._holdings.share_calls(request.gateway_id, counts, leaving=request.leaving)
+        return pb.ShareCallsResponse(shares=[_as_message(share) for share in shares])
+
+
+def _counted(count: pb.CallCount) -> tuple[Kind, str]:
+    return ("project", count.project) if count.project else ("caller", count.user_id)
+
+
+def _as_message(share: CallShare) -> pb.CallShare:
+    message = pb.CallShare(limit=share.limit, granted=share.granted, elsewhere=share.elsewhere)
+    setattr(message, "project" if share.kind == "project" else "user_id", share.name)
+    return message
 
 
 def _check_admin(*, of_project: bool = False) -> None:
@@ -114,12 +141,12 @@ def _check_user(user_id: str) -> None:
 
 def _check_limits(limits: dict[str, int], request: pb.SetQuotaRequest) -> None:
     for name in request.removed:
-        if name not in LIMITS:
-            raise InvalidArgument(f"there is no quota {name!r}, but {', '.join(LIMITS)}", {"field": "removed"})
+        if name not in QUOTAS:
+            raise InvalidArgument(f"there is no quota {name!r}, but {', '.join(QUOTAS)}", {"field": "removed"})
         if name in limits:
             raise InvalidArgument(f"the quota {name} is both set and removed: do one", {"field": "removed"})
     if not limits and not request.removed:
-        raise InvalidArgument(f"set or remove at least one quota: {', '.join(LIMITS)}", {"field": "limits"})
+        raise InvalidArgument(f"set or remove at least one quota: {', '.join(QUOTAS)}", {"field": "limits"})
     for name, limit in limits.items():
         if limit > _LARGEST:
             raise InvalidArgument(f"{name} is at most {_LARGEST}", {"field": f"limits.{name}"})

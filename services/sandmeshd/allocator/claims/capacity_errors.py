@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandmesh.errors import InvalidArgument, PoolExhausted, QuotaExceeded, SandmeshError
+from sandmesh.errors import InvalidArgument, PoolExhausted, SandmeshError
 from sandmeshd.allocator.records.record_reader import Capacity
-from sandmeshd.allocator.records.record_store import ReachedQuota, Want
+from sandmeshd.allocator.records.record_store import Want
 from sandmeshd.allocator.records.records import timestamp
+from sandmeshd.tenants.quotas import ReachedQuota
 
 _LISTED = 8
 _RESOURCES = {"memory_bytes": "memory", "cpu_millis": "cpus"}
@@ -36,38 +37,18 @@ def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
 
 
 def quota_error(reached: ReachedQuota, want: Want) -> SandmeshError:
-    """Return the error of a request that does not fit into a quota.
-
-    `facts`: `quota` (sandboxes, memory_bytes, cpu_millis or creates_per_minute), `of` (project or user),
-    `name`, `used`, `requested` and `limit`.
-    """
-    owner = "project" if reached.kind == "project" else "user"
+    """Return the error of a request that does not fit into a quota, or has no limit of its own of what is counted."""
     amounts = {"memory_bytes": want.memory_bytes, "cpu_millis": want.cpu_millis}
     requested = amounts.get(reached.quota, 1)
-    if not requested:
-        limit = _RESOURCES[reached.quota]
-        message = (
-            f"the quota of the {owner} {reached.name} counts {limit}: request a sandbox with a limit of its own "
-            f"(limits={{{limit!r}: ...}}), or give its template one"
-        )
-        return InvalidArgument(message, {"field": f"spec.limits.{reached.quota}"})
-    facts = {
-        "quota": reached.quota,
-        "of": owner,
-        "name": reached.name,
-        "used": str(reached.used),
-        "requested": str(requested),
-        "limit": str(reached.limit),
-    }
+    if requested:
+        return reached.error(requested)
+    owner = "project" if reached.kind == "project" else "user"
+    limit = _RESOURCES[reached.quota]
     message = (
-        f"the quota {reached.quota} of the {owner} {reached.name} is reached: {reached.used} of {reached.limit} are in "
-        f"use and {requested} requested; {_remedy(reached.quota)}, or have it raised (sandmesh quota set)"
+        f"the quota of the {owner} {reached.name} counts {limit}: request a sandbox with a limit of its own "
+        f"(limits={{{limit!r}: ...}}), or give its template one"
     )
-    return QuotaExceeded(message, facts)
-
-
-def _remedy(quota: str) -> str:
-    return "wait a minute" if quota == "creates_per_minute" else "release a sandbox"
+    return InvalidArgument(message, {"field": f"spec.limits.{reached.quota}"})
 
 
 def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:

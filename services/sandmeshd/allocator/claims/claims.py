@@ -32,12 +32,9 @@ from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.retry import retry_until_available
 from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id
 from sandmeshd.allocator.settings import AllocatorSettings
-from sandmeshd.auth.principal import current_principal, profile_key, workspace_key
+from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
 from sandmeshd.store import Store
 from sandmeshd.store.notifications import Notifications
-
-# The user that sessions without one count against: they cannot be distinguished.
-ANONYMOUS = "anonymous"
 
 _NOTE_SECONDS = 0.1
 
@@ -108,7 +105,7 @@ class Claims:
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
         spec = await self._snapshots.placed(limited_to(current_principal(), request.spec))
-        placement = await self._nodes.place(spec, _caller(request.user_id), drawn=True)
+        placement = await self._nodes.place(spec, counted_user(request.user_id), drawn=True)
         want, workspace = await self._snapshots.narrowed(spec, placement.want), ""
         # A directory of the host keeps its content by itself.
         kept = request.keep_workspace and not spec.workspace_dir
@@ -118,7 +115,7 @@ class Claims:
         profile = ""
         if spec.browser_profile:
             want = replace(want, nodes=self._nodes.keeping_profiles(want.nodes, spec.template))
-            profile = profile_key(_caller(request.user_id), spec.browser_profile)
+            profile = profile_key(counted_user(request.user_id), spec.browser_profile)
         return Claim(
             session=request.session_key,
             slot=slot,
@@ -162,11 +159,6 @@ class Claims:
         stopped = await retry_until_available(partial(self._records.leave, claim))
         if stopped:
             await self._starter.cancel(stopped)
-
-
-def _caller(user_id: str) -> str:
-    # Made-up users begin so, here and in the SDK.
-    return ANONYMOUS if not user_id or user_id.startswith(f"{ANONYMOUS}-") else user_id
 
 
 def _profile_in_use(name: str, holder: Record) -> WrongState:

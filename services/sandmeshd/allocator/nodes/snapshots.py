@@ -1,6 +1,6 @@
 """Snapshots of sandboxes: taken and kept by nodes, for the owners of the sandboxes' sessions.
 
-The store has no records of them: nodes list what they have with its owner, so that nothing can diverge.
+The store has no records of them but what counts in quotas, which is corrected by what nodes list, with its owner.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import asyncio
 import base64
 import re
 import secrets
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from sandmesh.api.driver.v1 import driver_pb2
@@ -28,7 +27,7 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import NodeWant, RecordStore, Want
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.auth.principal import SERVICE, acting_for, current_principal
-from sandmeshd.tenants.quotas import QuotaRecords
+from sandmeshd.tenants.holdings import CountedSnapshot, Holdings
 
 _ID = re.compile(r"snap_[a-z0-9]{1,64}")
 _ASK_SECONDS = 10.0
@@ -47,18 +46,19 @@ class Found:
 class NodeSnapshots:
     """Take, list and delete snapshots on the nodes, for their owners."""
 
-    def __init__(self, records: RecordStore, nodes: Nodes, mesh_id: str, quotas: QuotaRecords) -> None:
+    def __init__(self, records: RecordStore, nodes: Nodes, mesh_id: str, holdings: Holdings) -> None:
         self._records = records
         self._nodes = nodes
         self._mesh_id = mesh_id
-        self._quotas = quotas
+        self._holdings = holdings
 
     async def take(self, record: Record, request: pb.CreateSnapshotRequest) -> pb.Snapshot:
         """Take a snapshot of a READY sandbox, which counts as activity.
 
         Raises:
             LeaseLost, InvalidArgument, CapabilityMissing, RuntimeUnavailable: As named.
-            QuotaExceeded: Its project or its user has as many bytes of snapshots as it may.
+            QuotaExceeded: Its project or its user has as many bytes of snapshots as it may, or would with this one,
+                which is deleted then.
         """
         if record.token != request.fencing_token:
             message = (
@@ -66,34 +66,48 @@ class NodeSnapshots:
             )
             raise LeaseLost(message, {"sandbox_id": record.sandbox_id})
         node = self._able(record)
-        await self._check_quotas(record.text(_PROJECT), record.text(_CALLER))
+        owners = record.text(_PROJECT), record.text(_CALLER)
+        if await self._is_limited(*owners):
+            await self.survey()
+            await self._holdings.check_snapshots(*owners)
         await self._records.touch([record.sandbox_id])
         driver_request = driver_pb2.SnapshotSandboxRequest(
             sandbox_id=record.sandbox_id,
             snapshot_id=_checked(request.snapshot_id) if request.snapshot_id else _new_id(),
             record_labels={name: record.text(name) for name in (_OWNER, _USER, _PROJECT, _CALLER)},
         )
-        snapshot = (await node.client.snapshot_sandbox(driver_request)).snapshot
+        found = Found(node, (await node.client.snapshot_sandbox(driver_request)).snapshot)
         await self._records.touch([record.sandbox_id])
-        return _as_message(Found(node, snapshot))
+        await self._keep(found)
+        return _as_message(found)
 
-    async def _check_quotas(self, project: str, caller: str) -> None:
-        limits = await self._quotas.snapshot_limits(project, caller)
-        sizes = await self.sizes() if limits else {}
-        for kind, limit in limits.items():
-            name = project if kind == "project" else caller
-            if (used := sizes.get((kind, name), 0)) >= limit:
-                raise _quota_error("project" if kind == "project" else "user", name, used, limit)
+    async def _is_limited(self, project: str, caller: str) -> bool:
+        try:
+            return await self._holdings.check_snapshots(project, caller)
+        except QuotaExceeded:
+            return True  # as far as is counted, which may be corrected
 
-    async def sizes(self) -> dict[tuple[str, str], int]:
-        """Return the bytes of all snapshots on the nodes that answer, by kind and name of the owner of a quota."""
-        sizes: Counter[tuple[str, str]] = Counter()
+    async def _keep(self, found: Found) -> None:
+        try:
+            await self._holdings.keep_snapshot(_counted(found))
+        except QuotaExceeded:
+            # Nobody was told of it: what the quota has no room for is not kept.
+            request = driver_pb2.DeleteSnapshotRequest(snapshot_id=found.snapshot.snapshot_id)
+            await found.node.client.delete_snapshot(request)
+            raise
+
+    async def survey(self) -> None:
+        """Correct what counts as snapshots by what the nodes that answer have."""
         with acting_for(SERVICE):
-            found, _ = await self._find_all()
-        for one in found:
-            for label in (_PROJECT, _CALLER):
-                sizes[label, one.snapshot.record_labels.get(label, "")] += one.snapshot.size_bytes
-        return dict(sizes)
+            found, silent = await self._find_all()
+        able = {node.node_id for node in self._able_nodes()}
+        # The id of a node that never answered is not known.
+        known = all(node.info is not None for node in self._nodes.all)
+        nodes = {node.node_id for node in self._nodes.all} if known else set[str]()
+        await self._holdings.survey_snapshots([_counted(one) for one in found], able - {*silent}, nodes)
+
+    def _able_nodes(self) -> list[Node]:
+        return [node for node in self._nodes.all if node.info is not None and node.info.capabilities.snapshot]
 
     def _able(self, record: Record) -> Node:
         node = self._nodes.by_id(record.node_id)
@@ -119,6 +133,7 @@ class NodeSnapshots:
         """
         found = await self.find(snapshot_id)
         await found.node.client.delete_snapshot(driver_pb2.DeleteSnapshotRequest(snapshot_id=snapshot_id))
+        await self._holdings.forget_snapshot(snapshot_id)
 
     async def find(self, snapshot_id: str) -> Found:
         """Return a snapshot of the principal's.
@@ -138,7 +153,7 @@ class NodeSnapshots:
         raise SnapshotNotFound(f"there is no snapshot {snapshot_id}", {"snapshot_id": snapshot_id})
 
     async def _find_all(self) -> tuple[list[Found], list[str]]:
-        able = [node for node in self._nodes.all if node.info is not None and node.info.capabilities.snapshot]
+        able = self._able_nodes()
         answers = await asyncio.gather(*(self._of(node) for node in able))
         silent = [node.node_id for node, answer in zip(able, answers, strict=True) if answer is None]
         return [one for answer in answers if answer is not None for one in answer], silent
@@ -190,13 +205,10 @@ def _only(want: Want, node_id: str) -> list[NodeWant]:
     return left
 
 
-def _quota_error(owner: str, name: str, used: int, limit: int) -> QuotaExceeded:
-    facts = {"quota": "snapshot_bytes", "of": owner, "name": name, "used": str(used), "limit": str(limit)}
-    message = (
-        f"the quota snapshot_bytes of the {owner} {name} is reached: {used} of {limit} are in use; delete a snapshot, "
-        "or have it raised (sandmesh quota set)"
-    )
-    return QuotaExceeded(message, facts)
+def _counted(found: Found) -> CountedSnapshot:
+    one, labels = found.snapshot, found.snapshot.record_labels
+    owners = labels.get(_PROJECT, ""), labels.get(_CALLER, "")
+    return CountedSnapshot(one.snapshot_id, found.node.node_id, *owners, one.size_bytes)
 
 
 def _new_id() -> str:

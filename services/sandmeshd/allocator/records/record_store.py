@@ -12,6 +12,7 @@ from sandmesh.errors import SandmeshError, to_detail
 from sandmeshd.allocator.records.record_reader import RecordReader, label_names
 from sandmeshd.allocator.records.records import Record, record_from
 from sandmeshd.store import Store
+from sandmeshd.tenants.quotas import ReachedQuota
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,6 @@ class Claim:
     workspace: str = ""
     profile: str = ""
     """What its browser's profile is saved under; `workspace` names it, too."""
-
-
-@dataclass(frozen=True)
-class ReachedQuota:
-    """The quota that a claim does not fit into: of a project or a caller, its name there, what is in use, the limit."""
-
-    kind: str
-    name: str
-    quota: str
-    used: int
-    limit: int
 
 
 @dataclass(frozen=True)

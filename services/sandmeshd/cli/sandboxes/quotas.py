@@ -13,7 +13,9 @@ from sandmeshd.cli.terminal.option_groups import grouped
 from sandmeshd.cli.terminal.options import Format, Json, ListFormat, ListOutput, Output, parse_pairs
 from sandmeshd.cli.terminal.output import print_ids_or_json, print_json, print_table
 
-NAMES = ("sandboxes", "memory", "cpus", "creates_per_minute", "snapshot_bytes")
+NAMES = (
+    "sandboxes", "memory", "cpus", "creates_per_minute", "snapshot_bytes", "exposed_ports", "calls_in_flight",
+)  # fmt: skip
 
 Project = Annotated[str, typer.Option(help="The project.", metavar="NAME", show_default=False)]
 User = Annotated[str, typer.Option(help="The user.", metavar="USER_ID", show_default=False)]
@@ -52,7 +54,8 @@ def set_limits(
     limits: Annotated[
         list[str],
         typer.Argument(
-            help="sandboxes, memory, cpus, creates_per_minute or snapshot_bytes; none removes one.",
+            help="sandboxes, memory, cpus, creates_per_minute, snapshot_bytes, exposed_ports or calls_in_flight; "
+            "none removes one.",
             metavar="NAME=VALUE...",
         ),
     ],

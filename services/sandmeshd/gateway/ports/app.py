@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from sandmesh.api.port.v1 import port_pb2, port_pb2_grpc
+from sandmesh.api.quota.v1 import quota_pb2_grpc
 from sandmeshd.gateway.ports.servicer import PortServicer, Record, RecordedPorts
 from sandmeshd.gateway.ports.tokens import Signer
 from sandmeshd.gateway.ports.tunnel import Holding, OpenTunnels
@@ -25,15 +26,21 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_ports(
-    settings: GatewaySettings, routes: Routes, listener: HttpListener, holding: Holding, record: Record
+    settings: GatewaySettings,
+    routes: Routes,
+    listener: HttpListener,
+    holding: Holding,
+    record: Record,
+    quotas: quota_pb2_grpc.QuotaServiceAsyncStub,
 ) -> AsyncGenerator[Registration]:
     """Proxy HTTP to ports of sandboxes until the block ends. Yields the service that makes URLs.
 
-    `holding` counts a sandbox as in use while a connection into it is open; `record` wraps what serves a method.
+    `holding` counts a sandbox as in use while a connection into it is open; `record` wraps what serves a method;
+    `quotas` counts URLs.
     """
     signer = Signer(settings.url_secret or SecretStr(secrets.token_hex(32)))
     open_tunnels = OpenTunnels()
-    servicer = PortServicer(settings, routes, signer, listener, open_tunnels)
+    servicer = PortServicer(settings, routes, signer, listener, open_tunnels, quotas)
     service = RecordedPorts(servicer, record)
     name = port_pb2.DESCRIPTOR.services_by_name["PortService"].full_name
     async with AsyncExitStack() as stack:

@@ -8,18 +8,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import grpc
+import structlog
 from google.protobuf.descriptor import MethodDescriptor
 
 from sandmesh.api.port.v1 import port_pb2 as pb
 from sandmesh.api.port.v1 import port_pb2_grpc
-from sandmesh.errors import CapabilityMissing, InvalidArgument, TooLarge
-from sandmeshd.auth.principal import current_principal
+from sandmesh.api.quota.v1 import quota_pb2, quota_pb2_grpc
+from sandmesh.errors import CapabilityMissing, InvalidArgument, SandmeshError, TooLarge
+from sandmesh.shared.wire_errors import translated
+from sandmeshd.auth.principal import SERVICE, acting_for, current_principal
 from sandmeshd.gateway.ports.agent_call import Refused, ask, start_frame
 from sandmeshd.gateway.ports.tokens import Signer, Target, new_exposure
 from sandmeshd.gateway.ports.tunnel import OpenTunnels
 from sandmeshd.gateway.routes import Routes
 from sandmeshd.gateway.settings import GatewaySettings
 from sandmeshd.runtime.http import HttpListener
+
+log = structlog.get_logger()
 
 DEFAULT_SECONDS = 3600.0
 LONGEST_SECONDS = 30 * 86400.0
@@ -47,7 +52,9 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         signer: Signer,
         listener: HttpListener,
         open_tunnels: OpenTunnels,
+        quotas: quota_pb2_grpc.QuotaServiceAsyncStub,
     ) -> None:
+        self._quotas = quotas
         self._settings = settings
         self._routes = routes
         self._signer = signer
@@ -63,12 +70,18 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         target = Target(request.sandbox_id, new_exposure(), request.port, int(time.time() + seconds) + 1, request.kind)
         exposed = await self._describe(target)
         arguments = {"exposure_id": target.exposure_id, "port": target.port, "expires": target.expires, **kind}
+        # Whose sandbox it is comes before what its owner has.
+        await self._routes.of(current_principal()).link(request.sandbox_id)
+        await self._hold(target)
         try:
             await self._ask(request.sandbox_id, "ports.expose", arguments, request.fencing_token)
-        except Refused as refused:
-            if refused.number == errno.ENOTSUP:
-                raise CapabilityMissing(str(refused), {"needs": kind.get("kind", "")}) from None
-            raise TooLarge(str(refused)) from None
+        except (Refused, SandmeshError) as error:
+            await self._release(target.sandbox_id, target.exposure_id)
+            if isinstance(error, SandmeshError):
+                raise
+            if error.number == errno.ENOTSUP:
+                raise CapabilityMissing(str(error), {"needs": kind.get("kind", "")}) from None
+            raise TooLarge(str(error)) from None
         return pb.ExposePortResponse(port=exposed)
 
     async def ListExposedPorts(
@@ -97,7 +110,23 @@ class PortServicer(port_pb2_grpc.PortServiceServicer):
         arguments = {"exposure_id": request.exposure_id}
         await self._ask(request.sandbox_id, "ports.revoke", arguments, request.fencing_token)
         self._open_tunnels.abort(request.exposure_id)
+        await self._release(request.sandbox_id, request.exposure_id)
         return pb.RevokePortResponse()
+
+    async def _hold(self, target: Target) -> None:
+        held = quota_pb2.HoldPortRequest(sandbox_id=target.sandbox_id, exposure_id=target.exposure_id)
+        held.expire_time.FromSeconds(target.expires)
+        with acting_for(SERVICE), translated():
+            await self._quotas.HoldPort(held, timeout=self._settings.connect_timeout_seconds)
+
+    async def _release(self, sandbox_id: str, exposure_id: str) -> None:
+        released = quota_pb2.ReleasePortRequest(sandbox_id=sandbox_id, exposure_id=exposure_id)
+        try:
+            with acting_for(SERVICE), translated():
+                await self._quotas.ReleasePort(released, timeout=self._settings.connect_timeout_seconds)
+        except SandmeshError as error:
+            # It counts until it would have ended.
+            log.info("a URL that ended still counts", exposure_id=exposure_id, error=error.message)
 
     async def _describe(self, target: Target, connections: int = 0) -> pb.ExposedPort:
         exposed = pb.ExposedPort(

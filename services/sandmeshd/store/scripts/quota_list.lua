@@ -1,5 +1,5 @@
 -- Quotas with what is in use, of every project and caller that has either. Returns {kind, name, limits as {name, limit, ...},
--- {sandboxes, memory, cpu, creates}, the users of a project, ...}.
+-- {sandboxes, memory, cpu, creates, snapshot bytes, ports, calls}, the users of a project, ...}.
 local answer, seen, members = {}, {}, {}
 local function add(kind, name)
   if seen[kind .. ':' .. name] then return end
@@ -8,6 +8,7 @@ local function add(kind, name)
   for _, quota in ipairs(QUOTAS) do
     used[#used + 1] = text(in_use(kind, name, quota))
   end
+  for _, quota in ipairs(HOLDINGS) do used[#used + 1] = text(held_by(kind, name, quota)) end
   local limits = redis.call('HGETALL', key('quota', kind, name))
   for _, part in ipairs({kind, name, limits, used, kind == 'project' and members[name] or {}}) do
     answer[#answer + 1] = part

@@ -8,6 +8,12 @@ else
   redis.call('SREM', key('quotas'), owner)
 end
 if redis.call('HEXISTS', quota, 'creates_per_minute') == 0 then redis.call('DEL', key('creates', args.kind, args.name)) end
+if redis.call('HEXISTS', quota, 'calls_in_flight') == 1 then
+  redis.call('SADD', key('call_quotas'), owner)
+else
+  redis.call('SREM', key('call_quotas'), owner)
+  redis.call('DEL', key('calls', args.kind, args.name))
+end
 -- Requests that wait may fit now.
 wake_next()
 return {1}

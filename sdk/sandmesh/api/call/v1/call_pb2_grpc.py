@@ -98,7 +98,8 @@ class CallServiceServicer(object):
     def RunCall(self, request, context):
         """RunCall starts a call and streams its events. It takes no input.
         Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, TOOL_NOT_FOUND, LEASE_LOST, TOO_LARGE (nothing ran; correct the
-        request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again).
+        request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again), QUOTA_EXCEEDED (as
+        many calls of the sandbox's owners are followed as may be; nothing ran).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -51,7 +51,8 @@ class CallServiceStub:
     RunCall: _grpc.UnaryStreamMultiCallable[_call_pb2.RunCallRequest, _call_pb2.RunCallResponse]
     """RunCall starts a call and streams its events. It takes no input.
     Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, TOOL_NOT_FOUND, LEASE_LOST, TOO_LARGE (nothing ran; correct the
-    request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again).
+    request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again), QUOTA_EXCEEDED (as
+    many calls of the sandbox's owners are followed as may be; nothing ran).
     """
     OpenCall: _grpc.StreamStreamMultiCallable[_call_pb2.OpenCallRequest, _call_pb2.OpenCallResponse]
     """OpenCall carries one call in both directions.
@@ -91,7 +92,8 @@ class CallServiceAsyncStub(CallServiceStub):
     RunCall: _aio.UnaryStreamMultiCallable[_call_pb2.RunCallRequest, _call_pb2.RunCallResponse]  # type: ignore[assignment]
     """RunCall starts a call and streams its events. It takes no input.
     Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, TOOL_NOT_FOUND, LEASE_LOST, TOO_LARGE (nothing ran; correct the
-    request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again).
+    request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again), QUOTA_EXCEEDED (as
+    many calls of the sandbox's owners are followed as may be; nothing ran).
     """
     OpenCall: _aio.StreamStreamMultiCallable[_call_pb2.OpenCallRequest, _call_pb2.OpenCallResponse]  # type: ignore[assignment]
     """OpenCall carries one call in both directions.
@@ -140,7 +142,8 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_call_pb2.RunCallResponse], _abc.AsyncIterator[_call_pb2.RunCallResponse]]:
         """RunCall starts a call and streams its events. It takes no input.
         Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, TOOL_NOT_FOUND, LEASE_LOST, TOO_LARGE (nothing ran; correct the
-        request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again).
+        request), SANDBOX_LOST (get a new sandbox), CALL_EXPIRED (the id was used before; it did not run again), QUOTA_EXCEEDED (as
+        many calls of the sandbox's owners are followed as may be; nothing ran).
         """
 
     @_abc_1.abstractmethod

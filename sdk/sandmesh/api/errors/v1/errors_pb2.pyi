@@ -102,7 +102,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the directory may not be a workspace; `path` names it, `fix` tells what to do. Nothing was created."""
     ERROR_REASON_QUOTA_EXCEEDED: _ErrorReason.ValueType  # 50
     """RESOURCE_EXHAUSTED: a quota of the user or of the user's project is reached. `quota` names it, `of` and `name` whose it is,
-    `used`, `requested` and `limit` are numbers. Release a sandbox, or wait where creates are counted.
+    `used`, `requested` and `limit` are numbers. Release what counts, or wait where creates or calls do.
     """
     ERROR_REASON_SECRET_NOT_FOUND: _ErrorReason.ValueType  # 60
     """NOT_FOUND: the secret does not exist, or has another owner; or the sandbox has none of that variable."""
@@ -189,7 +189,7 @@ ERROR_REASON_WORKSPACE_DIR_REFUSED: ErrorReason.ValueType  # 42
 """PERMISSION_DENIED: the directory may not be a workspace; `path` names it, `fix` tells what to do. Nothing was created."""
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason.ValueType  # 50
 """RESOURCE_EXHAUSTED: a quota of the user or of the user's project is reached. `quota` names it, `of` and `name` whose it is,
-`used`, `requested` and `limit` are numbers. Release a sandbox, or wait where creates are counted.
+`used`, `requested` and `limit` are numbers. Release what counts, or wait where creates or calls do.
 """
 ERROR_REASON_SECRET_NOT_FOUND: ErrorReason.ValueType  # 60
 """NOT_FOUND: the secret does not exist, or has another owner; or the sandbox has none of that variable."""

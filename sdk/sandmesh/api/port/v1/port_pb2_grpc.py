@@ -60,7 +60,8 @@ class PortServiceServicer(object):
         """ExposePort makes a URL that carries HTTP and WebSocket to a port of the sandbox's loopback, its browser or its
         desktop.
         Each makes a new one. Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST, CAPABILITY_MISSING
-        (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some).
+        (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some),
+        QUOTA_EXCEEDED (the sandbox's owners have as many URLs as they may).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

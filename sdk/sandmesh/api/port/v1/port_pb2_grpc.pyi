@@ -41,7 +41,8 @@ class PortServiceStub:
     """ExposePort makes a URL that carries HTTP and WebSocket to a port of the sandbox's loopback, its browser or its
     desktop.
     Each makes a new one. Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST, CAPABILITY_MISSING
-    (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some).
+    (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some),
+    QUOTA_EXCEEDED (the sandbox's owners have as many URLs as they may).
     """
     ListExposedPorts: _grpc.UnaryUnaryMultiCallable[_port_pb2.ListExposedPortsRequest, _port_pb2.ListExposedPortsResponse]
     """ListExposedPorts lists the URLs that are good. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
@@ -59,7 +60,8 @@ class PortServiceAsyncStub(PortServiceStub):
     """ExposePort makes a URL that carries HTTP and WebSocket to a port of the sandbox's loopback, its browser or its
     desktop.
     Each makes a new one. Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST, CAPABILITY_MISSING
-    (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some).
+    (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some),
+    QUOTA_EXCEEDED (the sandbox's owners have as many URLs as they may).
     """
     ListExposedPorts: _aio.UnaryUnaryMultiCallable[_port_pb2.ListExposedPortsRequest, _port_pb2.ListExposedPortsResponse]  # type: ignore[assignment]
     """ListExposedPorts lists the URLs that are good. Ends with: SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST."""
@@ -80,7 +82,8 @@ class PortServiceServicer(metaclass=_abc_1.ABCMeta):
         """ExposePort makes a URL that carries HTTP and WebSocket to a port of the sandbox's loopback, its browser or its
         desktop.
         Each makes a new one. Ends with: INVALID_ARGUMENT, SANDBOX_NOT_FOUND, SANDBOX_LOST, LEASE_LOST, CAPABILITY_MISSING
-        (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some).
+        (the gateway has no HTTP listener; set http_listen. Or the sandbox has no such kind), TOO_LARGE (256 are exposed; revoke some),
+        QUOTA_EXCEEDED (the sandbox's owners have as many URLs as they may).
         """
 
     @_abc_1.abstractmethod

@@ -30,6 +30,8 @@ class QuotaLimits(_message.Message):
     CPU_MILLIS_FIELD_NUMBER: _builtins.int
     CREATES_PER_MINUTE_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
+    EXPOSED_PORTS_FIELD_NUMBER: _builtins.int
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
     """Sandboxes at once, those that start or are being deleted included."""
     memory_bytes: _builtins.int
@@ -39,7 +41,11 @@ class QuotaLimits(_message.Message):
     creates_per_minute: _builtins.int
     """Sandboxes created or taken from a pool within the last 60 seconds."""
     snapshot_bytes: _builtins.int
-    """The snapshots kept of their sandboxes together, in bytes: while they have as many, no further one is taken."""
+    """The snapshots kept of their sandboxes together, in bytes."""
+    exposed_ports: _builtins.int
+    """URLs of exposed ports, desktops and browsers of their sandboxes that are good."""
+    calls_in_flight: _builtins.int
+    """Calls of their sandboxes that clients follow."""
     def __init__(
         self,
         *,
@@ -48,15 +54,21 @@ class QuotaLimits(_message.Message):
         cpu_millis: _builtins.int | None = ...,
         creates_per_minute: _builtins.int | None = ...,
         snapshot_bytes: _builtins.int | None = ...,
+        exposed_ports: _builtins.int | None = ...,
+        calls_in_flight: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight", "_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_exposed_ports", b"_exposed_ports", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight", "_cpu_millis", b"_cpu_millis", "_creates_per_minute", b"_creates_per_minute", "_exposed_ports", b"_exposed_ports", "_memory_bytes", b"_memory_bytes", "_sandboxes", b"_sandboxes", "_snapshot_bytes", b"_snapshot_bytes", "calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__calls_in_flight: _TypeAlias = _typing.Literal["calls_in_flight"]  # noqa: Y015
+    _WhichOneofArgType__calls_in_flight: _TypeAlias = _typing.Literal["_calls_in_flight", b"_calls_in_flight"]  # noqa: Y015
     _WhichOneofReturnType__cpu_millis: _TypeAlias = _typing.Literal["cpu_millis"]  # noqa: Y015
     _WhichOneofArgType__cpu_millis: _TypeAlias = _typing.Literal["_cpu_millis", b"_cpu_millis"]  # noqa: Y015
     _WhichOneofReturnType__creates_per_minute: _TypeAlias = _typing.Literal["creates_per_minute"]  # noqa: Y015
     _WhichOneofArgType__creates_per_minute: _TypeAlias = _typing.Literal["_creates_per_minute", b"_creates_per_minute"]  # noqa: Y015
+    _WhichOneofReturnType__exposed_ports: _TypeAlias = _typing.Literal["exposed_ports"]  # noqa: Y015
+    _WhichOneofArgType__exposed_ports: _TypeAlias = _typing.Literal["_exposed_ports", b"_exposed_ports"]  # noqa: Y015
     _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
     _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
     _WhichOneofReturnType__sandboxes: _TypeAlias = _typing.Literal["sandboxes"]  # noqa: Y015
@@ -64,9 +76,13 @@ class QuotaLimits(_message.Message):
     _WhichOneofReturnType__snapshot_bytes: _TypeAlias = _typing.Literal["snapshot_bytes"]  # noqa: Y015
     _WhichOneofArgType__snapshot_bytes: _TypeAlias = _typing.Literal["_snapshot_bytes", b"_snapshot_bytes"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__calls_in_flight) -> _WhichOneofReturnType__calls_in_flight | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cpu_millis) -> _WhichOneofReturnType__cpu_millis | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__creates_per_minute) -> _WhichOneofReturnType__creates_per_minute | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exposed_ports) -> _WhichOneofReturnType__exposed_ports | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
     @_typing.overload
@@ -87,6 +103,8 @@ class QuotaUse(_message.Message):
     CPU_MILLIS_FIELD_NUMBER: _builtins.int
     CREATES_PER_MINUTE_FIELD_NUMBER: _builtins.int
     SNAPSHOT_BYTES_FIELD_NUMBER: _builtins.int
+    EXPOSED_PORTS_FIELD_NUMBER: _builtins.int
+    CALLS_IN_FLIGHT_FIELD_NUMBER: _builtins.int
     sandboxes: _builtins.int
     """Sandboxes."""
     memory_bytes: _builtins.int
@@ -96,7 +114,11 @@ class QuotaUse(_message.Message):
     creates_per_minute: _builtins.int
     """Creates of the last 60 seconds; 0 where there is no limit to them."""
     snapshot_bytes: _builtins.int
-    """Bytes of snapshots, on the nodes that answer."""
+    """Bytes of snapshots."""
+    exposed_ports: _builtins.int
+    """URLs."""
+    calls_in_flight: _builtins.int
+    """Calls, as gateways reported them last; 0 where there is no limit to them."""
     def __init__(
         self,
         *,
@@ -105,10 +127,12 @@ class QuotaUse(_message.Message):
         cpu_millis: _builtins.int = ...,
         creates_per_minute: _builtins.int = ...,
         snapshot_bytes: _builtins.int = ...,
+        exposed_ports: _builtins.int = ...,
+        calls_in_flight: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_in_flight", b"calls_in_flight", "cpu_millis", b"cpu_millis", "creates_per_minute", b"creates_per_minute", "exposed_ports", b"exposed_ports", "memory_bytes", b"memory_bytes", "sandboxes", b"sandboxes", "snapshot_bytes", b"snapshot_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -303,6 +327,226 @@ class AssignProjectResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AssignProjectResponse: _TypeAlias = AssignProjectResponse  # noqa: Y015
+
+@_typing.final
+class HoldPortRequest(_message.Message):
+    """HoldPortRequest counts a URL that is about to be made."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    EXPOSURE_ID_FIELD_NUMBER: _builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    exposure_id: _builtins.str
+    """The exposure."""
+    @_builtins.property
+    def expire_time(self) -> _timestamp_pb2.Timestamp:
+        """When the URL ends."""
+
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        exposure_id: _builtins.str = ...,
+        expire_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expire_time", b"expire_time", "exposure_id", b"exposure_id", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldPortRequest: _TypeAlias = HoldPortRequest  # noqa: Y015
+
+@_typing.final
+class HoldPortResponse(_message.Message):
+    """HoldPortResponse is empty: it counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldPortResponse: _TypeAlias = HoldPortResponse  # noqa: Y015
+
+@_typing.final
+class ReleasePortRequest(_message.Message):
+    """ReleasePortRequest counts a URL no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    EXPOSURE_ID_FIELD_NUMBER: _builtins.int
+    sandbox_id: _builtins.str
+    """The sandbox."""
+    exposure_id: _builtins.str
+    """The exposure."""
+    def __init__(
+        self,
+        *,
+        sandbox_id: _builtins.str = ...,
+        exposure_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exposure_id", b"exposure_id", "sandbox_id", b"sandbox_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleasePortRequest: _TypeAlias = ReleasePortRequest  # noqa: Y015
+
+@_typing.final
+class ReleasePortResponse(_message.Message):
+    """ReleasePortResponse is empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleasePortResponse: _TypeAlias = ReleasePortResponse  # noqa: Y015
+
+@_typing.final
+class CallCount(_message.Message):
+    """CallCount is what a gateway has of one owner's calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project; empty for a user's."""
+    user_id: _builtins.str
+    """The user; empty for a project's."""
+    calls: _builtins.int
+    """Calls that it carries."""
+    wanted: _builtins.int
+    """Calls that wait to be carried."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+        calls: _builtins.int = ...,
+        wanted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "project", b"project", "user_id", b"user_id", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallCount: _TypeAlias = CallCount  # noqa: Y015
+
+@_typing.final
+class ShareCallsRequest(_message.Message):
+    """ShareCallsRequest reports a gateway's calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GATEWAY_ID_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    gateway_id: _builtins.str
+    """The gateway, as long as its process lives."""
+    leaving: _builtins.bool
+    """It carries none and reports no more until it does: its shares go back."""
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallCount]:
+        """Of the owners whose calls are limited, those of which it carries or wants some."""
+
+    def __init__(
+        self,
+        *,
+        gateway_id: _builtins.str = ...,
+        counts: _abc.Iterable[Global___CallCount] | None = ...,
+        leaving: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "gateway_id", b"gateway_id", "leaving", b"leaving"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareCallsRequest: _TypeAlias = ShareCallsRequest  # noqa: Y015
+
+@_typing.final
+class CallShare(_message.Message):
+    """CallShare is what a gateway may carry of one owner's calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    USER_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    GRANTED_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project; empty for a user's."""
+    user_id: _builtins.str
+    """The user; empty for a project's."""
+    limit: _builtins.int
+    """The owner's quota."""
+    granted: _builtins.int
+    """How many the gateway may carry."""
+    elsewhere: _builtins.int
+    """How many other gateways carry."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        user_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        granted: _builtins.int = ...,
+        elsewhere: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elsewhere", b"elsewhere", "granted", b"granted", "limit", b"limit", "project", b"project", "user_id", b"user_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallShare: _TypeAlias = CallShare  # noqa: Y015
+
+@_typing.final
+class ShareCallsResponse(_message.Message):
+    """ShareCallsResponse has the shares."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def shares(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallShare]:
+        """Of every owner whose calls are limited."""
+
+    def __init__(
+        self,
+        *,
+        shares: _abc.Iterable[Global___CallShare] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["shares", b"shares"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShareCallsResponse: _TypeAlias = ShareCallsResponse  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

@@ -55,6 +55,21 @@ class QuotaServiceStub(object):
                 request_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ListUsageRequest.SerializeToString,
                 response_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ListUsageResponse.FromString,
                 _registered_method=True)
+        self.HoldPort = channel.unary_unary(
+                '/sandmesh.api.quota.v1.QuotaService/HoldPort',
+                request_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.HoldPortRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.HoldPortResponse.FromString,
+                _registered_method=True)
+        self.ReleasePort = channel.unary_unary(
+                '/sandmesh.api.quota.v1.QuotaService/ReleasePort',
+                request_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ReleasePortRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ReleasePortResponse.FromString,
+                _registered_method=True)
+        self.ShareCalls = channel.unary_unary(
+                '/sandmesh.api.quota.v1.QuotaService/ShareCalls',
+                request_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ShareCallsRequest.SerializeToString,
+                response_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ShareCallsResponse.FromString,
+                _registered_method=True)
 
 
 class QuotaServiceServicer(object):
@@ -63,7 +78,7 @@ class QuotaServiceServicer(object):
 
     def SetQuota(self, request, context):
         """SetQuota changes limits while the mesh runs. A limit below what is in use ends nothing: no more is added. Claims beyond
-        it end with QUOTA_EXCEEDED. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+        it end with QUOTA_EXCEEDED. Gateways learn of a limit to calls within a second. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,6 +108,30 @@ class QuotaServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldPort(self, request, context):
+        """HoldPort counts a URL for the owners of its sandbox, for whom it must fit; the gateway asks before it makes one. A URL counts
+        until it is released or ends, or its sandbox does. Ends with: QUOTA_EXCEEDED, STORE_UNAVAILABLE, RECOVERING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleasePort(self, request, context):
+        """ReleasePort counts a URL no more. Ends with: STORE_UNAVAILABLE, RECOVERING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShareCalls(self, request, context):
+        """ShareCalls divides the quotas of calls in flight among gateways: the shares of one owner are never more than its limit together,
+        but for calls that were there before it was lowered. A gateway reports every second while it carries calls, and when a share is
+        used up; the share of one that is silent for 10 seconds goes to others. Ends with: STORE_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QuotaServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -115,6 +154,21 @@ def add_QuotaServiceServicer_to_server(servicer, server):
                     servicer.ListUsage,
                     request_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ListUsageRequest.FromString,
                     response_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ListUsageResponse.SerializeToString,
+            ),
+            'HoldPort': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldPort,
+                    request_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.HoldPortRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.HoldPortResponse.SerializeToString,
+            ),
+            'ReleasePort': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleasePort,
+                    request_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ReleasePortRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ReleasePortResponse.SerializeToString,
+            ),
+            'ShareCalls': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShareCalls,
+                    request_deserializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ShareCallsRequest.FromString,
+                    response_serializer=sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ShareCallsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -226,6 +280,87 @@ class QuotaService(object):
             '/sandmesh.api.quota.v1.QuotaService/ListUsage',
             sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ListUsageRequest.SerializeToString,
             sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ListUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldPort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.quota.v1.QuotaService/HoldPort',
+            sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.HoldPortRequest.SerializeToString,
+            sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.HoldPortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleasePort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.quota.v1.QuotaService/ReleasePort',
+            sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ReleasePortRequest.SerializeToString,
+            sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ReleasePortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShareCalls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sandmesh.api.quota.v1.QuotaService/ShareCalls',
+            sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ShareCallsRequest.SerializeToString,
+            sandmesh_dot_api_dot_quota_dot_v1_dot_quota__pb2.ShareCallsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,7 +35,7 @@ class QuotaServiceStub:
     def __new__(cls, channel: _aio.Channel) -> QuotaServiceAsyncStub: ...
     SetQuota: _grpc.UnaryUnaryMultiCallable[_quota_pb2.SetQuotaRequest, _quota_pb2.SetQuotaResponse]
     """SetQuota changes limits while the mesh runs. A limit below what is in use ends nothing: no more is added. Claims beyond
-    it end with QUOTA_EXCEEDED. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+    it end with QUOTA_EXCEEDED. Gateways learn of a limit to calls within a second. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
     ListQuotas: _grpc.UnaryUnaryMultiCallable[_quota_pb2.ListQuotasRequest, _quota_pb2.ListQuotasResponse]
     """ListQuotas lists quotas and their use; to a project's administrator the project's and its users'. Ends with: PERMISSION_DENIED."""
@@ -48,6 +48,17 @@ class QuotaServiceStub:
     A project's administrator sees what counted in that project.
     Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
+    HoldPort: _grpc.UnaryUnaryMultiCallable[_quota_pb2.HoldPortRequest, _quota_pb2.HoldPortResponse]
+    """HoldPort counts a URL for the owners of its sandbox, for whom it must fit; the gateway asks before it makes one. A URL counts
+    until it is released or ends, or its sandbox does. Ends with: QUOTA_EXCEEDED, STORE_UNAVAILABLE, RECOVERING.
+    """
+    ReleasePort: _grpc.UnaryUnaryMultiCallable[_quota_pb2.ReleasePortRequest, _quota_pb2.ReleasePortResponse]
+    """ReleasePort counts a URL no more. Ends with: STORE_UNAVAILABLE, RECOVERING."""
+    ShareCalls: _grpc.UnaryUnaryMultiCallable[_quota_pb2.ShareCallsRequest, _quota_pb2.ShareCallsResponse]
+    """ShareCalls divides the quotas of calls in flight among gateways: the shares of one owner are never more than its limit together,
+    but for calls that were there before it was lowered. A gateway reports every second while it carries calls, and when a share is
+    used up; the share of one that is silent for 10 seconds goes to others. Ends with: STORE_UNAVAILABLE.
+    """
 
 @_typing.type_check_only
 class QuotaServiceAsyncStub(QuotaServiceStub):
@@ -56,7 +67,7 @@ class QuotaServiceAsyncStub(QuotaServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SetQuota: _aio.UnaryUnaryMultiCallable[_quota_pb2.SetQuotaRequest, _quota_pb2.SetQuotaResponse]  # type: ignore[assignment]
     """SetQuota changes limits while the mesh runs. A limit below what is in use ends nothing: no more is added. Claims beyond
-    it end with QUOTA_EXCEEDED. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+    it end with QUOTA_EXCEEDED. Gateways learn of a limit to calls within a second. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
     ListQuotas: _aio.UnaryUnaryMultiCallable[_quota_pb2.ListQuotasRequest, _quota_pb2.ListQuotasResponse]  # type: ignore[assignment]
     """ListQuotas lists quotas and their use; to a project's administrator the project's and its users'. Ends with: PERMISSION_DENIED."""
@@ -69,6 +80,17 @@ class QuotaServiceAsyncStub(QuotaServiceStub):
     A project's administrator sees what counted in that project.
     Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
     """
+    HoldPort: _aio.UnaryUnaryMultiCallable[_quota_pb2.HoldPortRequest, _quota_pb2.HoldPortResponse]  # type: ignore[assignment]
+    """HoldPort counts a URL for the owners of its sandbox, for whom it must fit; the gateway asks before it makes one. A URL counts
+    until it is released or ends, or its sandbox does. Ends with: QUOTA_EXCEEDED, STORE_UNAVAILABLE, RECOVERING.
+    """
+    ReleasePort: _aio.UnaryUnaryMultiCallable[_quota_pb2.ReleasePortRequest, _quota_pb2.ReleasePortResponse]  # type: ignore[assignment]
+    """ReleasePort counts a URL no more. Ends with: STORE_UNAVAILABLE, RECOVERING."""
+    ShareCalls: _aio.UnaryUnaryMultiCallable[_quota_pb2.ShareCallsRequest, _quota_pb2.ShareCallsResponse]  # type: ignore[assignment]
+    """ShareCalls divides the quotas of calls in flight among gateways: the shares of one owner are never more than its limit together,
+    but for calls that were there before it was lowered. A gateway reports every second while it carries calls, and when a share is
+    used up; the share of one that is silent for 10 seconds goes to others. Ends with: STORE_UNAVAILABLE.
+    """
 
 class QuotaServiceServicer(metaclass=_abc_1.ABCMeta):
     """QuotaService owns quotas and projects. It runs beside the allocator, whose claims keep to the quotas."""
@@ -80,7 +102,7 @@ class QuotaServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_quota_pb2.SetQuotaResponse, _abc.Awaitable[_quota_pb2.SetQuotaResponse]]:
         """SetQuota changes limits while the mesh runs. A limit below what is in use ends nothing: no more is added. Claims beyond
-        it end with QUOTA_EXCEEDED. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+        it end with QUOTA_EXCEEDED. Gateways learn of a limit to calls within a second. Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
         """
 
     @_abc_1.abstractmethod
@@ -110,6 +132,35 @@ class QuotaServiceServicer(metaclass=_abc_1.ABCMeta):
         """ListUsage lists what projects and sandboxes had, as the store counts it: a crash of all services loses at most a minute.
         A project's administrator sees what counted in that project.
         Ends with: INVALID_ARGUMENT, PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def HoldPort(
+        self,
+        request: _quota_pb2.HoldPortRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_quota_pb2.HoldPortResponse, _abc.Awaitable[_quota_pb2.HoldPortResponse]]:
+        """HoldPort counts a URL for the owners of its sandbox, for whom it must fit; the gateway asks before it makes one. A URL counts
+        until it is released or ends, or its sandbox does. Ends with: QUOTA_EXCEEDED, STORE_UNAVAILABLE, RECOVERING.
+        """
+
+    @_abc_1.abstractmethod
+    def ReleasePort(
+        self,
+        request: _quota_pb2.ReleasePortRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_quota_pb2.ReleasePortResponse, _abc.Awaitable[_quota_pb2.ReleasePortResponse]]:
+        """ReleasePort counts a URL no more. Ends with: STORE_UNAVAILABLE, RECOVERING."""
+
+    @_abc_1.abstractmethod
+    def ShareCalls(
+        self,
+        request: _quota_pb2.ShareCallsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_quota_pb2.ShareCallsResponse, _abc.Awaitable[_quota_pb2.ShareCallsResponse]]:
+        """ShareCalls divides the quotas of calls in flight among gateways: the shares of one owner are never more than its limit together,
+        but for calls that were there before it was lowered. A gateway reports every second while it carries calls, and when a share is
+        used up; the share of one that is silent for 10 seconds goes to others. Ends with: STORE_UNAVAILABLE.
         """
 
 def add_QuotaServiceServicer_to_server(servicer: QuotaServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

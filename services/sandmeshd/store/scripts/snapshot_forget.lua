@@ -1,0 +1,3 @@
+-- Counts a snapshot no more.
+drop_snapshot(args.id)
+return {1}
