@@ -99,7 +99,8 @@ def _desktop() -> str:
     from sandmeshd.drivers.bubblewrap.systems.host import lacking  # noqa: PLC0415 - only those who ask need it
     from sandmeshd.templates import load_templates  # noqa: PLC0415 - as above
 
-    lacks = " ".join(lacking(load_templates()["gui"].system))
+    templates = load_templates()
+    lacks = " ".join(lacking(dict.fromkeys((*templates["gui"].system, *templates["desktop"].system))))
     return f"not installed: {lacks} (apt-get install --no-install-recommends {lacks})" if lacks else ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from sandmesh import GuiSandboxAsync, errors
+from sandmesh import FilesystemSandboxAsync, GuiSandboxAsync, errors
 from sandmesh.sandbox.screen.desktop import Window
 from tests.mesh.conftest import run_mesh
 
@@ -40,7 +40,7 @@ def size_of(image: bytes) -> tuple[int, int]:
     return width, height
 
 
-async def opened(box: GuiSandboxAsync, title: str) -> Window:
+async def opened(box: FilesystemSandboxAsync, title: str) -> Window:
     """Wait for a window."""
     async with asyncio.timeout(30):
         while True:
@@ -49,7 +49,7 @@ async def opened(box: GuiSandboxAsync, title: str) -> Window:
                     return window
 
 
-async def contents(box: GuiSandboxAsync, path: str, wanted: str) -> str:
+async def contents(box: FilesystemSandboxAsync, path: str, wanted: str) -> str:
     """Read a file of the workspace until it has a text."""
     async with asyncio.timeout(30):
         while wanted not in (found := (await box.run_shell_command(f"cat {path} 2>/dev/null; true")).text):
@@ -190,6 +190,23 @@ async def test_a_part_that_was_killed_is_started_again_and_the_next_call_says_so
     assert f"({part}) ended with signal 9" in result.text
     assert all((await box.desktop.info()).parts.values())
     await box.desktop.type("ź")
+
+
+async def test_a_filesystem_sandbox_has_the_desktop_of_its_template(address: str) -> None:
+    async with FilesystemSandboxAsync(base_url=address, template="desktop", timeout=60) as box:
+        parts = (await box.desktop.info()).parts
+        assert set(parts) >= {"Xtigervnc", "dbus-daemon", "xfwm4", "xfce4-panel", "xfdesktop"}
+        assert all(parts.values())
+        await box.desktop.launch("xfce4-terminal", "-T", "writer", "-x", "sh", "-c", "cat > typed")
+        await box.desktop.focus(await opened(box, "writer"))
+        await box.desktop.type("Grüße\n")
+        await box.desktop.act({"action": "key", "text": "ctrl+d"})
+        assert await contents(box, "typed", "\n") == "Grüße\n"
+        await box.run_shell_command("pkill -9 -x xfwm4; while pgrep -x xfwm4; do :; done")
+        async with asyncio.timeout(30):
+            while "the desktop was started again" not in (await box.desktop.act({"action": "screenshot"})).text:
+                pass
+        assert all((await box.desktop.info()).parts.values())
 
 
 async def test_the_desktop_listens_on_no_port(box: GuiSandboxAsync) -> None:

@@ -136,6 +136,14 @@ class FilesystemSandboxAsync(BaseSandboxAsync, FilesystemTools):
     default_type: ClassVar[str] = "filesystem"
 
     @property
+    def desktop(self) -> DesktopAsync:
+        """The desktop of a sandbox whose template has one, as "gui" and "desktop" have: screen, windows, clipboard."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.desktop import DesktopAsync  # noqa: PLC0415 - see above
+
+        return DesktopAsync(self.call, self._port_target)
+
+    @property
     def desktop_url(self) -> Coroutine[Any, Any, str]:
         """The URL of a page that shows the desktop, valid for half an hour at least; CapabilityMissing without one.
 
@@ -175,14 +183,6 @@ class GuiSandboxAsync(FilesystemSandboxAsync, DesktopTools):
     """A sandbox with a desktop: a screen, a mouse and a keyboard, besides the tools of a filesystem sandbox."""
 
     default_type: ClassVar[str] = "gui"
-
-    @property
-    def desktop(self) -> DesktopAsync:
-        """The sandbox's desktop: its screen, windows and clipboard."""
-        with fork_lock:
-            from sandmesh.sandbox.screen.desktop import DesktopAsync  # noqa: PLC0415 - see above
-
-        return DesktopAsync(self.call, self._port_target)
 
 
 class MobileSandboxAsync(BaseSandboxAsync, MobileTools):

@@ -225,6 +225,14 @@ class FilesystemSandbox(BaseSandbox, FilesystemTools):
     twin_class: ClassVar[type[SandboxAsync]] = FilesystemSandboxAsync
 
     @property
+    def desktop(self) -> Desktop:
+        """The desktop of a sandbox whose template has one, as "gui" and "desktop" have: screen, windows, clipboard."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.desktop import Desktop  # noqa: PLC0415 - see above
+
+        return Desktop(cast("FilesystemSandboxAsync", self.twin).desktop)
+
+    @property
     def desktop_url(self) -> str:
         """The URL of a page that shows the desktop, valid for half an hour at least; CapabilityMissing without one.
 
@@ -264,14 +272,6 @@ class GuiSandbox(FilesystemSandbox, DesktopTools):
     """A sandbox with a desktop: a screen, a mouse and a keyboard, besides the tools of a filesystem sandbox."""
 
     twin_class: ClassVar[type[SandboxAsync]] = GuiSandboxAsync
-
-    @property
-    def desktop(self) -> Desktop:
-        """The sandbox's desktop: its screen, windows and clipboard."""
-        with fork_lock:
-            from sandmesh.sandbox.screen.desktop import Desktop  # noqa: PLC0415 - see above
-
-        return Desktop(cast("GuiSandboxAsync", self.twin).desktop)
 
 
 class MobileSandbox(BaseSandbox, MobileTools):

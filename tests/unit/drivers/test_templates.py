@@ -26,7 +26,7 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 
 def test_the_shipped_templates_share_one_environment() -> None:
     templates = load_templates()
-    assert list(templates) == ["base", "bfcl", "browser", "filesystem", "gui", "mobile", "training"]
+    assert list(templates) == ["base", "bfcl", "browser", "desktop", "filesystem", "gui", "mobile", "training"]
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python

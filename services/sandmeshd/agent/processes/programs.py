@@ -53,6 +53,10 @@ class Programs:
         self._drain.close()
         os.close(self._null)
 
+    def variable(self, name: str) -> str:
+        """Return a variable that all programs have, "" where they have none of the name."""
+        return self._environment.get(name, "")
+
     async def run(self, program: Program, call: Call) -> Outcome:
         """Run a program to its end, with its output and input those of the call."""
         call.stop_after(program.timeout)

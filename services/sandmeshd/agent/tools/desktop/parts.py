@@ -28,7 +28,14 @@ _SERVER: Final = (
 _STARTUP: Final = "sh -c 'echo XTerm*faceName: Monospace | xrdb -nocpp -merge; echo ready'"
 _MANAGER: Final = ("openbox", "--startup", _STARTUP)
 _PANEL: Final = ("tint2",)
+# XFCE's programs keep their settings by the bus, which writes its address once it is ready.
+_BUS: Final = ("dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={FOLDER}/bus")
 _QUIETLY: Final = f'mkdir -p -m 0700 {FOLDER}; exec "$@" 2>>{FOLDER}/log'
+# For a window manager that does not say so itself.
+_UNTIL_MANAGED: Final = (
+    f'"$@" 2>>{FOLDER}/log & '
+    "until wmctrl -m >/dev/null 2>&1; do kill -0 $! || exit; sleep 0.05; done; echo ready; wait $!"
+)
 
 
 @dataclass
@@ -39,6 +46,8 @@ class Part:
     argv: Sequence[str]
     waits: bool = True
     """Whether it writes to its output when it is ready."""
+    script: str = _QUIETLY
+    """What starts it in a shell."""
     process: Process | None = None
 
     @property
@@ -54,7 +63,7 @@ class Parts:
         self._programs = programs
         self._lock = asyncio.Lock()
         self._server = Part("the X server", _SERVER)
-        self._others = (Part("the window manager", _MANAGER), Part("the panel", _PANEL, waits=False))
+        self._others = _xfce() if programs.variable("SANDMESH_DESKTOP") == "xfce" else _light()
         self._notes: list[str] = []
 
     async def ready(self) -> None:
@@ -102,7 +111,7 @@ class Parts:
     async def _start(self, part: Part) -> None:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
-            argv = ["/bin/sh", "-c", _QUIETLY, part.argv[0], *part.argv]
+            argv = ["/bin/sh", "-c", part.script, part.argv[0], *part.argv]
             try:
                 process = self._programs.launch(argv, writer)
             finally:
@@ -113,6 +122,20 @@ class Parts:
                 await _written(reader, part)
         finally:
             os.close(reader)
+
+
+def _light() -> Sequence[Part]:
+    return Part("the window manager", _MANAGER), Part("the panel", _PANEL, waits=False)
+
+
+def _xfce() -> Sequence[Part]:
+    return (
+        Part("the message bus", _BUS),
+        Part("the window manager", ("xfwm4",), script=_UNTIL_MANAGED),
+        Part("the settings", ("xfsettingsd", "--no-daemon"), waits=False),
+        Part("the panel", ("xfce4-panel",), waits=False),
+        Part("the desktop", ("xfdesktop",), waits=False),
+    )
 
 
 async def _written(reader: int, part: Part) -> None:

@@ -154,6 +154,9 @@ class Screen:
             try:
                 return await self._list(call)
             except ToolFailure as error:
+                if "client list" in str(error):
+                    # There is none before the first window.
+                    return []
                 if "BadWindow" not in str(error) or time.monotonic() > until:
                     raise
             await asyncio.sleep(_LISTING_PAUSE_SECONDS)
