@@ -14,7 +14,7 @@ import time
 import urllib.request
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,20 @@ from tests.engine import Daemon, bridged_engine, own_bridge, query, run
 from tests.ports import free_port
 
 START_SECONDS, END_SECONDS = 180.0, 30.0
-TOKEN, USER_TOKEN = "test-administrator", "test-nobody"
+TOKEN, USER_TOKEN, WATCHED_TOKEN = "test-administrator", "test-nobody", "test-watched"
+WATCHED = "watched"
+"""An administrator whose requests are in the audit log, as are those of service accounts."""
+
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        *({"level": "Metadata", **who} for who in ({"users": [WATCHED]}, {"userGroups": ["system:serviceaccounts"]})),
+        {"level": "None"},
+    ],
+}
 NAMESPACE = "sandboxes"
 PAUSE = "sandmesh-test/pause:1"
 NODE = "machine"
@@ -131,9 +144,24 @@ class Cluster:
         items = self.request("GET", f"{api}/namespaces/{NAMESPACE}/{kind}{query_part}")["items"]
         return [f"{kind} {item['metadata']['name']}" for item in items]
 
+    def audit(self, user: str) -> list[tuple[str, str]]:
+        """Return the verb and the kind of resources of each request of a user."""
+        entries = map(json.loads, (self.folder / "audit.log").read_text().splitlines())
+        return [
+            (str(entry["verb"]), _kind(entry["objectRef"]))
+            for entry in entries
+            if entry["user"]["username"] == user and "objectRef" in entry
+        ]
+
     def write_kubeconfig(self, path: Path, token: str, namespace: str = NAMESPACE) -> None:
         """Write a kubeconfig for a token."""
         _write_kubeconfig(path, self.url, self.folder / "ca.pem", token, namespace)
+
+
+def _kind(reference: dict[str, str]) -> str:
+    part = reference.get("subresource")
+    kind = f"{reference['resource']}/{part}" if part else reference["resource"]
+    return f"{kind}.{reference['apiGroup']}" if "apiGroup" in reference else kind
 
 
 def _request(url: str, folder: Path, method: str, path: str, body: Any, token: str) -> Any:
@@ -169,8 +197,23 @@ def own_cluster(folder: Path) -> Generator[Cluster]:
 
 @contextmanager
 def _servers(folder: Path, address: str, daemon: Daemon) -> Generator[Cluster]:
+    with control_plane(folder) as cluster:
+        own = _kubelet(folder, cluster.kubeconfig, address, free_port(address), daemon)
+        kubelet = Program(folder, "kubelet", own)
+        try:
+            kubelet.start()
+            _wait(kubelet, lambda: _check_ready(cluster))
+            yield replace(cluster, engine=daemon.url, kubelet=kubelet)
+        finally:
+            kubelet.end()
+            _remove_containers(daemon)
+            _unmount(folder / "kubelet-root")
+
+
+@contextmanager
+def control_plane(folder: Path) -> Generator[Cluster]:
+    """Run a cluster without a machine, with everything in a folder and the namespace of the sandboxes."""
     ports = {name: free_port() for name in ("etcd", "peer", "api", "scheduler", "controllers")}
-    ports["kubelet"] = free_port(address)
     url = f"https://127.0.0.1:{ports['api']}"
     _write_keys(folder)
     kubeconfig = folder / "kubeconfig"
@@ -180,24 +223,20 @@ def _servers(folder: Path, address: str, daemon: Daemon) -> Generator[Cluster]:
         "api": _api_server(folder, ports),
         "scheduler": _scheduler(kubeconfig, ports),
         "controllers": _controllers(folder, kubeconfig, ports),
-        "kubelet": _kubelet(folder, kubeconfig, address, ports, daemon),
     }
     started = {name: Program(folder, name, command) for name, command in commands.items()}
-    cluster = Cluster(url, kubeconfig, daemon.url, started["api"], started["kubelet"], folder)
+    cluster = Cluster(url, kubeconfig, "", started["api"], Program(folder, "none", []), folder)
     try:
         started["etcd"].start()
         started["api"].start()
         cluster.wait_for_server()
-        for name in ("scheduler", "controllers", "kubelet"):
+        for name in ("scheduler", "controllers"):
             started[name].start()
-        _wait(started["kubelet"], lambda: _check_ready(cluster))
         cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         yield cluster
     finally:
-        for name in ("kubelet", "scheduler", "controllers", "api", "etcd"):
+        for name in ("scheduler", "controllers", "api", "etcd"):
             started[name].end()
-        _remove_containers(daemon)
-        _unmount(folder / "kubelet-root")
 
 
 def _check_ready(cluster: Cluster) -> None:
@@ -232,7 +271,9 @@ def _write_keys(folder: Path) -> None:
     clear = serialization.NoEncryption()
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, clear)
     (folder / "accounts.key").write_bytes(pem)
-    (folder / "tokens.csv").write_text(f"{TOKEN},administrator,1,system:masters\n{USER_TOKEN},nobody,2\n")
+    users = (f"{TOKEN},administrator,1,system:masters", f"{USER_TOKEN},nobody,2")
+    (folder / "tokens.csv").write_text("\n".join((*users, f"{WATCHED_TOKEN},{WATCHED},3,system:masters\n")))
+    (folder / "audit.yaml").write_text(yaml.safe_dump(AUDIT))
 
 
 def _write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespace: str) -> None:
@@ -270,6 +311,8 @@ def _api_server(folder: Path, ports: dict[str, int]) -> list[str]:
         "--service-account-issuer=https://cluster.test",
         "--service-cluster-ip-range=10.96.0.0/24",
         f"--token-auth-file={folder / 'tokens.csv'}",
+        f"--audit-policy-file={folder / 'audit.yaml'}",
+        f"--audit-log-path={folder / 'audit.log'}",
         "--authorization-mode=RBAC",
         "--kubelet-preferred-address-types=InternalIP",
         # No pod of the tests has an account, and waits for one.
@@ -293,7 +336,7 @@ def _own_ports(kubeconfig: Path, port: int) -> list[str]:
     return [f"--kubeconfig={kubeconfig}", "--leader-elect=false", *listen]
 
 
-def _kubelet(folder: Path, kubeconfig: Path, address: str, ports: dict[str, int], daemon: Daemon) -> list[str]:
+def _kubelet(folder: Path, kubeconfig: Path, address: str, port: int, daemon: Daemon) -> list[str]:
     return [
         str(programs() / "kubelet"),
         f"--kubeconfig={kubeconfig}",
@@ -301,7 +344,7 @@ def _kubelet(folder: Path, kubeconfig: Path, address: str, ports: dict[str, int]
         # Not that of the loopback, which the API server does not take for a machine's.
         f"--node-ip={address}",
         f"--address={address}",
-        f"--port={ports['kubelet']}",
+        f"--port={port}",
         "--healthz-port=0",
         "--read-only-port=0",
         f"--docker-endpoint={daemon.url}",

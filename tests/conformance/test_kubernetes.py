@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from sandmeshd.drivers.conformance import Requirement, Subject, calls, lifecycle, networks
@@ -21,6 +26,9 @@ BY_THE_LINK: tuple[Requirement, ...] = (
     networks.a_named_host_is_reached_and_no_other,
 )
 """What depends on how agents are reached."""
+
+DEMO = Path(__file__).resolve().parents[2] / "examples" / "demo.py"
+DEMO_SECONDS = 300.0
 
 
 # What holds behind gRPC holds of the driver itself.
@@ -43,3 +51,16 @@ async def test_agents_are_reached_through_the_api_server(
     settings = settings_of(cluster, paths).model_copy(update={"reach": "port-forward"})
     await requirement(subject_of(cluster, settings, direct(settings)))
     assert not (paths.runtime / "f").exists()
+
+
+async def test_the_demo_runs_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    own = {"SANDMESH_DRIVER": "kubernetes", "SANDMESH_KUBERNETES_KUBECONFIG": str(cluster.kubeconfig)}
+    command = [sys.executable, str(DEMO), str(tmp_path / "out")]
+    demo = await asyncio.create_subprocess_exec(
+        *command, env={**os.environ, **own}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    async with asyncio.timeout(DEMO_SECONDS):
+        printed, _ = await demo.communicate()
+    assert demo.returncode == 0, printed.decode()
+    assert (tmp_path / "out" / "co2.png").read_bytes().startswith(b"\x89PNG")
+    assert cluster.names("pods") + cluster.names("secrets", "app.kubernetes.io/managed-by=sandmesh") == []

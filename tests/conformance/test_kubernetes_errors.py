@@ -89,6 +89,14 @@ async def test_a_namespace_that_admits_only_a_lower_posture_is_refused_and_says_
     assert cluster.names("networkpolicies", selector(paths.mesh_id), "/apis/networking.k8s.io/v1") == []
 
 
+async def test_volumes_that_the_api_server_does_not_know_are_refused_with_what_to_set(
+    cluster: Cluster, paths: MeshPaths
+) -> None:
+    settings = settings_of(cluster, paths).model_copy(update={"workspace": "volume"})
+    with pytest.raises(RuntimeUnavailable, match=r"knows no volumes .*: set SANDMESH_KUBERNETES_WORKSPACE=disk"):
+        await _opened(settings)
+
+
 async def test_of_two_drivers_of_one_mesh_the_second_is_refused_until_the_first_has_gone(
     cluster: Cluster, paths: MeshPaths
 ) -> None:

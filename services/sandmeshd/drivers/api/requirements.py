@@ -58,6 +58,8 @@ def check(
     able: Mapping[str, str],
     most: Mapping[str, int],
     unmet: Sequence[str] = (),
+    *,
+    workspace_in_memory: bool = True,
 ) -> None:
     """Check that all that is stated can be enforced: the limits of `able`, up to `most` where that has them.
 
@@ -76,7 +78,7 @@ def check(
         if not name or "=" in name or "\0" in name + value:
             field = f"spec.environment[{name!r}]"
             raise InvalidArgument(f"{field} is no environment variable", {"field": field})
-    _check_memory(request.spec.limits)
+    _check_memory(request.spec.limits, workspace_in_memory=workspace_in_memory)
 
 
 def _unmet(request: pb.CreateSandboxRequest, able: Mapping[str, str], most: Mapping[str, int]) -> list[str]:
@@ -88,11 +90,11 @@ def _unmet(request: pb.CreateSandboxRequest, able: Mapping[str, str], most: Mapp
     return needs
 
 
-def _check_memory(limits: sandbox_pb2.Limits) -> None:
+def _check_memory(limits: sandbox_pb2.Limits, *, workspace_in_memory: bool) -> None:
     if 0 < limits.memory_bytes < SMALLEST_MEMORY:
         field = "spec.limits.memory_bytes"
         raise InvalidArgument(f"{field} is at least {SMALLEST_MEMORY}: Python needs that much", {"field": field})
-    if 0 < limits.memory_bytes < 2 * limits.disk_bytes:
+    if workspace_in_memory and 0 < limits.memory_bytes < 2 * limits.disk_bytes:
         field = "spec.limits.disk_bytes"
         why = "the workspace is in memory then, and processes need the rest"
         raise InvalidArgument(f"{field} is at most half of memory_bytes: {why}", {"field": field})

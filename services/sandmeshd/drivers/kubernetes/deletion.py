@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Mapping
+from typing import Any
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
@@ -27,7 +28,9 @@ class Deleter:
             RuntimeUnavailable: It does not go: its machine may not answer.
         """
         path = self._cluster.path("pods", name)
-        pod = await self._cluster.find(path)
+        # The watch may not have told of it yet.
+        known = self._watcher.find(name)
+        pod = known or await self._cluster.find(path)
         if pod is None:
             return
         uid = str(pod["metadata"]["uid"])
@@ -35,16 +38,28 @@ class Deleter:
             await self._cluster.delete(path, uid, GRACE_SECONDS)
             try:
                 async with asyncio.timeout(DELETE_SECONDS):
-                    while await self._is_there(name, uid):
-                        changed.clear()
-                        with suppress(TimeoutError):
-                            async with asyncio.timeout(LOOK_SECONDS):
-                                await changed.wait()
+                    await self._gone(name, uid, changed, known=known is not None)
             except TimeoutError:
                 fix = f"look at its machine: kubectl -n {self._cluster.namespace} describe pod {name}"
                 message = f"the pod {name} was deleted and is not gone after {DELETE_SECONDS:g} s: {fix}"
                 raise RuntimeUnavailable(message, {"fix": fix}) from None
 
-    async def _is_there(self, name: str, uid: str) -> bool:
-        pod = await self._cluster.find(self._cluster.path("pods", name))
-        return pod is not None and pod["metadata"]["uid"] == uid
+    async def _gone(self, name: str, uid: str, changed: asyncio.Event, *, known: bool) -> None:
+        """Return when a pod is gone, as the watch tells; where that is silent, the API server is asked."""
+        path = self._cluster.path("pods", name)
+        while True:
+            there = _is(self._watcher.find(name), uid)
+            if known and not there:
+                return
+            known = known or there
+            changed.clear()
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await changed.wait()
+            except TimeoutError:
+                if not _is(await self._cluster.find(path), uid):
+                    return
+
+
+def _is(pod: Mapping[str, Any] | None, uid: str) -> bool:
+    return pod is not None and pod["metadata"]["uid"] == uid

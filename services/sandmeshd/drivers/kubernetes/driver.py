@@ -62,7 +62,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         self._lease = world.lease
         self._planner = planner
         self._version = world.version
-        self._able = enforceable(world.version)
+        self._able = enforceable(world.version, settings.workspace)
         self._records = Records(cluster, settings.paths.mesh_id)
         view = View(settings.paths.mesh_id, self._records, watcher, world.reach)
         super().__init__(NAME, settings.paths.mesh_id, view, watcher)
@@ -123,7 +123,7 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
 
     async def _create(self, request: pb.CreateSandboxRequest) -> pb.RuntimeSandbox:
         template = self._planner.templates.find(request.spec.template)
-        check(request, self._able)
+        check(request, self._able, on_volumes=self._settings.workspace == "volume")
         plan = await self._planner.plan(request, template, self._able)
         if self._view.find(request.sandbox_id) is not None:
             await self._remove(request.sandbox_id)

@@ -42,7 +42,7 @@ def metadata(mesh_id: str, sandbox_id: str, template: str) -> dict[str, object]:
     """Return the metadata that a sandbox's pod and Secret share."""
     return {
         "name": object_name(mesh_id, sandbox_id),
-        "labels": {**mesh_labels(mesh_id), SANDBOX: hashed(sandbox_id), TEMPLATE: template},
+        "labels": {**mesh_labels(mesh_id), SANDBOX: hashed(sandbox_id), TEMPLATE: template.rstrip("-_")},
         "annotations": {
             SANDBOX_ID: sandbox_id,
             MESH_ID: mesh_id,

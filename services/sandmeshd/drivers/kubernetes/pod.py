@@ -92,16 +92,31 @@ def _limits(limits: sandbox_pb2.Limits) -> dict[str, str]:
 
 def _volumes(settings: KubernetesSettings, limits: sandbox_pb2.Limits, secret: str) -> list[dict[str, Any]]:
     disk, scratch = in_memory(limits)
+    if settings.workspace == "volume" and limits.memory_bytes:
+        scratch = limits.memory_bytes // 4
     size = min(scratch or settings.scratch_bytes, settings.scratch_bytes)
     files = [{"key": name, "path": name} for name in FILES]
-    # A size on a disk is no limit but an eviction, minutes later: a workspace that is limited is in memory.
-    workspace: dict[str, Any] = _memory(disk) if disk else {}
     return [
         {"name": "born", "secret": {"secretName": secret, "defaultMode": 0o400, "items": files}},
         {"name": "agent", "emptyDir": _memory(1 << 20)},
         *({"name": name, "emptyDir": _memory(size)} for name in ("tmp", "shm", "home")),
-        {"name": "workspace", "emptyDir": workspace},
+        {"name": "workspace", **_workspace(settings, disk)},
     ]
+
+
+def _workspace(settings: KubernetesSettings, disk: int) -> dict[str, Any]:
+    if settings.workspace == "volume":
+        claim: dict[str, Any] = {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": str(disk or int(settings.volume_bytes))}},
+        }
+        if settings.storage_class:
+            claim["storageClassName"] = settings.storage_class
+        return {"ephemeral": {"volumeClaimTemplate": {"spec": claim}}}
+    # A size on a disk is no limit but an eviction, minutes later: a workspace that is limited is in memory.
+    if disk or settings.workspace == "memory":
+        return {"emptyDir": _memory(disk or settings.scratch_bytes)}
+    return {"emptyDir": {}}
 
 
 def _memory(size: int) -> dict[str, Any]:

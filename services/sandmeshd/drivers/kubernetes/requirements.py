@@ -15,10 +15,12 @@ MEMORY_VOLUMES = (1, 22)
 """The version from which a kubelet gives a volume in memory its size."""
 
 
-def enforceable(version: tuple[int, int]) -> dict[str, str]:
-    """Return the limits that a cluster enforces, and how."""
+def enforceable(version: tuple[int, int], workspace: str) -> dict[str, str]:
+    """Return the limits that a cluster enforces, and how; `workspace` is the setting of that name."""
     limits = {"memory": "the pod's limit: what exceeds it may end the sandbox", "cpu": "the pod's limit"}
     limits["file"] = "rlimit"
+    if workspace == "volume":
+        return {**limits, "disk": "a volume of its own"}
     # Older kubelets take a size for a wish: the volume is as large as the memory.
     return {**limits, "disk": "a volume in memory"} if version >= MEMORY_VOLUMES else limits
 
@@ -37,14 +39,14 @@ def enforced(limits: sandbox_pb2.Limits, able: Mapping[str, str]) -> dict[str, s
     return {**enforcers, **boundaries}
 
 
-def check(request: pb.CreateSandboxRequest, able: Mapping[str, str]) -> None:
+def check(request: pb.CreateSandboxRequest, able: Mapping[str, str], *, on_volumes: bool) -> None:
     """Check that all requirements can be enforced.
 
     Raises:
         CapabilityMissing: Some cannot; `facts["needs"]` names each.
         InvalidArgument: An environment variable's name or value is invalid, or memory is too small.
     """
-    requirements.check(request, NAME, able, {}, list(_unmet(request)))
+    requirements.check(request, NAME, able, {}, list(_unmet(request)), workspace_in_memory=not on_volumes)
 
 
 def _unmet(request: pb.CreateSandboxRequest) -> Iterator[str]:

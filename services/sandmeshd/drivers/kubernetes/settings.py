@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 
 from sandmeshd.drivers.api.settings import DriverSettings
 
@@ -28,6 +28,18 @@ class KubernetesSettings(DriverSettings):
     reach: Literal["", "pods", "port-forward"] = Field(default="", validation_alias="SANDMESH_KUBERNETES_REACH")
     """How agents are reached: at their "pods" addresses, the default in the cluster, or by the API server's
     "port-forward", the default elsewhere. Gateways are on the driver's machine then."""
+
+    workspace: Literal["disk", "memory", "volume"] = Field(
+        default="disk", validation_alias="SANDMESH_KUBERNETES_WORKSPACE"
+    )
+    """Where workspaces are: on the machine's "disk", where only a workspace in memory can be limited, in "memory", or
+    on a "volume" of their own, which goes with the pod (from Kubernetes 1.23 on)."""
+
+    storage_class: str = Field(default="", validation_alias="SANDMESH_KUBERNETES_STORAGE_CLASS")
+    """The StorageClass of such volumes; by default the cluster's own."""
+
+    volume_bytes: ByteSize = Field(default=ByteSize(10 << 30), gt=0, validation_alias="SANDMESH_KUBERNETES_VOLUME_SIZE")
+    """The size of the volume of a sandbox that states no limit of its disk, as 10GiB."""
 
     node_selector: dict[str, str] = Field(default_factory=dict, validation_alias="SANDMESH_KUBERNETES_NODE_SELECTOR")
     """The labels that a sandbox's machine must have, as {"pool": "sandboxes"}."""

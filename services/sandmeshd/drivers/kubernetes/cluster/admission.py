@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandmesh.errors import PoolExhausted, RuntimeUnavailable
+from sandmesh.errors import InvalidArgument, PoolExhausted, RuntimeUnavailable
 from sandmeshd.drivers.kubernetes.cluster.requests import FORBIDDEN, Cluster
 
 BASELINE_CAPABILITIES = ("KILL", "SETGID", "SETUID", "SETPCAP", "CHOWN")
@@ -55,6 +55,12 @@ async def _refusal(cluster: Cluster, pod: dict[str, Any]) -> str:
     except PoolExhausted:
         # Quotas are asked last.
         return ""
+    except InvalidArgument as error:
+        fix = "set SANDMESH_KUBERNETES_WORKSPACE=disk, or use a newer cluster"
+        if "volumes" in error.message and any("ephemeral" in volume for volume in pod["spec"]["volumes"]):
+            message = f"the API server knows no volumes that go with their pods ({error.message}): {fix}"
+            raise RuntimeUnavailable(message, {"fix": fix}) from None
+        raise
     except RuntimeUnavailable as error:
         if error.facts["fix"] != FORBIDDEN:
             raise

@@ -1,0 +1,1 @@
+"""Measures the kubernetes driver on a real API server and scheduler, whose machines are stand-ins."""
