@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Generator
 from functools import cache
@@ -51,6 +52,14 @@ def _compose() -> str:
 
 def _runsc() -> str:
     return "" if shutil.which("runsc") else "runsc is not installed (apt-get install --no-install-recommends runsc)"
+
+
+def _names() -> str:
+    try:
+        socket.getaddrinfo("any.mesh.localhost", 443)
+    except OSError:
+        return "names below localhost lead nowhere (apt-get install --no-install-recommends libnss-myhostname)"
+    return ""
 
 
 def _kubernetes() -> str:
@@ -134,6 +143,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "guests": _guests,
     "kubernetes": _kubernetes,
     "node": _node,
+    "names": _names,
     "runsc": _runsc,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,

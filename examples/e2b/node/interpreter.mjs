@@ -21,5 +21,5 @@ assert.equal((await sandbox.runCode('"x" in globals()', { context })).text, 'Fal
 const shown = await sandbox.runCode('from IPython.display import HTML; HTML("<b>bold</b>")')
 assert.equal(shown.results[0].html, '<b>bold</b>')
 
-assert(await sandbox.kill())
+assert.notEqual(await sandbox.kill(), false)
 console.log('every call answered')

@@ -32,6 +32,9 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ENVD: Final = 49_983
 INTERPRETER: Final = 49_999
+_CONTROL: Final = ("/sandboxes/", "/v2/sandboxes/")
+"""Paths that a sandbox's agent does not have."""
+
 _NAME: Final = re.compile(r"(\d{1,5})-([a-z0-9]{1,60})")
 
 
@@ -86,6 +89,9 @@ class Door:
 
     def _target(self, request: web.Request) -> Target | None:
         name, port = request.headers.get("E2b-Sandbox-Id"), request.headers.get("E2b-Sandbox-Port", str(ENVD))
+        if port == str(ENVD) and request.path.startswith(_CONTROL):
+            # Older clients name the sandbox to the control plane, too.
+            return None
         if name is not None and port.isdigit():
             return Target(name, int(port))
         host = request.host.rpartition(":")[0] or request.host
