@@ -33,6 +33,7 @@ BEYOND: tuple[Requirement, ...] = (
     files.large_files_come_back_byte_by_byte,
     files.an_upload_that_is_cut_short_leaves_nothing,
     networks.a_named_host_is_reached_and_no_other,
+    networks.a_changed_grant_holds_at_once,
     networks.a_sandbox_without_a_grant_has_no_way_out,
     networks.refusals_are_told_to_who_watches,
 )

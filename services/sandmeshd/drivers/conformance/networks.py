@@ -36,6 +36,23 @@ for target in TARGETS:
 print(json.dumps(answers))
 """
 
+HOLD = """
+import json, os, socket
+from urllib.parse import urlsplit
+proxy = urlsplit(os.environ["HTTP_PROXY"])
+link = socket.create_connection((proxy.hostname, proxy.port), 20)
+link.sendall(b"CONNECT TARGET HTTP/1.0\\r\\n\\r\\n")
+try:
+    while link.recv(4096):
+        pass
+    ended = True
+except ConnectionResetError:
+    ended = True
+except TimeoutError:
+    ended = False
+print(json.dumps(ended))
+"""
+
 BARE = """
 import json, os
 rows = [line.split() for name in ("tcp", "tcp6", "udp", "udp6") for line in list(open(f"/proc/net/{name}"))[1:]]
@@ -43,6 +60,19 @@ rows = [line.split() for name in ("tcp", "tcp6", "udp", "udp6") for line in list
 rows = [row for row in rows if row[7] == str(os.getuid()) and set(row[2].split(":")[0]) == {"0"}]
 print(json.dumps([[name for name in os.environ if "proxy" in name.lower()], [row[1] for row in rows]]))
 """
+
+
+@asynccontextmanager
+async def _holding_host(connected: asyncio.Event) -> AsyncGenerator[str]:
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        yield f"{host}:{port}"
 
 
 @asynccontextmanager
@@ -77,6 +107,25 @@ async def a_named_host_is_reached_and_no_other(subject: Subject) -> None:
     expect_equal(answers[0], [200, "hello"], "the answer of the named host")
     expect_equal([status for status, _ in answers[1:]], [403, 403], "the answers of others")
     expect("example.invalid" in answers[2][1] and "network=" in answers[2][1], f"the refusal says {answers[2][1]!r}")
+
+
+async def a_changed_grant_holds_at_once(subject: Subject) -> None:
+    """For new connections, and for one that is open to a host that is no longer allowed: it ends."""
+    connected = asyncio.Event()
+    async with subject.open() as driver, _holding_host(connected) as first, _host() as second:
+        if not await _grants(driver, HOSTS):
+            return
+        async with subject.sandbox(driver, network=_grant(HOSTS, first)) as sandbox:
+            ask = ASK.replace("TARGETS", f'["{second}"]')
+            expect_equal((await evaluate(sandbox, ask))[0][0], 403, "the answer of what is not granted yet")
+            holding = asyncio.create_task(evaluate(sandbox, HOLD.replace("TARGET", first)))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await connected.wait()
+                request = pb.ChangeNetworkRequest(sandbox_id=sandbox.sandbox_id, grant=_grant(HOSTS, second))
+                await driver.change_network(request)
+                expect(await holding, "a connection to what is no longer granted stays open")
+            answers = await evaluate(sandbox, ASK.replace("TARGETS", f'["{second}", "{first}"]'))
+    expect_equal([status for status, _ in answers], [200, 403], "the answers after the change")
 
 
 async def public_is_no_way_to_the_node(subject: Subject) -> None:

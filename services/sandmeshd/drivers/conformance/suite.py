@@ -81,6 +81,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     watching.a_watch_tells_of_a_sandbox_that_was_killed,
     watching.a_watch_tells_of_creates_and_deletes,
     networks.a_named_host_is_reached_and_no_other,
+    networks.a_changed_grant_holds_at_once,
     networks.public_is_no_way_to_the_node,
     networks.a_sandbox_without_a_grant_has_no_way_out,
     networks.refusals_are_told_to_who_watches,
