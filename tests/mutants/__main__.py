@@ -40,7 +40,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("words", nargs="*", help="only protections that have one of these words; none: all")
     parser.add_argument("--processes", type=int, default=2, help="how many tests run at once")
+    parser.add_argument("--list", action="store_true", help="run nothing: print the table of docs/threat-model.md")
     options = parser.parse_args()
+    if options.list:
+        print(table())
+        return
     chosen = [one for one in MUTANTS if not options.words or any(word in one.protection for word in options.words)]
     with tempfile.TemporaryDirectory(prefix="sandmesh-mutants-") as folder:
         Path(folder).chmod(0o755)  # ordinary users run tests from it, too
@@ -56,6 +60,12 @@ def main() -> None:
     print(f"\n{noticed} of {len(outcomes)} protections turn a test red when they are removed")
     if noticed < len(outcomes) or not outcomes:
         raise SystemExit(1)
+
+
+def table() -> str:
+    """Return the protections with the tests that notice their absence, in Markdown."""
+    rows = [f"| {one.protection} | `{one.test.rpartition('::')[2]}` |" for one in MUTANTS]
+    return "\n".join(["| without this | this test fails |", "| --- | --- |", *rows])
 
 
 def _copy(folder: Path) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import table
 from tests.mutants.mutant import ROOT, Mutant
 from tests.mutants.protections import MUTANTS
 
@@ -31,6 +32,11 @@ def test_a_patch_applies_and_its_test_exists(mutant: Mutant, tmp_path: Path) -> 
 
 def test_each_protection_is_named_once_and_there_are_forty() -> None:
     assert len({mutant.protection for mutant in MUTANTS}) == len(MUTANTS) >= 40
+
+
+def test_the_threat_model_has_the_table() -> None:
+    hint = "put what `python -m tests.mutants --list` prints into docs/threat-model.md"
+    assert table() in (ROOT / "docs" / "threat-model.md").read_text(), hint
 
 
 def test_a_patch_that_no_longer_fits_is_an_error(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -197,3 +198,40 @@ async def test_a_cells_timeout_counts_while_it_waits_for_another_cell(client: Cl
     assert "before it ran" in ended.result.message
     slow.send(cancel=pb.Cancel())
     await slow.end()
+
+
+WITHOUT_MEMORY = """
+import asyncio, errno, socket, sys
+import pyseccomp
+from sandmeshd.agent.calls.scarcity import scarcity
+from sandmeshd.agent.processes.requests import RequestQueue
+
+async def main():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    queue, failed = RequestQueue(ours), asyncio.get_running_loop().create_future()
+    # The kernel answers as it does when it has no memory for a message.
+    denied = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    denied.add_rule(pyseccomp.ERRNO(getattr(errno, sys.argv[1])), "sendmsg")
+    denied.load()
+    started = asyncio.get_running_loop().time()
+    queue.send(1, {"op": "echo"}, [], failed.set_result)
+    number = await asyncio.wait_for(failed, 20)
+    print(errno.errorcode[number], round(asyncio.get_running_loop().time() - started), scarcity(number))
+
+asyncio.run(main())
+"""
+
+
+async def test_a_request_that_the_kernel_has_no_memory_for_is_repeated_and_then_fails_with_the_reason() -> None:
+    async def attempt(name: str) -> str:
+        pipe = asyncio.subprocess.PIPE
+        program = await asyncio.create_subprocess_exec(sys.executable, "-c", WITHOUT_MEMORY, name, stdout=pipe)
+        return (await program.communicate())[0].decode()
+
+    for name, line in zip(
+        ("ENOBUFS", "ENOMEM"), await asyncio.gather(attempt("ENOBUFS"), attempt("ENOMEM")), strict=True
+    ):
+        found, seconds, reason = line.split(" ", 2)
+        assert (found, int(seconds) >= 2) == (name, True)
+        assert reason.startswith(f"the machine has no free memory ({name})")
