@@ -36,7 +36,14 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.sync import BaseSandbox, BrowserSandbox, FilesystemSandbox, GuiSandbox, MobileSandbox, Sandbox
     from sandmesh.sandbox.sync_handles import Kernel, Kernels, Process, Processes
     from sandmesh.sandbox.toolkit import Toolkit, ToolkitAsync
-    from sandmesh.sandbox.training.boxes import BFCLSandbox, BFCLSandboxAsync, TrainingSandbox, TrainingSandboxAsync
+    from sandmesh.sandbox.training.boxes import (
+        APPWorldSandbox,
+        APPWorldSandboxAsync,
+        BFCLSandbox,
+        BFCLSandboxAsync,
+        TrainingSandbox,
+        TrainingSandboxAsync,
+    )
     from sandmesh.sandbox.training.methods import InstanceFailed
     from sandmesh.shared.environment import Environment, EnvironmentRefusal
     from sandmesh.shared.version import __version__
@@ -44,6 +51,8 @@ if TYPE_CHECKING:
     from sandmesh.templates.sandbox_tools import sandbox_tool
 
 __all__ = [
+    "APPWorldSandbox",
+    "APPWorldSandboxAsync",
     "BFCLSandbox",
     "BFCLSandboxAsync",
     "BaseSandbox",
@@ -130,6 +139,8 @@ _HOMES = {
     "Environment": "shared.environment",
     "EnvironmentRefusal": "shared.environment",
     "InstanceFailed": "sandbox.training.methods",
+    "APPWorldSandbox": "sandbox.training.boxes",
+    "APPWorldSandboxAsync": "sandbox.training.boxes",
     "BFCLSandbox": "sandbox.training.boxes",
     "BFCLSandboxAsync": "sandbox.training.boxes",
     "TrainingSandbox": "sandbox.training.boxes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -248,6 +249,30 @@ async def test_the_environments_of_gymnasium_are_there_by_name(address: str) -> 
             await box.create_instance("gym:CartPole-v1", "seven")
         with pytest.raises(errors.ToolNotFound):
             await box.call_tool("run_ipython_cell", {"code": "1"})
+
+
+async def test_games_of_textarena_are_there_by_name_and_by_seed(address: str) -> None:
+    async with TrainingSandboxAsync(base_url=address, timeout=200, sandbox_type="textarena") as box:
+        game = "textarena:GuessTheNumber-v0"
+        assert (await box.get_task_ids(game))[:2] == ["0", "1"]
+        for task_id in ("0", "1000000"):
+            low, high, seen = 1, 20, ""
+            first = await box.create_instance(game, task_id, f"game-{task_id}")
+            assert "guess the number between 1 and 20" in first["state"][0]["content"]
+            answer: dict[str, Any] = {"is_terminated": False}
+            while not answer["is_terminated"]:
+                guess = (low + high) // 2
+                answer = await box.step(first["info"]["instance_id"], {"role": "assistant", "content": f"[{guess}]"})
+                seen = answer["state"][-1]["content"]
+                low, high = (guess + 1, high) if "higher" in seen else (low, guess - 1)
+            assert (answer["reward"], await box.evaluate(first["info"]["instance_id"])) == (1.0, 1.0), seen
+        await box.create_instance(game, "0", "other")
+        with pytest.raises(errors.InvalidArgument, match="An action is the player's message"):
+            await box.step("other", 7)
+        with pytest.raises(errors.InvalidArgument, match=r"no game 'Wordle-v0'.*choose from 2048-v0"):
+            await box.get_task_ids("textarena:Wordle-v0")
+        with pytest.raises(errors.InvalidArgument, match=r"A task is a seed, such as '7', not 'seven'"):
+            await box.create_instance(game, "seven")
 
 
 async def test_a_program_without_an_event_loop_runs_episodes(address: str) -> None:

@@ -15,6 +15,7 @@ SANDBOX_TYPES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "mobile": ("generic", "git", "mobile"),
         "training": ("training",),
         "bfcl": ("training",),
+        "appworld": ("training",),
         "dummy": (),
     }
 )

@@ -56,7 +56,7 @@ class UserCommands(LazyGroup):
         Entry(
             "training",
             f"{CLI}.sandboxes.training",
-            "List the tasks of training environments, and run episodes.",
+            "List the tasks of training environments, run episodes, and give data.",
             SANDBOXES,
             "training_commands",
         ),

@@ -39,6 +39,11 @@ class MeshPaths:
         return self.state_root / "cache"
 
     @property
+    def training_data(self) -> Path:
+        """What the administrator gave training environments, for all meshes."""
+        return self.state_root / "training-data"
+
+    @property
     def state(self) -> Path:
         """What this mesh keeps."""
         return self.state_root / "meshes" / self.mesh_id

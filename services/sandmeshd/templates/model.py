@@ -148,6 +148,9 @@ class Template(BaseModel):
     environments: dict[EnvironmentName, TrainingEnvironment] = Field(default_factory=dict)
     """Training environments by name."""
 
+    data: str = Field(default="", pattern=r"^[a-z0-9_-]*$")
+    """Data of its environments that the administrator gives (`sandmesh training prepare`), by name; empty for none."""
+
     @property
     def needs_programs(self) -> bool:
         """Whether its image is to have its environment's programs: by the image's name, or for its MCP servers."""

@@ -58,6 +58,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "tools": tuple(_tool(name, tool) for tool in definition.tools),
         "on_demand": imaged.on_demand or bool(definition.requirements),
         "environments": {**imaged.environments, **parent.environments, **_environments(definition)},
+        "data": imaged.data or parent.data,
     }
     try:
         return Template.model_validate(values)

@@ -26,7 +26,8 @@ def _write(root: Path, definition: str = GOOD, environment: str = 'requirements 
 
 def test_the_shipped_templates_share_one_environment() -> None:
     templates = load_templates()
-    assert list(templates) == ["base", "bfcl", "browser", "desktop", "filesystem", "gui", "mobile", "training"]
+    names = ["appworld", "base", "bfcl", "browser", "desktop", "filesystem", "gui", "mobile", "textarena", "training"]
+    assert list(templates) == names
     assert templates["base"].tool_groups == ("generic", "git")
     assert templates["filesystem"].tool_groups == ("generic", "git", "filesystem")
     assert templates["base"].python == templates["filesystem"].python
@@ -42,7 +43,7 @@ def test_the_environment_of_browsers_is_the_shared_one_and_what_drives_them() ->
 
 def test_every_package_is_pinned() -> None:
     for template in load_templates().values():
-        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+", line) for line in template.python.packages)
+        assert all(re.fullmatch(r"[a-z0-9-]+==[0-9.]+(\.post[0-9]+)?", line) for line in template.python.packages)
 
 
 @pytest.mark.parametrize(

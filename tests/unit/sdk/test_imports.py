@@ -10,7 +10,7 @@ import pytest
 import sandmesh
 
 PUBLIC = [
-    "BFCLSandbox", "BFCLSandboxAsync",
+    "APPWorldSandbox", "APPWorldSandboxAsync", "BFCLSandbox", "BFCLSandboxAsync",
     "BaseSandbox", "BaseSandboxAsync", "BrowserSandbox", "BrowserSandboxAsync", "CallEvent", "ContentBlock",
     "Dropped", "DummySandbox", "Environment", "EnvironmentRefusal", "FilesystemSandbox",
     "FilesystemSandboxAsync", "GuiSandbox", "GuiSandboxAsync",

@@ -25,6 +25,11 @@ _BOXES = {
     "MobileSandboxAsync": f"{HERE}.boxes:MobileSandboxAsync",
     "DummySandbox": "sandmesh:DummySandbox",
 }
+_TRAINING = {
+    name: f"sandmesh:{name}"
+    for kind in ("TrainingSandbox", "APPWorldSandbox", "BFCLSandbox")
+    for name in (kind, f"{kind}Async")
+}
 _CLOUDS = {
     name: f"{HERE}.cloud:{name}"
     for name in ("AgentbaySandbox", "AsyncAgentbaySandbox", "AsyncCloudSandbox", "CloudSandbox")
@@ -64,7 +69,7 @@ MODULES = MappingProxyType(
         f"{ROOT}.engine.services.sandbox.sandbox_service_factory": _FACTORY,
         f"{ROOT}.engine.services.sandbox_service": _SERVICE,
         f"{ROOT}.engine.services.environment_manager": _ENVIRONMENT,
-        f"{ROOT}.sandbox": {**_BOXES, **_CLOUDS, **_REGISTRY},
+        f"{ROOT}.sandbox": {**_BOXES, **_TRAINING, **_CLOUDS, **_REGISTRY},
         f"{ROOT}.sandbox.box": _NONE,
         f"{ROOT}.sandbox.box.sandbox": _BOXES,
         f"{ROOT}.sandbox.box.components": _FILES,
@@ -79,6 +84,8 @@ MODULES = MappingProxyType(
         f"{ROOT}.sandbox.box.gui.gui_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.mobile": _BOXES,
         f"{ROOT}.sandbox.box.mobile.mobile_sandbox": _BOXES,
+        f"{ROOT}.sandbox.box.training_box": _TRAINING,
+        f"{ROOT}.sandbox.box.training_box.training_box": _TRAINING,
         f"{ROOT}.sandbox.box.dummy": _BOXES,
         f"{ROOT}.sandbox.box.dummy.dummy_sandbox": _BOXES,
         f"{ROOT}.sandbox.box.agentbay": _CLOUDS,
@@ -109,7 +116,6 @@ MODULES = MappingProxyType(
 _CLOUD = "it stands for another company's cloud; make a sandbox of your own mesh"
 ABSENT = MappingProxyType(
     {
-        "TrainingSandbox": "there are no training environments yet",
         "CloudComputerSandbox": _CLOUD,
         "CloudPhoneSandbox": _CLOUD,
         "E2bSandBox": _CLOUD,

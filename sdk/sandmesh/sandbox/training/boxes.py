@@ -22,6 +22,12 @@ class BFCLSandboxAsync(TrainingSandboxAsync):
     default_type: ClassVar[str] = "bfcl"
 
 
+class APPWorldSandboxAsync(TrainingSandboxAsync):
+    """A sandbox with AppWorld as the environment `appworld`, on a node that has its data."""
+
+    default_type: ClassVar[str] = "appworld"
+
+
 class TrainingSandbox(Sandbox):
     """A sandbox with training environments: those of Gymnasium, and those of types derived from it."""
 
@@ -41,3 +47,9 @@ class BFCLSandbox(TrainingSandbox):
     """A sandbox with the Berkeley Function Calling Leaderboard as the environment `bfcl`."""
 
     twin_class: ClassVar[type[SandboxAsync]] = BFCLSandboxAsync
+
+
+class APPWorldSandbox(TrainingSandbox):
+    """A sandbox with AppWorld as the environment `appworld`, on a node that has its data."""
+
+    twin_class: ClassVar[type[SandboxAsync]] = APPWorldSandboxAsync

@@ -13,12 +13,13 @@ from pathlib import Path
 from sandmesh.errors import RuntimeUnavailable, SandmeshError
 from sandmeshd.cli.doctor.devices import check_devices
 from sandmeshd.cli.doctor.engines import check_engine
-from sandmeshd.cli.doctor.findings import Finding, bad, good, warning
+from sandmeshd.cli.doctor.findings import Finding, bad, good, unknown, warning
 from sandmeshd.drivers.bubblewrap.executable import FIX, find_installed
 from sandmeshd.drivers.bubblewrap.probe import SWITCHES
 from sandmeshd.drivers.bubblewrap.settings import BubblewrapSettings
 from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.interpreter import choose_interpreter
+from sandmeshd.drivers.node.training_data import find_data
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.driver import settings_for
 from sandmeshd.runtime.descriptors import FIX as FIX_DESCRIPTORS
@@ -45,6 +46,7 @@ def check_machine(settings: MeshSettings) -> Iterator[Finding]:
     yield _store(settings)
     yield _disk(settings)
     yield from _systems(settings)
+    yield from _training_data(settings)
     yield _runtime_directory(settings)
     yield _descriptors()
     yield from check_engine(settings)
@@ -145,6 +147,21 @@ def _systems(settings: MeshSettings) -> Iterator[Finding]:
             yield warning(MACHINE, f"system of {template.name}", "its Debian packages are not there", fix)
         else:
             yield good(MACHINE, f"system of {template.name}", str(place))
+
+
+def _training_data(settings: MeshSettings) -> Iterator[Finding]:
+    try:
+        known = open_catalog(settings.extensions, settings.templates).values()
+    except SandmeshError:
+        # The mesh's findings name the reason.
+        return
+    for name in sorted({one.data for one in known if one.data}):
+        found = find_data(settings.paths, name)
+        if found is None:
+            lacking = f"not there, so that no sandbox has it: sandmesh training prepare {name} --data PATH"
+            yield unknown(MACHINE, f"data of {name}", lacking)
+        else:
+            yield good(MACHINE, f"data of {name}", f"version {found.version}, {found.tasks} tasks at {found.folder}")
 
 
 def _runtime_directory(settings: MeshSettings) -> Finding:

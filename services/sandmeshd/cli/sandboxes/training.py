@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,12 +23,16 @@ from sandmeshd.cli.terminal.output import print_json, print_table
 
 if TYPE_CHECKING:
     from sandmesh import TrainingSandboxAsync
+    from sandmeshd.drivers.node.training_data import TrainingData
 
 training_commands = typer.Typer(
-    help="List the tasks of training environments, and run episodes of a program that acts in them.",
+    help="List the tasks of training environments, run episodes, and give data to those that need it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+OWN_TYPES = ("bfcl", "appworld", "textarena")
+"""Environments that a type of sandboxes has its name of."""
 
 Environment = Annotated[
     str, typer.Argument(help="An environment, as gym:CartPole-v1 or bfcl:multi_turn.", metavar="ENVIRONMENT")
@@ -39,7 +45,7 @@ class TaskOptions:
 
     sandbox_type: Annotated[
         str | None,
-        typer.Option("--type", "-t", help="The type of the sandbox; by default bfcl for bfcl, else training."),
+        typer.Option("--type", "-t", help="The type of the sandbox; by default the environment's own, else training."),
     ] = None
     split: Annotated[str, typer.Option(help="The part of the tasks.")] = "train"
 
@@ -47,8 +53,8 @@ class TaskOptions:
         """Return a sandbox that is to be created."""
         from sandmesh import TrainingSandboxAsync  # noqa: PLC0415 - help needs no SDK
 
-        own = "bfcl" if environment.partition(":")[0] == "bfcl" else "training"
-        kind = self.sandbox_type or own
+        name = environment.partition(":")[0]
+        kind = self.sandbox_type or (name if name in OWN_TYPES else "training")
         return TrainingSandboxAsync(None, CALL_SECONDS, connection.address, connection.token, kind)
 
 
@@ -121,6 +127,31 @@ def run(
         print_table(("TASK", "STEPS", "REWARD", "SCORE", "FAULT", "ERROR"), rows)
     if any(one.fault for one in episodes):
         raise typer.Exit(1)
+
+
+@training_commands.command(epilog="Example: sandmesh training prepare appworld --data ~/appworld/data")
+def prepare(
+    environment: Annotated[str, typer.Argument(help="The environment: appworld.", metavar="ENVIRONMENT")],
+    data: Annotated[Path, typer.Option(help="The folder that holds its data.", metavar="PATH")],
+    output: Output = Format.TEXT,
+) -> None:
+    """Check the data of an environment that no package ships, and copy it to where this node's sandboxes see it."""
+    found = run_command(_prepare(environment, data.expanduser()))
+    if output is Format.JSON:
+        print_json({"environment": environment, "version": found.version, "tasks": found.tasks})
+    else:
+        typer.echo(f"{environment}: version {found.version}, {found.tasks} tasks, at {found.folder}")
+
+
+async def _prepare(environment: str, data: Path) -> TrainingData:
+    # The services take a second to import, which help and completion need not wait for.
+    from sandmeshd.cli.config.config_file import find_config  # noqa: PLC0415
+    from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
+    from sandmeshd.drivers.node.training_data import prepare_data  # noqa: PLC0415
+
+    paths = read_settings(find_config(None, os.environ, Path.cwd())).paths
+    paths.make()
+    return await prepare_data(paths, environment, data)
 
 
 async def _list(box: TrainingSandboxAsync, environment: str, split: str) -> list[str]:

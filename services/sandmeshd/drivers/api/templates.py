@@ -83,6 +83,18 @@ def check_no_system(template: Template, driver: str) -> None:
         raise CapabilityMissing(message, {"needs": "system", "fix": fix, "template": template.name})
 
 
+def check_no_data(template: Template, driver: str) -> None:
+    """Check that a template needs no data of the administrator's, for a driver whose sandboxes are elsewhere.
+
+    Raises:
+        CapabilityMissing: It does.
+    """
+    if template.data:
+        fix = "choose a driver whose sandboxes are on this machine: bubblewrap, or docker with an engine here"
+        message = f"the {driver} driver cannot show its sandboxes the data of {template.name!r}, which is here: {fix}"
+        raise CapabilityMissing(message, {"needs": f"data {template.data}", "fix": fix, "template": template.name})
+
+
 def check_settings(template: Template, driver: str) -> None:
     """Check that a template states nothing that only another runtime knows.
 

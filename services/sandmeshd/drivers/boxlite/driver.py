@@ -20,7 +20,7 @@ from sandmeshd.drivers.boxlite.requirements import NAME, capabilities, check
 from sandmeshd.drivers.boxlite.settings import BoxliteSettings
 from sandmeshd.drivers.boxlite.start import Starter
 from sandmeshd.drivers.boxlite.view import View
-from sandmeshd.drivers.node.fixed_grants import FixedGrants
+from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folders, Record, read_record

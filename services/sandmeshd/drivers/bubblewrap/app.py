@@ -64,7 +64,8 @@ async def open_driver(
     agent = await asyncio.to_thread(AgentTree, settings.paths.cache)
     builder = EnvironmentBuilder(settings, view)
     systems = Systems(settings, view.interpreter, view.system)
-    builds = TemplateBuilds(load_templates() if templates is None else templates, builder, agent, systems)
+    known = load_templates() if templates is None else templates
+    builds = TemplateBuilds(settings.paths, known, builder, agent, systems)
     groups = await asyncio.to_thread(Groups, settings.paths, (VersionTwo(), VersionOne()), sandbox_identity(settings))
     zygote_starter = ZygoteStarter(settings, Zygotes(settings, view, filters.agent), groups, leases)
     modes = StartModes(settings.way, ExecStarter(settings, view, filters.agent, groups, leases), zygote_starter)

@@ -68,6 +68,8 @@ class Mounts:
     """The open directory of the host that is the workspace; None if it is the sandbox's own."""
     system: tuple[str, ...] | None = None
     """The arguments for a system of the template's own; None for the view's."""
+    data: tuple[tuple[Path, str], ...] = ()
+    """Data of the administrator's for the template, with the places inside."""
 
     def arguments(self) -> list[str]:
         """Return bwrap's arguments for all mounts."""
@@ -78,7 +80,8 @@ class Mounts:
         home = self.environment / "home"
         seeds = [part for name in self.home_files for part in ("--ro-bind", str(home / name), f"{HOME}/{name}")]
         own = ("--ro-bind", str(self.agent), AGENT, "--ro-bind", str(self.mcp), MCP)
-        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, *own]
+        data = [part for real, place in self.data for part in ("--ro-bind", str(real), place)]
+        return ["--ro-bind", str(self.environment), ENVIRONMENT, *seeds, *own, *data]
 
     def _workspace(self) -> tuple[str, ...]:
         if self.disk_bytes:

@@ -19,7 +19,9 @@ from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step, is_complete
 from sandmeshd.drivers.node.records import Folder
+from sandmeshd.drivers.node.training_data import data_mounts
 from sandmeshd.runtime.full_disk import full_disk_explained
+from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template
 
 
@@ -27,8 +29,14 @@ class TemplateBuilds:
     """The templates of a driver and what was built for them."""
 
     def __init__(
-        self, templates: Mapping[str, Template], builder: EnvironmentBuilder, agent: AgentTree, systems: Systems
+        self,
+        paths: MeshPaths,
+        templates: Mapping[str, Template],
+        builder: EnvironmentBuilder,
+        agent: AgentTree,
+        systems: Systems,
     ) -> None:
+        self._paths = paths
         self._templates = templates
         self._builder = builder
         self._agent = agent
@@ -81,7 +89,7 @@ class TemplateBuilds:
 
         Raises:
             WrongState: The template is not prepared.
-            CapabilityMissing: This driver can never prepare it.
+            CapabilityMissing: This driver can never prepare it, or the node lacks the administrator's data for it.
         """
         check_template(template)
         system = self._systems.binds(template)
@@ -94,4 +102,4 @@ class TemplateBuilds:
         seeds = self._seeds[environment]
         sites = (self._agent.site, self._agent.mcp)
         mounts = Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
-        return replace(mounts, system=system)
+        return replace(mounts, system=system, data=tuple(data_mounts(template, self._paths)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,11 @@ def _files(
         mounts.append(_bind(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
     mounts += [_bind(str(real), place, read_only=True) for real, place in settings.host_mounts]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
+
+
+def bind_data(mounts: Iterable[tuple[Path, str]]) -> list[dict[str, Any]]:
+    """Return the mounts of the administrator's data."""
+    return [_bind(str(real), place, read_only=True) for real, place in mounts]
 
 
 def _bind(source: str, target: str, read_only: bool) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from typing import Any
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import WrongState
+from sandmeshd.drivers.api.templates import check_no_data
 from sandmeshd.drivers.engine.agent_config import agent_config, new_record
-from sandmeshd.drivers.engine.container_config import container_config, container_name
+from sandmeshd.drivers.engine.container_config import bind_data, container_config, container_name
 from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.network import configure_listener, with_network
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.records import Folder, Record
+from sandmeshd.drivers.node.training_data import data_mounts
 from sandmeshd.templates import Template
 
 
@@ -44,10 +46,14 @@ class Planner:
         """Check that sandboxes of a template can be created at once.
 
         Raises:
-            CapabilityMissing: The template has a setting that this driver does not support.
+            CapabilityMissing: The template has a setting that this driver does not support, or the node lacks the
+                administrator's data for it.
             WrongState: Its image is not prepared.
         """
         self._images.check(template)
+        if self._settings.link.remote:
+            check_no_data(template, self._settings.profile.name)
+        data_mounts(template, self._settings.paths)
         if not await self._images.is_prepared(template):
             fix = f"prepare it first ({self._images.how_to_prepare(template)})"
             message = f"template {template.name} is not prepared: {fix}"
@@ -63,6 +69,7 @@ class Planner:
         config = agent_config(record, template, self._user_filter, settings)
         image = self._images.name_of(template)
         container = container_config(settings, folder, request.spec, image, bool(config.egress_port), workspace)
+        container["HostConfig"]["Mounts"] += bind_data(data_mounts(template, settings.paths))
         name = container_name(settings.paths.mesh_id, folder.sandbox_id)
         plan = Plan(folder, record, config, container, name, sum(request.ports))
         if not settings.link.remote:

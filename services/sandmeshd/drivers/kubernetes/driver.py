@@ -32,7 +32,7 @@ from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
 from sandmeshd.drivers.kubernetes.start import Plan, Starter
 from sandmeshd.drivers.kubernetes.view import View
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
-from sandmeshd.drivers.node.fixed_grants import FixedGrants
+from sandmeshd.drivers.node.driver import FixedGrants
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Record

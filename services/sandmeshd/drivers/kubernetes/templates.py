@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
-from sandmeshd.drivers.api.templates import check_no_system, image_of, template_info, template_of
+from sandmeshd.drivers.api.templates import check_no_data, check_no_system, image_of, template_info, template_of
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.requirements import NAME
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
@@ -52,10 +52,11 @@ class Templates:
         """Return the RuntimeClass of a template's sandboxes, empty for the cluster's own runtime.
 
         Raises:
-            CapabilityMissing: The template has another setting of a runtime, or Debian packages.
+            CapabilityMissing: The template has another setting of a runtime, Debian packages, or data of this machine.
             RuntimeUnavailable: The cluster does not have it; the message names those that it has.
         """
         check_no_system(template, NAME)
+        check_no_data(template, NAME)
         others = [name for name in template.runtime_config if name != CLASS]
         if others:
             listed = ", ".join(others)

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
-from sandmesh.errors import AlreadyExists, InvalidArgument, SandboxLost, SandboxNotFound
+from sandmesh.errors import AlreadyExists, CapabilityMissing, InvalidArgument, SandboxLost, SandboxNotFound
 from sandmeshd.agentlink.warm_links import Waiting
 from sandmeshd.drivers.api.changes import Watched
-from sandmeshd.drivers.node.fixed_grants import FixedGrants
 from sandmeshd.drivers.node.keyed_locks import KeyedLocks
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, Folders, Record, hand_over, read_record
@@ -21,6 +20,19 @@ from sandmeshd.runtime.paths import MeshPaths
 
 TAIL_BYTES = 64 * 1024
 """The bytes of a log that `get_logs` returns by default."""
+
+
+class FixedGrants:
+    """A driver whose grants stay as they were made; the egress guard around it changes them."""
+
+    async def change_network(self, request: pb.ChangeNetworkRequest) -> pb.ChangeNetworkResponse:
+        """Refuse to change a grant.
+
+        Raises:
+            CapabilityMissing: Always.
+        """
+        message = f"the grant of {request.sandbox_id} is fixed: its driver has no egress guard"
+        raise CapabilityMissing(message, {"needs": "network"})
 
 
 class NodeDriver(FixedGrants, ABC):
