@@ -1,0 +1,1 @@
+"""The parts of the kubernetes driver that need no cluster."""
