@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,44 @@ async def answers(world: World, user: str, program: tuple[str, str], **variables
     )
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert (process.returncode, out.decode().splitlines()[-1:]) == (0, ["every call answered"]), err.decode()
+
+
+SNIPPET = re.compile(r"^```(?:py|ts)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHOWS = re.compile(r"(?:print|console\.log)\(.*\) +(?:#|//) (?:outputs )?(.*)")
+
+
+def snippets(page: Path) -> list[tuple[str, str]]:
+    """Return the programs of a page that say what they print, and that."""
+    found = [(match[1], SHOWS.search(match[1])) for match in SNIPPET.finditer(page.read_text())]
+    return [(program, shows[1].strip()) for program, shows in found if shows is not None]
+
+
+def python_pages(library: Path) -> list[Path]:
+    """Return the pages that the clients' packages have of themselves."""
+    return [next(library.glob(f"{name}-2*.dist-info")) / "METADATA" for name in ("e2b", "e2b_code_interpreter")]
+
+
+async def shows(world: World, user: str, program: tuple[str, ...], line: str, **variables: str) -> None:
+    """Run a snippet, and check what it prints."""
+    environment = {**os.environ, **world.mesh.e2b, "E2B_API_KEY": await world.key(user), **variables}
+    process = await asyncio.create_subprocess_exec(*program, env=environment, stdout=subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out.decode().strip()) == (0, line), program
+
+
+async def test_the_snippets_of_the_packages_own_pages_print_what_they_say(
+    world: World, library: Path, packages: Path
+) -> None:
+    python = [one for page in python_pages(library) for one in snippets(page)]
+    for number, (program, line) in enumerate(python):
+        await shows(world, f"python {number}", (sys.executable, "-c", program), line, PYTHONPATH=str(library))
+    modules = packages / "node_modules"
+    node = [one for name in ("e2b", "@e2b/code-interpreter") for one in snippets(modules / name / "README.md")]
+    for number, (program, line) in enumerate(node):
+        file = packages / f"snippet{number}.mjs"
+        file.write_text(program)
+        await shows(world, f"node {number}", ("node", str(file)), line)
+    assert (len(python), len(node)) == (3, 3)
 
 
 KILLED = """

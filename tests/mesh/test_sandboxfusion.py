@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import random
@@ -11,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -141,3 +143,50 @@ async def test_no_request_is_an_error_of_the_server(world: World) -> None:
         assert status in (200, 400, 404, 413, 422, 501, 503), (path, body, found)
     assert (await world.run(language="python", code="print(1)"))[0] == 200
     assert await world.left() == 0
+
+
+async def test_clients_of_both_doors_that_are_broken_or_slow_hold_nobody_else_up(world: World) -> None:
+    place, token = urlsplit(world.url), world.token
+    bearer, key = f"Authorization: Bearer {token}", f"X-API-Key: {token}"
+    unfinished = [
+        f"POST /run_code HTTP/1.1\r\nHost: x\r\n{bearer}\r\nContent-Length: 1000\r\n\r\n{{".encode(),
+        f"POST /run_jupyter HTTP/1.1\r\nHost: x\r\n{bearer}\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe".encode(),
+        f"POST /swerex/slow/execute HTTP/1.1\r\nHost: x\r\n{key}\r\nContent-Length: 1000\r\n\r\n".encode(),
+        f"POST /swerex/slow/upload HTTP/1.1\r\nHost: x\r\n{key}\r\nContent-Type: multipart/form-data".encode(),
+        b"\x16\x03\x01",
+        b"nonsense\r\n\r\n",
+    ]
+    writers: list[asyncio.StreamWriter] = []
+    for number in range(90):
+        _, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write(unfinished[number % len(unfinished)])
+        writers.append(writer)
+    execute = {"command": ["echo", "hi"]}
+    for _ in range(10):
+        assert (await world.send("GET", "/v1/languages", token))[0] == 200
+        async with world.http.post(
+            f"{world.url}/swerex/quick/execute", json=execute, headers={"X-API-Key": token}
+        ) as ran:
+            assert (ran.status, (await ran.json())["stdout"]) == (200, "hi\n")
+    for writer in writers:
+        writer.close()
+    assert await world.left() == 0
+
+
+async def test_bodies_without_an_end_and_uploads_that_break_off_are_refused(world: World) -> None:
+    large, key = io.BytesIO(b" " * (65 << 20)), {"X-API-Key": world.token}
+    assert (await world.send("POST", "/run_code", world.token, data=large))[0] == 413
+    large.seek(0)
+    async with world.http.post(f"{world.url}/swerex/half/execute", data=large, headers=key) as answer:
+        assert answer.status == 413
+
+    async def broken() -> AsyncGenerator[bytes]:
+        yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n' + b"x" * (1 << 20)
+        raise ConnectionResetError
+
+    multipart = key | {"Content-Type": "multipart/form-data; boundary=x"}
+    with pytest.raises((aiohttp.ClientError, ConnectionResetError)):
+        await world.http.post(f"{world.url}/swerex/half/upload", data=broken(), headers=multipart)
+    found = {"command": "find /tmp /workspace -size +100k", "shell": True}
+    async with world.http.post(f"{world.url}/swerex/half/execute", json=found, headers=key) as answer:
+        assert (answer.status, (await answer.json())["stdout"]) == (200, "")
