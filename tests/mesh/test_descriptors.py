@@ -37,12 +37,13 @@ def _run(commands: Commands, limits: str, *arguments: str) -> subprocess.Complet
     return subprocess.run(command, env=commands.variables, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_a_mesh_raises_its_soft_limit_of_descriptors_at_start(sandmesh: Commands) -> None:
+def test_a_mesh_raises_its_soft_limit_of_descriptors_at_start_and_leaves_no_core(sandmesh: Commands) -> None:
     done = _run(sandmesh, "256:2048", "up", "-d", "-o", "json")
     assert done.returncode == 0, done.stderr
     pid = json.loads(done.stdout)["pid"]
     lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
     assert next(line.split()[3:5] for line in lines if line.startswith("Max open files")) == ["2048", "2048"]
+    assert next(line.split()[4] for line in lines if line.startswith("Max core file size")) == "0"
 
 
 def test_the_doctor_names_the_limit_of_descriptors_and_how_many_sandboxes_it_allows(sandmesh: Commands) -> None:

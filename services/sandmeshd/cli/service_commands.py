@@ -122,7 +122,7 @@ def _service_options(secret_file: Path | None, metrics: str | None, **arguments:
     from sandmeshd.auth.service_identity import read_secret  # noqa: PLC0415
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
     from sandmeshd.mesh.services import ServiceOptions  # noqa: PLC0415
-    from sandmeshd.runtime.descriptors import raise_descriptor_limit  # noqa: PLC0415
+    from sandmeshd.runtime.descriptors import set_process_limits  # noqa: PLC0415
     from sandmeshd.runtime.heap import tune_heap  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
@@ -130,7 +130,7 @@ def _service_options(secret_file: Path | None, metrics: str | None, **arguments:
     configure_logging(settings.log_level, settings.log_format)
     log_remarks()
     tune_heap()
-    raise_descriptor_limit()
+    set_process_limits()
     return ServiceOptions(settings, metrics, typer.echo)
 
 

@@ -27,15 +27,19 @@ _FEWEST_CONNECTIONS: Final = 64
 
 
 def attainable_limit() -> int:
-    """Return the limit of a process after `raise_descriptor_limit`."""
+    """Return the limit of a process after `set_process_limits`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_LIMIT
     return max(soft, MAX_LIMIT if hard == resource.RLIM_INFINITY else min(hard, MAX_LIMIT))
 
 
-def raise_descriptor_limit() -> None:
-    """Raise this process's soft limit as far as a mesh needs and the hard limit allows; it is never lowered."""
+def set_process_limits() -> None:
+    """Raise this process's soft limit as far as a mesh needs and the hard limit allows; it is never lowered.
+
+    It leaves no core either: what is secret is in its memory.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_NOFILE, (attainable_limit(), hard))

@@ -9,9 +9,9 @@ import pytest
 
 LIMITS = """
 import resource
-from sandmeshd.runtime.descriptors import raise_descriptor_limit
-raise_descriptor_limit()
-print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+from sandmeshd.runtime.descriptors import set_process_limits
+set_process_limits()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE)[0])
 """
 
 RUN_OUT = """
@@ -32,8 +32,8 @@ def _run(program: str, limits: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-@pytest.mark.parametrize(("before", "after"), [("256:2048", "2048 2048"), ("2048:2048", "2048 2048")])
-def test_a_soft_limit_of_descriptors_is_raised_to_the_hard_one(before: str, after: str) -> None:
+@pytest.mark.parametrize(("before", "after"), [("256:2048", "2048 2048 0"), ("2048:2048", "2048 2048 0")])
+def test_a_soft_limit_of_descriptors_is_raised_to_the_hard_one_and_there_is_no_core(before: str, after: str) -> None:
     assert _run(LIMITS, before).strip() == after
 
 

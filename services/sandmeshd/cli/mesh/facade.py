@@ -89,7 +89,7 @@ def facade(
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.environment import log_remarks, read_settings  # noqa: PLC0415
     from sandmeshd.facades.address import MeshAddress  # noqa: PLC0415
-    from sandmeshd.runtime.descriptors import raise_descriptor_limit  # noqa: PLC0415
+    from sandmeshd.runtime.descriptors import set_process_limits  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
     if options.domain is not None and name is not Name.E2B:
@@ -97,7 +97,7 @@ def facade(
     settings = read_settings(None, None, **options.settings())
     configure_logging(settings.log_level, settings.log_format)
     log_remarks()
-    raise_descriptor_limit()
+    set_process_limits()
     run_service(_serve(settings, name, MeshAddress(connection.require_address(), connection.token)))
 
 

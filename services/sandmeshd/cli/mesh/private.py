@@ -17,7 +17,7 @@ from sandmesh.errors import SandmeshError
 from sandmeshd.cli.config.environment import log_remarks, read_settings
 from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.mesh import MeshSettings, open_mesh
-from sandmeshd.runtime.descriptors import raise_descriptor_limit
+from sandmeshd.runtime.descriptors import set_process_limits
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import tune_heap
 from sandmeshd.runtime.logs import configure_logging
@@ -36,7 +36,7 @@ async def _run(owner: Owner) -> None:
         configure_logging(os.environ.get("SANDMESH_LOG_LEVEL", "WARNING"))
         log_remarks()
         tune_heap()
-        raise_descriptor_limit()
+        set_process_limits()
         with full_disk_explained(settings.state_directory):
             await run_until(owner.ended, _serve(settings, owner.status))
     except SandmeshError as error:

@@ -23,7 +23,7 @@ from sandmeshd.cli.mesh.start_report import ConsoleReporter, PipeReporter, Start
 from sandmeshd.cli.mesh.worker_supervisor import open_workers
 from sandmeshd.cli.terminal.lifetime import run_command, run_service
 from sandmeshd.mesh import Mesh, MeshSettings, open_mesh
-from sandmeshd.runtime.descriptors import raise_descriptor_limit
+from sandmeshd.runtime.descriptors import set_process_limits
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.heap import tune_heap
 from sandmeshd.runtime.logs import configure_logging
@@ -63,7 +63,7 @@ async def _serve(arguments: Mapping[str, Any], reporter: StartReporter, defaults
         log.info("a setting has its default value and no effect here", setting=name, detail=why)
     log_remarks(arguments["config"])
     tune_heap()
-    raise_descriptor_limit()
+    set_process_limits()
     with full_disk_explained(settings.state_directory):
         await _run_mesh(settings, reporter)
 

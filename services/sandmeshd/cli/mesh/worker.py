@@ -16,7 +16,7 @@ from sandmeshd.cli.terminal.lifetime import run_until
 from sandmeshd.gateway import open_gateway
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.app import gateway_settings, identities
-from sandmeshd.runtime.descriptors import raise_descriptor_limit
+from sandmeshd.runtime.descriptors import set_process_limits
 from sandmeshd.runtime.heap import tune_heap
 from sandmeshd.runtime.logs import configure_logging
 from sandmeshd.runtime.owner import Owner, StatusPipe, find_owner
@@ -34,7 +34,7 @@ async def _run(owner: Owner) -> None:
     settings = MeshSettings.model_validate(config["settings"])
     configure_logging(settings.log_level, settings.log_format)
     tune_heap()
-    raise_descriptor_limit()
+    set_process_limits()
     await run_until(owner.ended, _serve(settings, config, owner.status))
 
 
