@@ -16,12 +16,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sandmesh import BaseSandboxAsync, SandboxService
+from sandmesh import BaseSandboxAsync, MeshAsync, SandboxService
 from sandmesh.api.call.v1 import call_pb2, call_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2, session_pb2_grpc
+from sandmesh.errors import QuotaExceeded
 from sandmeshd.drivers.bubblewrap import sweep_state
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweep import remove
+from tests.unit.store.waiting import until
 
 
 @asynccontextmanager
@@ -164,5 +166,27 @@ async def test_one_session_is_used_from_two_processes_through_two_gateways() -> 
         async with SandboxService(f"grpc://{two}") as there:
             (same,) = await there.connect_async("session", "user")
             assert (await same.run_ipython_cell("n += 1; n")).text.strip() == "3"
+            await _share_a_quota(one, box, same)
             assert await there.release_async("session", "user")
         assert await here.list_sessions_async("user") == []
+
+
+async def _share_a_quota(gateway: str, box: BaseSandboxAsync, same: BaseSandboxAsync) -> None:
+    """Check that a call at one gateway counts at another, where the quota is one."""
+    async with MeshAsync(f"grpc://{gateway}") as admin:
+        await admin.quotas.set({"calls_in_flight": 1, "exposed_ports": 0}, user_id="user")
+        with pytest.raises(QuotaExceeded, match="exposed_ports of the user user is reached: 0 of 0"):
+            await same.expose(8000)
+        running = asyncio.create_task(box.run_shell_command("sleep 60"))
+
+        async def refused() -> bool:
+            try:
+                await same.run_ipython_cell("n")
+            except QuotaExceeded as error:
+                return error.facts["name"] == "user" and error.facts["used"] == "1"
+            return False
+
+        await until(refused)
+        running.cancel()
+        await asyncio.wait([running])
+        await admin.quotas.set({"calls_in_flight": None}, user_id="user")
