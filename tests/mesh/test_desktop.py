@@ -93,11 +93,25 @@ async def test_text_in_any_script_and_keys_arrive_as_typed(box: GuiSandboxAsync)
     assert await contents(box, "typed", "\n") == TEXT + "\n"
 
 
+async def test_text_arrives_as_typed_in_every_layout_of_the_keyboard(box: GuiSandboxAsync) -> None:
+    await box.desktop.launch("xterm", "-T", "layouts", "-e", "cat > laid")
+    await box.desktop.focus(await opened(box, "layouts"))
+    line = f"{TEXT} yz @[]\n"
+    for number, (layout, variant) in enumerate((("de", ""), ("ru", ""), ("us", "dvorak"), ("us", "")), 1):
+        await box.desktop.set_layout(layout, variant)
+        await box.desktop.type(line)
+        assert await contents(box, "laid", line * number) == line * number, layout
+    await box.computer_use("key", text="ctrl+d")
+    with pytest.raises(errors.WrongState, match="There is no keyboard layout zz"):
+        await box.desktop.set_layout("zz")
+
+
 async def test_text_in_chinese_japanese_and_korean_is_drawn(box: GuiSandboxAsync) -> None:
     texts = ("你", "好", "ひ", "한")
     for number, text in enumerate(texts):
         place = f"10x2+{200 * number}+400"
-        await box.desktop.launch("xterm", "-geometry", place, "-T", f"t{number}", "-e", f"printf {text}; sleep 600")
+        what = ("-T", f"t{number}", "-e", f"printf {text}; sleep 600")
+        await box.desktop.launch("xterm", "-fa", "Monospace", "-geometry", place, *what)
     # Below the frames, at whose corners the windows were to be.
     regions: list[tuple[int, int, int, int]] = []
     async with asyncio.timeout(30):

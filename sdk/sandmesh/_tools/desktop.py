@@ -118,6 +118,14 @@ class ResizeScreen(Tool):
 
 
 @tool("desktop")
+class SetKeyboardLayout(Tool):
+    """Change the layout of the keyboard."""
+
+    layout: Annotated[str, Param("As X names it, like us, de or ru.", pattern=r"^[a-z]{2,12}$")]
+    variant: Annotated[str, Param("Of the layout, like dvorak.", pattern=r"^[A-Za-z0-9_-]{0,40}$")] = ""
+
+
+@tool("desktop")
 class StartRecording(Tool):
     """Record to a new folder of the workspace: a video of the screen, and a trace of the calls with pictures."""
 

@@ -16,6 +16,7 @@ from sandmesh._tools import (
     ListWindows,
     ResizeScreen,
     SetClipboard,
+    SetKeyboardLayout,
     StartRecording,
     TakeScreenshot,
     Tool,
@@ -123,6 +124,14 @@ class DesktopAsync:
         """Change the size of the screen, from 200 to 4096 pixels a side; programs go on."""
         await self._run(build(ResizeScreen, width, height))
 
+    async def set_layout(self, layout: str, variant: str = "") -> None:
+        """Change the keyboard's layout, as X names it: "de", or "us" with the variant "dvorak"; texts arrive in any.
+
+        Raises:
+            WrongState: There is none of the name.
+        """
+        await self._run(build(SetKeyboardLayout, layout, variant))
+
     async def type(self, text: str) -> None:
         """Type a text, in any script."""
         await self._run(build(ComputerUse, "type", text=text))
@@ -195,6 +204,7 @@ class Desktop(Facade):
     get_clipboard = blocking(DesktopAsync.get_clipboard)
     set_clipboard = blocking(DesktopAsync.set_clipboard)
     resize = blocking(DesktopAsync.resize)
+    set_layout = blocking(DesktopAsync.set_layout)
     type = blocking(DesktopAsync.type)
     act = blocking(DesktopAsync.act)
     computer = blocking_twin(Computer, DesktopAsync.computer)

@@ -17,6 +17,7 @@ from sandmesh._tools.desktop import (
     ListWindows,
     ResizeScreen,
     SetClipboard,
+    SetKeyboardLayout,
     TakeScreenshot,
 )
 from sandmesh.api.call.v1 import call_pb2 as pb
@@ -64,6 +65,7 @@ class Desktop:
             GetClipboard: self.get_clipboard,
             SetClipboard: self._traced(self.set_clipboard),
             ResizeScreen: self._traced(self.resize),
+            SetKeyboardLayout: self._traced(self.set_layout),
         }
 
     def _traced(self, handler: Handler) -> Handler:
@@ -149,6 +151,13 @@ class Desktop:
         await self._screen.resize(call, request.width, request.height)
         size = await self._screen.size(call)
         return await _plain(call, {"width": size.width, "height": size.height})
+
+    async def set_layout(self, request: SetKeyboardLayout, call: Call) -> Outcome:
+        """Change the keyboard's layout."""
+        call.started()
+        self.view.check()
+        await self._screen.set_layout(call, request.layout, request.variant)
+        return await _plain(call, {"ok": True})
 
 
 async def _plain(call: Call, values: Mapping[str, Any]) -> Outcome:

@@ -24,9 +24,7 @@ _SERVER: Final = (
     *("-extension", "GLX"),
     *("-rfbport", "-1", "-rfbunixpath", RFB_SOCKET, "-SecurityTypes", "None", "-desktop", "sandbox"),
 )
-# xterm's own font has no more than Latin.
-_STARTUP: Final = "sh -c 'echo XTerm*faceName: Monospace | xrdb -nocpp -merge; echo ready'"
-_MANAGER: Final = ("openbox", "--startup", _STARTUP)
+_MANAGER: Final = ("openbox", "--startup", "echo ready")
 _PANEL: Final = ("tint2",)
 # XFCE's programs keep their settings by the bus, which writes its address once it is ready.
 _BUS: Final = ("dbus-daemon", "--session", "--nofork", "--print-address", f"--address=unix:path={FOLDER}/bus")

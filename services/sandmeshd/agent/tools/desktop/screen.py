@@ -36,6 +36,7 @@ _LISTING_PAUSE_SECONDS: Final = 0.1
 _DEATH_SECONDS: Final = 1.0
 _NO_SERVER: Final = re.compile(rb"X connection|XIO|open display", re.IGNORECASE)
 _PLACE: Final = re.compile(rb"^ +(0x[0-9a-f]+) .* (\d+)x(\d+)\+-?\d+\+-?\d+ +\+(-?\d+)\+(-?\d+)$", re.MULTILINE)
+_MOVED: Final = "The windows changed while they were listed: try again."
 _NO_KEY: Final = re.compile(rb"No such key name '([^']*)'")
 
 
@@ -117,6 +118,24 @@ class Screen:
 
         await self._keyboard.type(run, text)
 
+    async def set_layout(self, call: Call, layout: str, variant: str) -> None:
+        """Change the keyboard's layout.
+
+        Raises:
+            ToolFailure: There is none of the name.
+        """
+        # The keys of earlier texts are mapped anew with all others.
+        self._keyboard.forget()
+        name = f"{layout}({variant})" if variant else layout
+        try:
+            # The second one has what shortcuts are named by, where the first has no Latin letters.
+            await self.run(call, "setxkbmap", "-layout", f"{layout},us", "-variant", f"{variant},")
+        except ToolFailure as error:
+            if "Error loading" not in str(error):
+                raise
+            known = "/usr/share/X11/xkb/rules/base.lst in the sandbox lists those there are"
+            raise ToolFailure(f"There is no keyboard layout {name}: {known}.") from None
+
     async def image(self, call: Call, region: Sequence[int] | None, scale: float, form: str) -> bytes:
         """Take an image of the screen or a region (left, top, right, bottom).
 
@@ -157,7 +176,7 @@ class Screen:
                 if "client list" in str(error):
                     # There is none before the first window.
                     return []
-                if "BadWindow" not in str(error) or time.monotonic() > until:
+                if not any(each in str(error) for each in ("BadWindow", _MOVED)) or time.monotonic() > until:
                     raise
             await asyncio.sleep(_LISTING_PAUSE_SECONDS)
 
@@ -166,10 +185,14 @@ class Screen:
         # wmctrl's own positions count a window's frame twice.
         tree = await self.run(call, "xwininfo", "-root", "-tree")
         places = {int(each[0], 16): [int(number) for number in each[1:]] for each in _PLACE.findall(tree)}
+        rows = [row for row in rows if row[1] != "-1"]
+        if any(int(row[0], 16) not in places for row in rows):
+            raise ToolFailure(_MOVED)
         found: list[dict[str, Any]] = []
         for row in rows:
-            if row[1] != "-1" and (place := places.get(int(row[0], 16))):
-                width, height, x, y = place
+            width, height, x, y = places[int(row[0], 16)]
+            # One that has no size yet is still being made: what is typed into it is lost.
+            if (width, height) > (1, 1):
                 title = row[4] if len(row) > 4 else ""
                 region = [x, y, x + width, y + height]
                 found.append({"window_id": row[0], "pid": int(row[2]), "region": region, "title": title})
