@@ -38,7 +38,7 @@ _MAX_PROCESSES: Final = 512
 _MOST_DESCRIPTORS: Final = 8192
 _MOST_SIGNALS: Final = 4096
 _IMPORT_DELAY_SECONDS: Final = 2.0
-"""After which the import of all tools begins, where the first calls did not need them."""
+"""After which an agent warms up; so long after its first call it imports all tools, unless a call needs them before."""
 _IMPORT_STEPS: Final = (
     "typing_extensions",
     "pydantic_core",
@@ -171,7 +171,7 @@ def _tools(
 ) -> Callable[[], Tools]:
     """Return what makes the tools, at the first call or once they are imported: in steps in a thread, if need be.
 
-    `imported` is done when all modules of the tools are.
+    `imported` is done when all modules of the tools are, or nobody has called for a while.
     """
     opened: list[Any] = []
 
@@ -194,8 +194,7 @@ def _tools(
             _warm_browser(runners.browser, imported.get_loop())
         toolbox = handlers.make_toolbox(runners, workspace, config.tool_groups, services, whole=whole)
         _relieve_collector()
-        if not imported.done():
-            _complete(imported)
+        _complete(imported)
         return toolbox
 
     stack.push_async_callback(_close_all, opened)
@@ -207,8 +206,12 @@ def _tools(
     if "generic" not in config.tool_groups or config.own_tools or config.mcp_config:
         deferred.begin()
         return deferred.get
-    stack.callback(asyncio.get_running_loop().call_later(_IMPORT_DELAY_SECONDS, deferred.begin).cancel)
-    first = FirstTools(kernels.default.run, shell.run, deferred.get)
+    # Until somebody calls it, a sandbox does without the rest of the tools, a sixth of its memory. In gVisor's kernel a
+    # call that needs one of them would wait for a second.
+    idle: Callable[[], object] = partial(_complete, imported) if syscalls.keeps_file_ids() else deferred.begin
+    stack.callback(asyncio.get_running_loop().call_later(_IMPORT_DELAY_SECONDS, idle).cancel)
+    cell, command = (deferred.begun_by(one, _IMPORT_DELAY_SECONDS) for one in (kernels.default.run, shell.run))
+    first = FirstTools(cell, command, deferred.get)
     return lambda: first
 
 
@@ -245,9 +248,14 @@ def _training(processes: Processes, config: agent_pb2.AgentConfig, memory: Memor
 
 
 def _complete(future: asyncio.Future[None]) -> None:
-    """Set a future's result, from any thread; a loop that has ended needs none."""
+    """Set a future's result unless it is set, from any thread; a loop that has ended needs none."""
+
+    def complete() -> None:
+        if not future.done():
+            future.set_result(None)
+
     with suppress(RuntimeError):
-        future.get_loop().call_soon_threadsafe(future.set_result, None)
+        future.get_loop().call_soon_threadsafe(complete)
 
 
 async def _open_egress(stack: AsyncExitStack, port: int) -> Egress | None:

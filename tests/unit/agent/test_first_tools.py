@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandmesh.api.call.v1 import call_pb2 as pb
 from sandmesh.errors import InternalError, SandmeshError
 from sandmesh.tools import RunIpythonCell, RunShellCommand
-from sandmeshd.agent.calls.call import Call, Outcome
+from sandmeshd.agent.calls.call import Call, Outcome, Timeouts
 from sandmeshd.agent.calls.toolbox import Toolbox
 from sandmeshd.agent.startup.deferred import Deferred
 from sandmeshd.agent.startup.first_tools import FirstTools
@@ -88,6 +90,21 @@ def test_the_listing_is_that_of_all_tools() -> None:
     early = FirstTools(run_cell, run_command, lambda: WHOLE)
     assert early.listing("") == WHOLE.listing("")
     assert early.added is WHOLE.added
+
+
+async def test_the_rest_is_imported_after_the_first_call_and_not_before() -> None:
+    loop = asyncio.get_running_loop()
+    imported: asyncio.Future[None] = loop.create_future()
+    late = Deferred([], lambda: loop.call_soon_threadsafe(imported.set_result, None))
+    try:
+        run = late.begun_by(run_command, 0.0)
+        assert not imported.done()
+        for _ in range(2):
+            assert await run(None, Call(pb.CallStart(), Timeouts())) == Outcome()
+        async with asyncio.timeout(60):
+            await imported
+    finally:
+        late.close()
 
 
 def test_what_could_not_be_imported_is_told_to_who_needs_it_and_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:

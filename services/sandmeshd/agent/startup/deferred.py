@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -9,9 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from threading import Event
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sandmesh.errors import InternalError
+
+if TYPE_CHECKING:
+    from sandmeshd.agent.calls.call import Call, Outcome
+    from sandmeshd.agent.calls.toolbox import Handler
 
 T = TypeVar("T")
 
@@ -33,6 +38,7 @@ class Deferred(Generic[T]):
         self._make = make
         self._urgent = Event()
         self._begun: Future[T] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._executor = ThreadPoolExecutor(1)
         # The thread starts now: later, user code may use up the limit of processes.
         self._executor.submit(int)
@@ -43,6 +49,16 @@ class Deferred(Generic[T]):
         if self._begun is None:
             self._begun = self._executor.submit(self._run)
         return self._begun
+
+    def begun_by(self, run: Handler, seconds: float) -> Handler:
+        """Return a handler of calls that begins so many seconds after its first call, too."""
+
+        async def run_and_begin(params: Any, call: Call) -> Outcome:
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(seconds, self.begin)
+            return await run(params, call)
+
+        return run_and_begin
 
     def get(self) -> T:
         """Return the value, made now if need be.
@@ -60,6 +76,8 @@ class Deferred(Generic[T]):
 
     def close(self) -> None:
         """Begin no further step; one in progress ends with the process."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._urgent.set()
         self._executor.shutdown(wait=False, cancel_futures=True)
 

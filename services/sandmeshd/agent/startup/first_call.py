@@ -21,7 +21,7 @@ from sandmeshd.agent.startup.deferred import processor_time
 
 if TYPE_CHECKING:
     from sandmeshd.agent.calls.dispatcher import Tools
-    from sandmeshd.agent.calls.toolbox import Handler
+    from sandmeshd.agent.calls.toolbox import Added, Handler
 
 _TOOL: Final = "run_ipython_cell"
 _CELL: Final = b'{"code": "1+1", "timeout": 10}'
@@ -86,7 +86,11 @@ class _Tools:
     def __init__(self, tools: Tools, run_cell: Handler) -> None:
         self._tools = tools
         self._run_cell = run_cell
-        self.added = tools.added
+
+    @property
+    def added(self) -> Added | None:
+        """Return what the sandbox's tools do, which imports them all."""
+        return self._tools.added
 
     def prepare(self, name: str, arguments: bytes) -> tuple[Any, Handler]:
         """Return a cell's validated arguments and the other handler."""

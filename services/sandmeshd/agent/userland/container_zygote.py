@@ -160,7 +160,7 @@ def run_two(fds: list[int], site: str) -> None:
         theirs.close()
         Spawner(control, cgroup_fds, ours, pid).serve_programs()
     ours.close()
-    zygote.Zygote(control, cgroup_fds, theirs).serve(zygote.import_steps(site, warm=False))
+    zygote.Zygote(control, cgroup_fds, theirs).serve(zygote.import_steps(site, warm=False, later=True))
 
 
 def _fill_home(home: str) -> None:

@@ -31,13 +31,16 @@ _handler_of: Any = import_module("_signal").getsignal
 class Kernel:
     """The kernel that the zygote prepares and each fork then runs."""
 
-    def __init__(self, *, warm: bool = True) -> None:
-        """Create it; one that is not warm answers sooner, and warms up when it is idle."""
+    def __init__(self, *, warm: bool = True, later: bool = False) -> None:
+        """Create it; one that is not warm answers sooner, and with `later` warms up when it is idle.
+
+        What a kernel does for the first time after it was forked, it does in memory of its own.
+        """
         self._running = False
         self._shell = shell.make_shell()
         # IPython lets go of old values by itself; nobody needs to hear of it.
         warnings.filterwarnings("ignore", message="Output cache limit")
-        self._warm = False
+        self._warm, self._later = False, later
         if warm:
             self.warm_up()
 
@@ -65,7 +68,8 @@ class Kernel:
         if not select.select([connection], [], [], 0)[0]:
             # What a fork shares is copied when it is first written: before the first cell, unless that is there.
             shell.exercise(self._shell, "1+1")
-            self._warm_up_when_idle(connection)
+            if self._later:
+                self._warm_up_when_idle(connection)
         self._shell.channel = channel
         streams = _Streams(channel, pipes)
         while True:
@@ -100,9 +104,10 @@ class Kernel:
             self._forget(channel)
 
     def _forget(self, channel: output.Channel) -> None:
-        """Restore the state before the first cell, warmed up: there was time for it."""
+        """Restore the state before the first cell; to warm up, where that was left for later, there was time."""
         self._shell.channel = output.NoChannel()
-        self.warm_up()
+        if self._later:
+            self.warm_up()
         shell.forget(self._shell)
         self._shell.channel = channel
 

@@ -248,7 +248,7 @@ def _read_all(fd: int) -> bytes:
 def run(fds: list[int], site: str, *, warm: bool = True) -> None:
     """Run the zygote until the agent exits; `site` is where this package was found.
 
-    Without `warm` the first kernel answers sooner, and its first error takes longer if that comes at once.
+    Without `warm` the first kernel answers sooner, and the first error of each takes longer.
     """
     Zygote(*own(fds)).serve(import_steps(site, warm=warm))
 
@@ -261,7 +261,7 @@ def own(fds: list[int]) -> tuple[socket.socket, list[int]]:
     return socket.socket(fileno=fds[0]), fds[1:]
 
 
-def import_steps(site: str, *, warm: bool = True) -> Iterator[Any]:
+def import_steps(site: str, *, warm: bool = True, later: bool = False) -> Iterator[Any]:
     """Import step by step what kernels need, and yield the function that creates the kernel last."""
     # What is imported stays: to look through it for garbage takes a sixth of the time.
     gc.disable()
@@ -273,7 +273,7 @@ def import_steps(site: str, *, warm: bool = True) -> Iterator[Any]:
     _forget(site)
     gc.enable()
     gc.freeze()
-    yield partial(_make_kernel, partial(kernels.Kernel, warm=warm))
+    yield partial(_make_kernel, partial(kernels.Kernel, warm=warm, later=later))
 
 
 def _make_kernel(kernel: Callable[[], Any]) -> Any:
