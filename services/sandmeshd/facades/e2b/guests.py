@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from sandmeshd.facades.e2b.envd.watchers import Watcher
 
 MOST: Final = 2_000
-LINKED: Final = frozenset({"bubblewrap"})
-"""Drivers in whose sandboxes /home/user leads to the workspace."""
+_LINKED: Final = frozenset({"bubblewrap"})
+"""Drivers in whose sandboxes /home/user always leads to the workspace; elsewhere that is up to the image."""
 
 PAUSED: Final = "PAUSED"
 WOKEN_SECONDS: Final = 300
@@ -159,7 +159,8 @@ class Guests:
             raise SandboxGone(public_id(sandbox_id)) from None
         if marks is None:
             raise SandboxGone(public_id(sandbox_id))
-        guest = self._guests[sandbox_id] = Guest(box, marks, sandbox_id, HOME if info.driver in LINKED else WORKSPACE)
+        home = await find_home(box, info)
+        guest = self._guests[sandbox_id] = Guest(box, marks, sandbox_id, home)
         await self._forget_some()
         return guest
 
@@ -170,6 +171,15 @@ class Guests:
                 self._guests.move_to_end(oldest)
                 return
             await self.forget(oldest)
+
+
+async def find_home(box: SandboxAsync, info: SandboxInfo) -> str:
+    """Return where programs in a sandbox find what clients know as /home/user."""
+    # One that is paused cannot be asked; the mesh's own images have the link.
+    if info.driver in _LINKED or info.state == PAUSED:
+        return HOME
+    check = await box.processes.start(["/bin/sh", "-c", f"[ {HOME} -ef {WORKSPACE} ]"])
+    return HOME if (await check.wait()).exit_code == 0 else WORKSPACE
 
 
 def is_gone(error: SandmeshError) -> bool:

@@ -24,9 +24,8 @@ from sandmeshd.facades.e2b.builds.plan import Plan, Resources
 from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
 from sandmeshd.facades.e2b.builds.steps import StepFailed, Workbench
 from sandmeshd.facades.e2b.builds.uploads import Uploads
-from sandmeshd.facades.e2b.envd.paths import HOME, WORKSPACE
 from sandmeshd.facades.e2b.errors import ApiError
-from sandmeshd.facades.e2b.guests import LINKED, Guest
+from sandmeshd.facades.e2b.guests import Guest, find_home
 from sandmeshd.facades.e2b.marks import Marks
 
 BUILD_SECONDS: Final = 3600
@@ -183,10 +182,10 @@ class Builder:
         session = await mesh.sessions.connect(f"e2b-build-{pending.build_id}", sandbox_type=origin.template, **options)
         (sandbox_id,) = session.sandboxes.values()
         try:
-            driver = (await mesh.sandboxes.get(sandbox_id)).driver
+            info = await mesh.sandboxes.get(sandbox_id)
             marks = Marks(template=pending.template.template_id, workdir=inherited.workdir if inherited else "")
             async with SandboxAsync(sandbox_id, base_url=self._clients.address, bearer_token=key) as box:
-                guest = Guest(box, marks, sandbox_id, HOME if driver in LINKED else WORKSPACE)
+                guest = Guest(box, marks, sandbox_id, await find_home(box, info))
                 bench = Workbench(guest, self.uploads, pending.build_id, pending.note)
                 await _run_steps(bench, pending, plan)
                 start = plan.start or (inherited.start if inherited else "")
