@@ -148,3 +148,8 @@ def test_the_demo_is_done_by_services_in_containers_of_their_own(engine: str, tm
         assert _left(engine, deployment) == []
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
+
+
+def test_the_image_of_the_services_has_at_most_400_megabytes(engine: str) -> None:
+    build_image(engine, MESH)
+    assert query(engine, "/images/sandmesh/mesh:latest/json")["Size"] <= 400e6
