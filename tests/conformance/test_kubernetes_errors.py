@@ -89,6 +89,20 @@ async def test_a_namespace_that_admits_only_a_lower_posture_is_refused_and_says_
     assert cluster.names("networkpolicies", selector(paths.mesh_id), "/apis/networking.k8s.io/v1") == []
 
 
+async def test_a_namespace_that_is_being_deleted_is_named_with_what_to_do(cluster: Cluster, paths: MeshPaths) -> None:
+    settings = settings_of(cluster, paths).model_copy(update={"kubernetes_namespace": "going"})
+    kept = {"metadata": {"name": "kept", "finalizers": ["sandmesh.test/kept"]}}
+    await _request(cluster, "POST", "/api/v1/namespaces", {"metadata": {"name": "going"}})
+    await _request(cluster, "POST", "/api/v1/namespaces/going/configmaps", kept)
+    await _request(cluster, "DELETE", "/api/v1/namespaces/going")
+    try:
+        with pytest.raises(RuntimeUnavailable, match="the namespace going is being deleted: wait until it is gone"):
+            await _opened(settings)
+    finally:
+        free = {"metadata": {"finalizers": None}}
+        await _request(cluster, "PATCH", "/api/v1/namespaces/going/configmaps/kept", free)
+
+
 async def test_volumes_that_the_api_server_does_not_know_are_refused_with_what_to_set(
     cluster: Cluster, paths: MeshPaths
 ) -> None:

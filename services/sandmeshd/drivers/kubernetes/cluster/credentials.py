@@ -102,6 +102,12 @@ async def _load_file(settings: KubernetesSettings, configuration: Any) -> tuple[
         raise RuntimeUnavailable(f"the kubeconfig {joined} cannot be used ({error}): {fix}", {"fix": fix}) from None
     if loader is None:
         return "", None
+    # The library has no public name for it.
+    user: Any = getattr(loader, "_user", None) or {}
+    if "exec" in user and not configuration.api_key.get("BearerToken"):
+        fix = "have it answer with a token, such as by ack-ram-tool's --mode ram-authenticator-token"
+        message = f"the exec plugin of the kubeconfig {joined} gave no token: the client cannot renew certificates"
+        raise RuntimeUnavailable(f"{message}: {fix}", {"fix": fix})
     current: dict[str, dict[str, str]] = loader.current_context
     return str(current["context"].get("namespace") or ""), loader
 
