@@ -13,9 +13,9 @@ local function key(kind, name, part)
   return prefix .. ':' .. kind
 end
 
--- tostring() would round numbers of this size.
+-- tostring() would round numbers of this size. A sum makes 0 of minus 0, which no command takes.
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%.0f', number + 0)
 end
 
 local function record(id)
