@@ -37,8 +37,8 @@ _SCHEMA: Final = {
 # A program for each input, as a contest's judge does it; in the sandbox's kernel, so that one call is one answer.
 _CASES: Final = """
 import json as _json, subprocess as _subprocess, sys as _sys
-def _judge(source, given, seconds):
-    for text in given:
+def _judge(source, inputs, seconds):
+    for text in inputs:
         try:
             argv, options = [_sys.executable, "-c", source], {"capture_output": True, "text": True}
             done = _subprocess.run(argv, input=text, timeout=seconds, **options)
@@ -136,7 +136,7 @@ def _cases(ground_truth: str) -> tuple[list[str], list[str]] | None:
     try:
         found: Any = json.loads(ground_truth)
         pairs = list(zip(found["inputs"], found["outputs"], strict=True))
-        return [str(given) for given, _ in pairs], [str(wanted) for _, wanted in pairs]
+        return [str(stdin) for stdin, _ in pairs], [str(wanted) for _, wanted in pairs]
     except (ValueError, TypeError, KeyError):
         return None
 
