@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
@@ -51,20 +50,24 @@ class Starter:
         born.CopyFrom(session.sandbox)
         born.state = pb.RUNTIME_STATE_RUNNING
         config.record = self._keys.seal(Record(born, session.record.fencing_token), session.session_id)
+        failures: list[str] = []
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                await self._bear(session, config)
+                await self._bear(session, config, failures)
         except TimeoutError:
             why = f"its agent did not answer within {self._settings.start_timeout:g} s"
-            raise _failed(session, (await last_words(session)).text or why) from None
+            reasons = ((await last_words(session)).text or why, *failures[-1:])
+            raise _failed(session, "; ".join(reasons)) from None
         session.sandbox.state = pb.RUNTIME_STATE_RUNNING
 
-    async def _bear(self, session: Session, config: agent_pb2.AgentConfig) -> None:
+    async def _bear(self, session: Session, config: agent_pb2.AgentConfig, failures: list[str]) -> None:
         pause = FIRST_PAUSE
         while True:
             # It may not be there yet; or it was born, and the answer was lost.
-            with suppress(SandboxLost):
+            try:
                 await give_birth(session.sandbox.endpoint, config, self._identity, ATTEMPT_SECONDS)
+            except SandboxLost as error:
+                failures.append(error.facts.get("detail", error.message))
             if await answers(session):
                 return
             detail = "it was deleted meanwhile" if session.is_unwanted else await self._vendor.why_ended(session)

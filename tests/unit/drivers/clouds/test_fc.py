@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from sandmesh.errors import (
     RuntimeUnavailable,
     SandboxLost,
     SandboxNotFound,
+    SandboxStartFailed,
     TemplateBuildFailed,
 )
+from sandmeshd.agentlink import addresses
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.clouds.fc import service
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
@@ -27,6 +30,7 @@ from sandmeshd.drivers.clouds.requirements import Size, size_of
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.egress import EgressSettings
 from tests.clouds.function_compute import KEYS, StandIn
+from tests.clouds.region import certified
 
 from .asking import create, delete, ended, inspect, listed
 
@@ -327,4 +331,37 @@ async def test_an_outage_of_the_gateway_ends_no_sandbox_even_while_the_driver_re
             await asyncio.wait_for(cloud.unheard.get(), 30)
         assert (await inspect(second)).state == pb.RUNTIME_STATE_RUNNING
         await delete(second)
+    assert cloud.living == []
+
+
+async def test_a_proxy_that_strips_upgrades_is_named_and_leaves_nothing(cloud: StandIn, settings: FcSettings) -> None:
+    cloud.strips_upgrades = True
+    async with open_plugin("fc", settings.model_copy(update={"start_timeout": 3})) as driver:
+        with pytest.raises(SandboxStartFailed, match="not 101: does a proxy in between pass on WebSockets"):
+            await create(driver, settings)
+        assert await listed(driver, settings) == []
+    assert cloud.living == []
+
+
+async def test_an_endpoint_whose_certificate_does_not_fit_is_named_and_leaves_nothing(
+    cloud: StandIn, settings: FcSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    certified(other)
+    monkeypatch.setenv("SSL_CERT_FILE", str(other / "authority.pem"))
+    addresses.system_authorities.cache_clear()
+    async with open_plugin("fc", settings.model_copy(update={"start_timeout": 3})) as driver:
+        with pytest.raises(SandboxStartFailed, match="certificate verify failed"):
+            await create(driver, settings)
+        assert await listed(driver, settings) == []
+    assert cloud.living == []
+
+
+async def test_an_image_of_another_region_is_named_with_what_to_do(cloud: StandIn, settings: FcSettings) -> None:
+    cloud.state = "Failed"
+    elsewhere = settings.model_copy(update={"registry": "registry.cn-beijing.aliyuncs.com"})
+    async with open_plugin("fc", elsewhere) as driver:
+        with pytest.raises(TemplateBuildFailed, match=r"cn-beijing\S*/base:latest cannot be used.*account and region"):
+            await create(driver, elsewhere)
     assert cloud.living == []
