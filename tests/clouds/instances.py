@@ -36,7 +36,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Instance:
     """A running instance."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None
+    """What runs it, where that is a process of this one."""
     pid: int
     port: int
     ready: asyncio.Event = field(default_factory=asyncio.Event)
@@ -44,7 +45,7 @@ class Instance:
     @property
     def exit_code(self) -> int | None:
         """How it ended, None while it runs."""
-        code = self.process.poll()
+        code = self.process.poll() if self.process else None
         return None if code is None else (128 - code if code < 0 else code)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -69,7 +70,8 @@ class Instance:
         """End it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        self.process.wait(10)
+        if self.process is not None:
+            self.process.wait(10)
 
 
 def start_instance(ground: Ground, container: Mapping[str, Any], log: Path) -> Instance:

@@ -24,6 +24,14 @@ class BuildOptions:
     driver: Annotated[
         str | None, typer.Option(help="Build for this driver; by default SANDMESH_DRIVER's, else bubblewrap.")
     ] = None
+    cloud: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            help="Build for a cloud, fc or agentrun: the image is checked, and the commands that push it are printed.",
+            metavar="CLOUD",
+        ),
+    ] = ""
     bootstrap_base: Annotated[
         bool,
         typer.Option("--bootstrap-base", help="Build the Debian base of images here, with mmdebstrap."),
@@ -61,8 +69,27 @@ def build(
 ) -> None:
     """Build a template's image or Python environment, ahead of its first sandbox; images are tested too."""
     built = run_command(build_templates(template, options))
+    if options.cloud:
+        for command in run_command(cloud_commands(template, options)):
+            typer.echo(command)
+        return
     if output is Format.JSON:
         print_json({"templates": built})
+
+
+async def cloud_commands(template: str, options: BuildOptions) -> list[str]:
+    """Check a template's image by the rules of a cloud; return the commands that push it there.
+
+    Raises:
+        TemplateBuildFailed: It breaks a rule.
+    """
+    from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415 - as in `build_templates`
+    from sandmeshd.mesh.template_builds import check_for_cloud  # noqa: PLC0415
+
+    settings = read_settings(driver=options.driver, defaults={"driver": "docker"})
+    names = {"fc": "SANDMESH_FC_REGION_ID", "agentrun": "SANDMESH_AGENT_RUN_REGION_ID"}
+    region = str(settings.drivers.get(names[options.cloud]) or "cn-hangzhou")
+    return await check_for_cloud(settings, options.cloud, template, region)
 
 
 async def build_templates(template: str, options: BuildOptions) -> list[str]:
@@ -74,23 +101,30 @@ async def build_templates(template: str, options: BuildOptions) -> list[str]:
     # The services take a second to import, which help and completion need not wait for.
     from sandmeshd.cli.config.environment import read_settings  # noqa: PLC0415
     from sandmeshd.cli.terminal.progress import progress_bar  # noqa: PLC0415
-    from sandmeshd.mesh.template_builds import READY, build_dockerfile, build_images, build_template  # noqa: PLC0415
+    from sandmeshd.mesh.template_builds import (  # noqa: PLC0415
+        READY,
+        build_dockerfile,
+        build_images,
+        build_template,
+        platform_for,
+    )
     from sandmeshd.runtime.full_disk import full_disk_explained  # noqa: PLC0415
     from sandmeshd.runtime.logs import configure_logging  # noqa: PLC0415
 
     # A Dockerfile is an engine's: one is chosen where no setting chooses a driver.
-    defaults = None if options.dockerfile is None else {"driver": "docker"}
+    defaults = {"driver": "docker"} if options.dockerfile is not None or options.cloud else None
+    platform = platform_for(options.cloud) if options.cloud else options.platform
     extensions = tuple(options.extension or ()) or None
     settings = read_settings(driver=options.driver, extensions=extensions, defaults=defaults)
     configure_logging("WARNING")
     built: list[str] = []
     with full_disk_explained(settings.state_directory), progress_bar() as progress:
         if options.dockerfile is None:
-            async for step in build_images(settings, template, options.bootstrap_base, options.platform):
+            async for step in build_images(settings, template, options.bootstrap_base, platform):
                 progress(step.message, step.fraction)
-            steps = build_template(settings, template, options.platform)
+            steps = build_template(settings, template, platform)
         else:
-            steps = build_dockerfile(settings, template, options.dockerfile, options.platform)
+            steps = build_dockerfile(settings, template, options.dockerfile, platform)
         async for name, step in steps:
             progress(f"{name}: {step.message}", step.fraction)
             if step is READY:

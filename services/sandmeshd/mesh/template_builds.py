@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from pathlib import Path
+from platform import machine
 
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.errors import InvalidArgument, TemplateNotFound
@@ -12,6 +13,7 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.settings import DriverSettings
 from sandmeshd.drivers.bubblewrap import BubblewrapSettings, build_system, has_system
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, MESH, ImageBuilder, OwnImage, is_free, own_name
+from sandmeshd.drivers.engine.images.clouds import PLATFORM, check_cloud, check_rules, push_commands
 from sandmeshd.drivers.engine.images.platforms import check_platform, named_for
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.builds import Step
@@ -72,6 +74,35 @@ def build_template(settings: MeshSettings, name: str, platform: str) -> AsyncIte
         return _build_named(settings, name, platform)
     image = ImageBuilder(_engine_settings(settings)).image_name(own_name(Path(name)), platform)
     return _build_own(settings, OwnImage(image, Path(name, "Dockerfile"), Path(name)), platform)
+
+
+def platform_for(cloud: str) -> str:
+    """Return the platform of a cloud's images, empty where it is this machine's own.
+
+    Raises:
+        InvalidArgument: There is no such cloud.
+    """
+    check_cloud(cloud)
+    return "" if machine() == "x86_64" else PLATFORM
+
+
+async def check_for_cloud(settings: MeshSettings, cloud: str, name: str, region: str) -> list[str]:
+    """Check the images that were built for a template by a cloud's rules; return the commands that push it there.
+
+    Raises:
+        TemplateBuildFailed: It breaks a rule.
+    """
+    # The engine's client is an extra.
+    from sandmeshd.drivers.engine.connection import tls_context  # noqa: PLC0415
+    from sandmeshd.drivers.engine.engine import open_engine  # noqa: PLC0415
+
+    own = _engine_settings(settings)
+    builder, short = ImageBuilder(own), own_name(Path(name)) if is_folder(name) else name
+    image = builder.image_name(short, platform_for(cloud))
+    async with open_engine(own.url, tls_context(own)) as engine:
+        check_rules(image, await engine.image(image))
+    registry = own.registry or f"registry.{region}.aliyuncs.com"
+    return push_commands(image, f"{registry}/{own.namespace}/{short}:{own.tag}")
 
 
 def build_dockerfile(
