@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_the_command_prints_what_pushes_the_image_and_pushes_nothing(built: list
 @pytest.fixture(params=[function_compute.stand_in, agent_run.stand_in], ids=["fc", "agentrun"])
 async def cloud(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> AsyncGenerator[Region]:
     serve: Serve = request.param
-    async with serve(tmp_path, launch=lambda container: Container(engine, container)) as made:
+    async with serve(tmp_path, launch=partial(Container, engine)) as made:
         with trusted(tmp_path):
             yield made
 

@@ -52,7 +52,6 @@ class SandboxInfo(Record):
 
     sandbox_id: str
     template: str
-
     state: str
     """PENDING, STARTING, READY, PAUSED, STOPPING, GONE, FAILED or LOST; a newer mesh may have others."""
 
@@ -60,12 +59,10 @@ class SandboxInfo(Record):
     """Why it FAILED or was LOST."""
 
     created: datetime
-
     lease: Lease | None
     """None while it waits in a pool."""
 
     labels: Mapping[str, str]
-
     limits: Limits
     """What its creator asked for; None is the driver's default."""
 
@@ -89,6 +86,9 @@ class SandboxInfo(Record):
 
     snapshot_id: str
     """The snapshot that it was started from, or empty."""
+
+    cost: float
+    """What it has cost, in the unit of its driver's prices; 0 without them."""
 
     @property
     def in_use(self) -> bool:

@@ -44,6 +44,9 @@ class Usage(Record):
     egress_bytes: int
     """Bytes through the egress proxy, both ways together."""
 
+    cost: float
+    """What was rented for it, in the unit of the driver's prices; 0 without them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class UsageReport(Record):
@@ -96,4 +99,5 @@ def _read(message: quota_pb2.Usage) -> Usage:
         cpu_seconds=message.cpu_seconds,
         memory_byte_seconds=message.memory_byte_seconds,
         egress_bytes=message.egress_bytes,
+        cost=message.cost,
     )

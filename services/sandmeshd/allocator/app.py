@@ -66,7 +66,7 @@ async def open_allocator(
     tasks, filling = BackgroundTasks(), BackgroundTasks()
     measured = measured or Observed()
     metrics = AllocatorMetrics(measured.registry)
-    records = MeteredRecordStore(store, int(settings.owner_grace_seconds * 1e6), metrics)
+    records = MeteredRecordStore(store, int(settings.owner_grace_seconds * 1e6), metrics, settings.cost_per_day)
     maintenance = MeteredMaintenanceStore(store, records, settings, metrics)
     nodes = Nodes(drivers, settings, tasks)
     recovery = Recovery(settings, store, maintenance, nodes)

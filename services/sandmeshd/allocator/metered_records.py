@@ -22,8 +22,8 @@ _SOURCES = {"create": "created", "pooled": "pooled", "kept": "kept"}
 class MeteredRecordStore(RecordStore):
     """The records of a mesh; counts each change that this allocator makes."""
 
-    def __init__(self, store: Store, grace_us: int, metrics: AllocatorMetrics) -> None:
-        super().__init__(store, grace_us)
+    def __init__(self, store: Store, grace_us: int, metrics: AllocatorMetrics, cost_per_day: float = 0.0) -> None:
+        super().__init__(store, grace_us, cost_per_day)
         self._metrics = metrics
         self._start_times: dict[str, float] = {}
         self._queued: set[str] = set()

@@ -29,6 +29,9 @@ class AllocatorSettings(Settings):
     caller_capacity: int = Field(default=0, ge=0, validation_alias="SANDMESH_MAX_SANDBOXES_PER_USER")
     """The most sandboxes that one user holds at once; 0: no bound of its own. All anonymous sessions are one user."""
 
+    cost_per_day: float = Field(default=0.0, ge=0, validation_alias="SANDMESH_COST_PER_DAY")
+    """What sandboxes may cost in a day (UTC) before none is added, in the unit of the driver's prices; 0: anything."""
+
     mesh_secret: SecretStr = SecretStr("")
     """The secret that the mesh's services share; values of secrets are encrypted under a key that follows from it."""
 

@@ -24,14 +24,6 @@ class BuildOptions:
     driver: Annotated[
         str | None, typer.Option(help="Build for this driver; by default SANDMESH_DRIVER's, else bubblewrap.")
     ] = None
-    cloud: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            help="Build for a cloud, fc or agentrun: the image is checked, and the commands that push it are printed.",
-            metavar="CLOUD",
-        ),
-    ] = ""
     bootstrap_base: Annotated[
         bool,
         typer.Option("--bootstrap-base", help="Build the Debian base of images here, with mmdebstrap."),
@@ -51,6 +43,14 @@ class BuildOptions:
         ),
     ] = None
     extension: Extensions = None
+    cloud: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            help="Build for a cloud, fc or agentrun: the image is checked, and the commands that push it are printed.",
+            metavar="CLOUD",
+        ),
+    ] = ""
 
 
 @commands.command(epilog="Examples: sandmesh build | sandmesh build filesystem | sandmesh build ./mine --driver docker")

@@ -81,6 +81,7 @@ def _usage(project: str, measures: Mapping[str, str]) -> pb.Usage:
         cpu_seconds=int(measures.get("cpu_ms", "0")) / 1000,
         memory_byte_seconds=int(measures.get("memory_byte_seconds", "0")),
         egress_bytes=int(measures.get("egress_bytes", "0")),
+        cost=int(measures.get("cost_nano", "0")) / 1e9,
     )
 
 

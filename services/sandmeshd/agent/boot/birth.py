@@ -39,14 +39,23 @@ def prepare(line: str, directory: str, user: int) -> None:
 
 
 def _make(directory: str) -> None:
+    parent = os.path.dirname(directory)  # noqa: PTH120 - pathlib is a slow import
+    # The image has both, the agent's own, for runtimes that mount something there: without more rights than CHOWN
+    # root can change neither then.
+    os.chown(parent, 0, 0)
     # User code may pass through the directory above, and write nothing there.
-    os.chmod(os.path.dirname(directory), 0o711)  # noqa: PTH101, PTH120, S103 - as above
-    os.mkdir(directory, 0o700)  # noqa: PTH102 - as above
+    os.chmod(parent, 0o711)  # noqa: PTH101, S103 - as above
+    try:
+        os.mkdir(directory, 0o700)  # noqa: PTH102 - as above
+    except FileExistsError:
+        os.chown(directory, 0, 0)
+        os.chmod(directory, 0o700)  # noqa: PTH101 - as above
 
 
 def _hand_over(directory: str, user: int) -> None:
     os.chown(directory, AGENT_ID, AGENT_ID)
     for place in OWNED:
+        os.chown(place, 0, 0)
         os.chmod(place, 0o700)  # noqa: PTH101 - as above
         os.chown(place, user, user)
     for place in SHARED:

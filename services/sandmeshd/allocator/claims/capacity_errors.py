@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandmesh.errors import InvalidArgument, PoolExhausted, SandmeshError
+from sandmesh.errors import InvalidArgument, PoolExhausted, QuotaExceeded, SandmeshError
 from sandmeshd.allocator.records.record_reader import Capacity
 from sandmeshd.allocator.records.record_store import Want
-from sandmeshd.allocator.records.records import timestamp
+from sandmeshd.allocator.records.records import NANO, timestamp
 from sandmeshd.tenants.quotas import ReachedQuota
 
 _LISTED = 8
@@ -38,6 +38,8 @@ def pool_exhausted(capacity: Capacity, want: Want, bound: str) -> PoolExhausted:
 
 def quota_error(reached: ReachedQuota, want: Want) -> SandmeshError:
     """Return the error of a request that does not fit into a quota, or has no limit of its own of what is counted."""
+    if reached.kind == "mesh":
+        return _cost_error(reached)
     amounts = {"memory_bytes": want.memory_bytes, "cpu_millis": want.cpu_millis}
     requested = amounts.get(reached.quota, 1)
     if requested:
@@ -49,6 +51,16 @@ def quota_error(reached: ReachedQuota, want: Want) -> SandmeshError:
         f"(limits={{{limit!r}: ...}}), or give its template one"
     )
     return InvalidArgument(message, {"field": f"spec.limits.{reached.quota}"})
+
+
+def _cost_error(reached: ReachedQuota) -> QuotaExceeded:
+    used, limit = (f"{amount / NANO:.4g}" for amount in (reached.used, reached.limit))
+    facts = {"quota": reached.quota, "of": "mesh", "name": "", "used": used, "requested": "", "limit": limit}
+    message = (
+        f"the sandboxes of the mesh cost {used} today, and may cost {limit} a day: wait until midnight in UTC, or "
+        "raise SANDMESH_COST_PER_DAY; those that are there go on, and cost"
+    )
+    return QuotaExceeded(message, facts)
 
 
 def _bound(capacity: Capacity, want: Want, bound: str) -> tuple[int, int, str]:

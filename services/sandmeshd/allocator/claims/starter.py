@@ -195,7 +195,9 @@ class Starter:
 
 
 def _access(made: pb.RuntimeSandbox) -> pb.RuntimeSandbox:
-    return pb.RuntimeSandbox(endpoint=made.endpoint, agent_token=made.agent_token, enforced=made.enforced)
+    return pb.RuntimeSandbox(
+        endpoint=made.endpoint, agent_token=made.agent_token, enforced=made.enforced, nano_price=made.nano_price
+    )
 
 
 def _defect(error: Exception) -> InternalError:

@@ -134,9 +134,10 @@ class MaintenanceStore:
             "owner": self._records.owner,
             "user_key": user_key(labels.get("user", "")),
             "keep_seconds": _SESSION_SECONDS,
+            "price": found.nano_price,
         }
         access = driver_pb2.RuntimeSandbox(
-            endpoint=found.endpoint, agent_token=found.agent_token, enforced=found.enforced
+            endpoint=found.endpoint, agent_token=found.agent_token, enforced=found.enforced, nano_price=found.nano_price
         )
         body = pb.Sandbox(spec=found.spec).SerializeToString()
         [kind] = await self._store.run("adopt", arguments, access.SerializeToString(), body)

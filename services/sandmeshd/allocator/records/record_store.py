@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandmeshError, to_detail
 from sandmeshd.allocator.records.record_reader import RecordReader, label_names
-from sandmeshd.allocator.records.records import Record, record_from
+from sandmeshd.allocator.records.records import NANO, Record, record_from
 from sandmeshd.store import Store
 from sandmeshd.tenants.quotas import ReachedQuota
 
@@ -93,9 +93,10 @@ class Reply:
 class RecordStore(RecordReader):
     """The records of a mesh, with every change that a request or a start makes."""
 
-    def __init__(self, store: Store, grace_us: int) -> None:
+    def __init__(self, store: Store, grace_us: int, cost_per_day: float = 0.0) -> None:
         super().__init__(store)
         self._grace_us = grace_us
+        self._cost_limit = round(cost_per_day * NANO)
         self.owner = secrets.token_hex(8)
         """Names this allocator in the records of what it is starting."""
 
@@ -130,6 +131,7 @@ class RecordStore(RecordReader):
             "grace_us": self._grace_us,
             "sandbox_id": sandbox_id,
             "want": _want_arguments(want),
+            "cost_limit": self._cost_limit,
         }
 
     async def leave(self, claim: Claim) -> str:
@@ -159,7 +161,9 @@ class RecordStore(RecordReader):
     async def ready(self, sandbox_id: str, access: driver_pb2.RuntimeSandbox) -> tuple[bool, Record]:
         """STARTING -> READY; False where it is no longer STARTING here, or has ended."""
         done, pairs = await self._store.run(
-            "ready", {"id": sandbox_id, "owner": self.owner}, access.SerializeToString()
+            "ready",
+            {"id": sandbox_id, "owner": self.owner, "price": access.nano_price},
+            access.SerializeToString(),
         )
         return bool(done), record_from(pairs)
 

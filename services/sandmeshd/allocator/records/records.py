@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.errors.v1 import errors_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandboxStartFailed, SandmeshError, from_detail
+
+NANO = 1_000_000_000
+"""Costs are counted in thousand-millionths."""
 
 # What the labels of a sandbox hold; its spec and address are the driver's own to keep.
 _LABELS = (
@@ -121,7 +125,14 @@ class Record:
             idle_timeout=span(idle_us) if idle_us else None,
             user_id=self.text("user"),
             project=self.text("project"),
+            cost=self._cost(),
         )
+
+    def _cost(self) -> float:
+        """Return what it has cost up to now."""
+        since = self.number("priced_us")
+        micros = max(0.0, time.time() * 1e6 - since) if since else 0.0
+        return (self.number("cost") + self.number("price") * micros / 1e6) / NANO
 
 
 def record_from(pairs: Sequence[bytes]) -> Record:

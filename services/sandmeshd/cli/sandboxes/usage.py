@@ -15,6 +15,7 @@ from sandmeshd.cli.terminal.options import Format, Output, parse_duration
 from sandmeshd.cli.terminal.output import print_json, print_table
 
 _AMOUNTS = ("SANDBOX HOURS", "CPU HOURS", "GIB HOURS", "EGRESS MIB")
+_COST = "COST"
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -39,12 +40,19 @@ def usage(
     report = run_command(_read(connection, oldest, project, sandbox))
     if output is Format.JSON:
         print_json(report.to_json())
-    elif by_sandbox or sandbox:
-        headings = ("SANDBOX", "PROJECT", "USER", "TEMPLATE", *_AMOUNTS)
-        rows = [(one.sandbox_id, one.project, one.user_id, one.template, *_cells(one)) for one in report.sandboxes]
-        print_table(headings, rows)
+        return
+    listed = report.sandboxes if by_sandbox or sandbox else report.projects
+    # Most meshes rent nothing.
+    costs = any(one.cost for one in listed)
+    amounts = (*_AMOUNTS, _COST) if costs else _AMOUNTS
+    cells = [(*_cells(one), f"{one.cost:.4f}") if costs else _cells(one) for one in listed]
+    if by_sandbox or sandbox:
+        headings: tuple[str, ...] = ("SANDBOX", "PROJECT", "USER", "TEMPLATE")
+        names = [(one.sandbox_id, one.project, one.user_id, one.template) for one in listed]
+        rows = [(*name, *amount) for name, amount in zip(names, cells, strict=True)]
     else:
-        print_table(("PROJECT", *_AMOUNTS), [(one.project, *_cells(one)) for one in report.projects])
+        headings, rows = ("PROJECT",), [(one.project, *amount) for one, amount in zip(listed, cells, strict=True)]
+    print_table((*headings, *amounts), rows)
 
 
 async def _read(connection: ConnectionOptions, since: datetime | None, project: str, sandbox: str) -> UsageReport:

@@ -51,6 +51,13 @@ def size_of(limits: sandbox_pb2.Limits, settings: CloudSettings) -> Size:
     return Size(min(millis, _MOST_CPU), min(mebibytes, _MOST_MEMORY))
 
 
+def nano_price(limits: sandbox_pb2.Limits, settings: CloudSettings) -> int:
+    """Return what a second of an instance with room for limits costs, in thousand-millionths of the prices' unit."""
+    size = size_of(limits, settings)
+    hour = size.cpu * settings.cpu_price + size.mebibytes / 1024 * settings.memory_price
+    return round(hour / 3600 * 1e9)
+
+
 def _rounded(value: int, step: int, least: int) -> int:
     return max(-(-value // step) * step, least)
 

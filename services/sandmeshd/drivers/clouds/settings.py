@@ -40,6 +40,12 @@ class CloudSettings(DriverSettings, env_prefix=OF_DERIVED):
     memory: int = Field(default=2048, ge=128, le=32_768)
     """The MiB of a sandbox whose creator states none, in steps of 64; 1 to 4 GiB a processor."""
 
+    cpu_price: float = Field(default=0.0, ge=0)
+    """What the vendor asks for a processor for an hour, in whatever unit; 0 with the other: costs are not known."""
+
+    memory_price: float = Field(default=0.0, ge=0)
+    """What it asks for a GiB of memory for an hour, in the same unit."""
+
     log_project: str = ""
     """The project of the vendor's log service that instances write to, with `log_store`; none: they write nowhere."""
 

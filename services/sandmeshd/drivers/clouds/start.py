@@ -11,6 +11,7 @@ from sandmeshd.agentlink.birth import give_birth
 from sandmeshd.drivers.clouds.container import AGENT_DIRECTORY
 from sandmeshd.drivers.clouds.instances import answers, last_words
 from sandmeshd.drivers.clouds.keys import MeshKeys
+from sandmeshd.drivers.clouds.requirements import nano_price
 from sandmeshd.drivers.clouds.sessions import Session
 from sandmeshd.drivers.clouds.settings import CloudSettings
 from sandmeshd.drivers.clouds.vendor import Vendor
@@ -40,6 +41,7 @@ class Starter:
             SandmeshError: What the vendor refuses the session with.
         """
         session.sandbox.agent_token = self._keys.agent_token(session.session_id)
+        session.sandbox.nano_price = nano_price(session.sandbox.spec.limits, self._settings)
         config = shared.agent_config(session.sandbox, AGENT_DIRECTORY, template)
         config.fencing_token, config.seccomp_filter = session.record.fencing_token, self._user_filter
         config.user_id, config.listen = shared.USER_ID, ""

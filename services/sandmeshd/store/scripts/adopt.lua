@@ -14,6 +14,7 @@ redis.call('HSET', record(made.id), 'holder', made.session, 'generation', args.g
   'installed', '1', 'attempt', '1', 'access', ARGV[2], 'body', ARGV[3])
 become(made.id, args.state, '')
 meter_start(made.id)
+cost_start(made.id, args.price)
 load(made.id, made.node, made.template)
 count_in('caller', made.caller, made.id)
 count_in('project', made.project, made.id)

@@ -7,6 +7,7 @@ if args.silent_us then
 end
 redis.call('ZREM', key('stopping'), args.id)
 if found[1] ~= 'STOPPING' then return {0} end
+cost_end(args.id)
 unload(args.id)
 forget_workspace(args.id)
 forget_labels(args.id)

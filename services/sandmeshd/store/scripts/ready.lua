@@ -6,6 +6,7 @@ if found[1] == 'READY' and found[2] == args.owner then return {1, whole(args.id)
 if found[1] ~= 'STARTING' or found[2] ~= args.owner or found[6] ~= '' then return {0, whole(args.id)} end
 redis.call('HSET', record(args.id), 'access', ARGV[2])
 become(args.id, 'READY', '')
+cost_start(args.id, args.price)
 leave_service(args.id)
 if found[3] == '' then
   redis.call('ZADD', key('pool', found[4]), text(now), args.id)

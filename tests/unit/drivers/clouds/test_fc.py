@@ -26,7 +26,7 @@ from sandmeshd.agentlink import addresses
 from sandmeshd.drivers.api.registry import open_plugin
 from sandmeshd.drivers.clouds.fc import service
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
-from sandmeshd.drivers.clouds.requirements import Size, size_of
+from sandmeshd.drivers.clouds.requirements import Size, nano_price, size_of
 from sandmeshd.drivers.conformance.inside import run
 from sandmeshd.drivers.egress import EgressSettings
 from tests.clouds.function_compute import KEYS, StandIn
@@ -240,6 +240,14 @@ async def test_sandboxes_that_end_with_their_driver_leave_nothing(cloud: StandIn
 )
 def test_limits_are_rounded_up_to_the_vendors_sizes(memory: int, cpu: int, size: Size, settings: FcSettings) -> None:
     assert size_of(sandbox_pb2.Limits(memory_bytes=memory, cpu_millis=cpu), settings) == size
+
+
+def test_a_second_costs_what_the_price_table_says_of_the_size_that_is_rented(settings: FcSettings) -> None:
+    priced = settings.model_copy(update={"cpu_price": 0.36, "memory_price": 0.036})
+    # 1 processor and 2 GiB.
+    limits = sandbox_pb2.Limits(memory_bytes=(2 << 30) - (96 << 20), cpu_millis=1000)
+    assert nano_price(limits, priced) == round((0.36 + 2 * 0.036) / 3600 * 1e9)
+    assert nano_price(limits, settings) == 0
 
 
 async def test_rounded_limits_are_told_and_what_is_too_much_is_refused(cloud: StandIn, settings: FcSettings) -> None:

@@ -527,6 +527,7 @@ class RuntimeSandbox(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     END_DETAIL_FIELD_NUMBER: _builtins.int
     ENFORCED_FIELD_NUMBER: _builtins.int
+    NANO_PRICE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """Its id."""
     mesh_id: _builtins.str
@@ -541,6 +542,10 @@ class RuntimeSandbox(_message.Message):
     """The token that the agent requires."""
     end_detail: _builtins.str
     """How it ended, if it did: "exit code 1", "signal 9"."""
+    nano_price: _builtins.int
+    """What a second of it costs from its create to its delete, in thousand-millionths of the unit of its driver's price table;
+    0 where there is none.
+    """
     @_builtins.property
     def record_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """As in the request that created it."""
@@ -570,10 +575,11 @@ class RuntimeSandbox(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         end_detail: _builtins.str = ...,
         enforced: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        nano_price: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "create_time", b"create_time", "end_detail", b"end_detail", "endpoint", b"endpoint", "enforced", b"enforced", "mesh_id", b"mesh_id", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_token", b"agent_token", "create_time", b"create_time", "end_detail", b"end_detail", "endpoint", b"endpoint", "enforced", b"enforced", "mesh_id", b"mesh_id", "nano_price", b"nano_price", "record_labels", b"record_labels", "sandbox_id", b"sandbox_id", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

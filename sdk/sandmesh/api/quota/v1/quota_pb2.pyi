@@ -566,6 +566,7 @@ class Usage(_message.Message):
     CPU_SECONDS_FIELD_NUMBER: _builtins.int
     MEMORY_BYTE_SECONDS_FIELD_NUMBER: _builtins.int
     EGRESS_BYTES_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """The project; a sandbox's usage counts for the one that its user belonged to when it was claimed."""
     sandbox_id: _builtins.str
@@ -584,6 +585,10 @@ class Usage(_message.Message):
     """The same times their memory limits, in bytes."""
     egress_bytes: _builtins.int
     """Bytes that went through the egress proxy, both ways together."""
+    cost: _builtins.float
+    """What they cost from their creates to their deletes, in pools too, in the unit of their driver's price table; 0 where there
+    is none.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """From when on the sandbox was held; unset for a project's."""
@@ -605,10 +610,11 @@ class Usage(_message.Message):
         cpu_seconds: _builtins.float = ...,
         memory_byte_seconds: _builtins.float = ...,
         egress_bytes: _builtins.int = ...,
+        cost: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_seconds", b"cpu_seconds", "egress_bytes", b"egress_bytes", "end_time", b"end_time", "memory_byte_seconds", b"memory_byte_seconds", "project", b"project", "sandbox_id", b"sandbox_id", "sandbox_seconds", b"sandbox_seconds", "start_time", b"start_time", "template", b"template", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "cpu_seconds", b"cpu_seconds", "egress_bytes", b"egress_bytes", "end_time", b"end_time", "memory_byte_seconds", b"memory_byte_seconds", "project", b"project", "sandbox_id", b"sandbox_id", "sandbox_seconds", b"sandbox_seconds", "start_time", b"start_time", "template", b"template", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -432,6 +432,7 @@ class Sandbox(_message.Message):
     IDLE_TIMEOUT_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """"sb_" and 26 characters."""
     state: Global___SandboxState.ValueType
@@ -450,6 +451,8 @@ class Sandbox(_message.Message):
     """The owner of its session, empty in a pool."""
     project: _builtins.str
     """The project that it counts in: the owner's when it was claimed. Empty in a pool."""
+    cost: _builtins.float
+    """What it has cost up to now, in the unit of its driver's price table; 0 where there is none."""
     @_builtins.property
     def spec(self) -> Global___SandboxSpec:
         """Its spec."""
@@ -492,10 +495,11 @@ class Sandbox(_message.Message):
         idle_timeout: _duration_pb2.Duration | None = ...,
         user_id: _builtins.str = ...,
         project: _builtins.str = ...,
+        cost: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "idle_timeout", b"idle_timeout", "lease", b"lease", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "create_time", b"create_time", "driver", b"driver", "enforced", b"enforced", "idle_timeout", b"idle_timeout", "lease", b"lease", "node_id", b"node_id", "ports", b"ports", "project", b"project", "sandbox_id", b"sandbox_id", "session_key", b"session_key", "slot", b"slot", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

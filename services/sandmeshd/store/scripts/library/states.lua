@@ -130,6 +130,7 @@ end
 local function lose(id, reason)
   -- When it ended is known to a minute where nobody was there to see it.
   meter_end(id, tonumber(field(id, 'metered_us') or '0') + CRASH_US)
+  cost_end(id)
   unload(id)
   event(id, 'lost', reason)
   if field(id, 'holder') == '' then

@@ -50,7 +50,50 @@ local function meter_end(id, until_us)
   redis.call('HSET', record(id), 'metered_us', '0')
 end
 
+-- What a sandbox costs, from its create to its delete, in a pool too: `price` in thousand-millionths a second. `priced` has those
+-- that have a price; `priced_us` of their records is up to when they are counted, `cost` what they cost until then.
+local function meter_cost(id)
+  local found = redis.call('HMGET', record(id), 'price', 'priced_us')
+  local since = tonumber(found[2] or '0')
+  if since == 0 or now <= since then return end
+  local cost = tonumber(found[1]) * (now - since) / 1000000
+  redis.call('HSET', record(id), 'priced_us', text(now))
+  redis.call('HINCRBY', record(id), 'cost', text(cost))
+  add_usage(id, {{'cost_nano', cost}})
+end
+
+local function cost_start(id, price)
+  if not price or price == 0 then return end
+  redis.call('HSET', record(id), 'price', text(price), 'priced_us', field(id, 'created_us'))
+  redis.call('SADD', key('priced'), id)
+end
+
+local function cost_end(id)
+  if redis.call('SREM', key('priced'), id) == 0 then return end
+  meter_cost(id)
+  redis.call('HSET', record(id), 'priced_us', '0')
+end
+
+local function meter_costs()
+  for _, id in ipairs(redis.call('SMEMBERS', key('priced'))) do
+    if field(id, 'state') then meter_cost(id) else redis.call('SREM', key('priced'), id) end
+  end
+end
+
+-- The day's costs of the whole mesh, as what `quota_reached` returns, where they have reached a limit that is not 0.
+local function cost_reached(limit)
+  if not limit or limit == 0 then return nil end
+  meter_costs()
+  local day, spent = redis.call('HGETALL', key('usage', 'day', text(math.floor(now / DAY_US)))), 0
+  for index = 1, #day, 2 do
+    if string.find(day[index], '^cost_nano:') then spent = spent + tonumber(day[index + 1]) end
+  end
+  if spent < limit then return nil end
+  return {'mesh', '', 'cost_per_day', text(spent), text(limit)}
+end
+
 local function meter_all()
+  meter_costs()
   for _, id in ipairs(redis.call('SMEMBERS', key('metered'))) do
     if field(id, 'state') then meter(id) else redis.call('SREM', key('metered'), id) end
   end
