@@ -25,7 +25,7 @@ class Runtime:
     body: dict[str, Any]
     session: Session
     pending: int
-    """How often it is still reported as CREATING."""
+    """How many more requests for it alone find it CREATING."""
     endpoints: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     user: str = ""
     """The id of the session that began its instance; one of another id would begin another instance."""
@@ -54,7 +54,9 @@ class StandIn(Region):
         if len(parts) == 1:
             if request.method == "DELETE":
                 self._delete(parts[0])
-            return _answer(self._shown(parts[0], runtime))
+            shown = self._shown(parts[0], runtime)
+            runtime.pending -= 1
+            return _answer(shown)
         return _answer(self._endpoints(request, parts, runtime, body))
 
     def _runtime(self, name: str) -> Runtime:
@@ -75,7 +77,6 @@ class StandIn(Region):
 
     def _shown(self, name: str, runtime: Runtime) -> dict[str, Any]:
         status = "CREATING" if runtime.pending > 0 else self.state or "READY"
-        runtime.pending -= 1
         shown = {"agentRuntimeId": name, "status": status, "createdAt": runtime.session.made}
         return {**runtime.body, **shown, "statusReason": f"the image is {status}"}
 

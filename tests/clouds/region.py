@@ -200,7 +200,12 @@ class Region(ABC):
         if self.launch is None:
             return
         # What an engine does takes a while, and others go on meanwhile.
-        made = await asyncio.to_thread(self.launch, container)
+        launching = asyncio.ensure_future(asyncio.to_thread(self.launch, container))
+        try:
+            made = await asyncio.shield(launching)
+        except asyncio.CancelledError:
+            (await launching).end()
+            raise
         if session.ended:
             made.end()
             return
