@@ -35,6 +35,7 @@ UNGUARDED = frozenset(
     }
 )
 _DEFINED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
 _GUARD = "local closed = recovering()\nif closed then return closed end\n"
 
 
@@ -49,7 +50,7 @@ class Script:
 def load_scripts() -> dict[str, Script]:
     """Read every script, by its file's name without the ending."""
     folder = resources.files("sandmeshd.store") / "scripts"
-    library = [(folder / "library" / f"{name}.lua").read_text() for name in LIBRARY]
+    library = [part for name in LIBRARY for part in (folder / "library" / f"{name}.lua").read_text().split("\n\n")]
     scripts: dict[str, Script] = {}
     for entry in folder.iterdir():
         name = entry.name.removesuffix(".lua")
@@ -60,13 +61,17 @@ def load_scripts() -> dict[str, Script]:
 
 
 def _with_used(library: list[str], source: str) -> str:
-    # A server defines every function of a script anew in each run.
-    base, *parts = library
-    for part in reversed(parts):
+    """Return a script with what it uses of the library: a server defines every function of a script anew in each run."""
+    used = _words(source)
+    for part in reversed(library):
         defined = {name.strip() for names in _DEFINED.findall(part) for name in names.split(",")}
-        if defined & set(re.findall(r"\w+", source)):
-            source = part + source
-    return base + source
+        if defined & used:
+            source, used = f"{part.rstrip()}\n\n{source}", used | _words(part)
+    return source
+
+
+def _words(source: str) -> set[str]:
+    return set(re.findall(r"\w+", _COMMENT.sub("", source)))
 
 
 def _script(source: str) -> Script:

@@ -64,13 +64,14 @@ if id then
   stop(id, 'replaced by a new one in its slot')
 end
 
--- What is being deleted ends by itself, and is waited for as for room.
 local capped = cost_reached(args.cost_limit)
 if capped then
   drop_ticket(args.ticket)
   wake_next()
   return {'quota', unpack(capped)}
 end
+
+-- What is being deleted ends by itself, and is waited for as for room.
 local reached = quota_reached(args.want)
 if reached and not quota_frees(args.want, reached) then
   drop_ticket(args.ticket)
