@@ -35,8 +35,9 @@ def test_each_tool_of_a_type_is_a_function_for_the_first_type_that_has_it() -> N
 
 def test_each_type_has_a_template_with_its_groups_a_member_and_registered_classes() -> None:
     groups = {name: template.tool_groups for name, template in load_templates().items()}
-    # A template alone: another desktop for the types that have one.
+    # Templates alone: another desktop, and games, for types that there are.
     assert groups.pop("desktop") == SANDBOX_TYPES["gui"]
+    assert groups.pop("textarena") == SANDBOX_TYPES["training"]
     assert groups == {name: SANDBOX_TYPES[name] for name in TYPES}
     assert set(SandboxType.__members__.values()) >= set(SANDBOX_TYPES)
     for sandbox_type in SANDBOX_TYPES:
