@@ -61,7 +61,7 @@ def load_scripts() -> dict[str, Script]:
 
 
 def _with_used(library: list[str], source: str) -> str:
-    """Return a script with what it uses of the library: a server defines every function of a script anew in each run."""
+    """Return a script with what it uses of the library: a server defines all functions of a script in each run."""
     used = _words(source)
     for part in reversed(library):
         defined = {name.strip() for names in _DEFINED.findall(part) for name in names.split(",")}
