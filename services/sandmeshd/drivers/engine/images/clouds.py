@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sandmesh.errors import InvalidArgument, TemplateBuildFailed
 from sandmesh.shared.frames import LINK_PROTOCOL
-from sandmeshd.drivers.engine.images.images import PROTOCOL_LABEL, labels_of
+from sandmeshd.drivers.engine.images.labels import PROTOCOL_LABEL, labels_of
 
 CLOUDS: Final = ("fc", "agentrun")
 PLATFORM: Final = "linux/amd64"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any
 
 from aiodocker import DockerError
 
@@ -14,13 +13,12 @@ from sandmesh.shared.frames import LINK_PROTOCOL
 from sandmeshd.drivers.api.templates import check_settings, template_info, template_of
 from sandmeshd.drivers.engine.engine import Engine
 from sandmeshd.drivers.engine.images.build import BASE, BASE_NODE, ImageBuilder
+from sandmeshd.drivers.engine.images.labels import PROTOCOL_LABEL, SOURCES_LABEL, TEMPLATE_LABEL, labels_of
 from sandmeshd.drivers.engine.images.layer import Layer
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.agent_config import ENVIRONMENT
 from sandmeshd.drivers.node.builds import Step
 from sandmeshd.templates import Template
-
-PROTOCOL_LABEL, SOURCES_LABEL, TEMPLATE_LABEL = (f"dev.sandmesh.{name}" for name in ("protocol", "sources", "template"))
 
 
 class Images:
@@ -179,10 +177,3 @@ class Images:
                 fix = f"check SANDMESH_REGISTRY, or unset it and build the image here ({fix})"
             message = f"{name} could not be pulled: {error.message}; {fix}"
             raise TemplateBuildFailed(message, {"detail": error.message, "fix": fix}) from None
-
-
-def labels_of(image: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return an image's labels."""
-    config: dict[str, Any] = image.get("Config") or {}
-    labels: dict[str, str] | None = config.get("Labels")
-    return labels or {}
