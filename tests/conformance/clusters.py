@@ -55,17 +55,14 @@ def leftovers(cluster: Cluster, mesh_id: str) -> set[str]:
     return {name for kind in ("pods", "secrets") for name in cluster.names(kind, selector(mesh_id))}
 
 
-def processes(cluster: Cluster, mesh_id: str, sandbox_id: str) -> list[int]:
-    """Return a sandbox's processes, PID 1 first."""
-    wanted = {
-        "io.kubernetes.pod.name": object_name(mesh_id, sandbox_id),
-        "io.kubernetes.docker.type": "container",
-    }
+def processes(cluster: Cluster, pod: str) -> list[int]:
+    """Return the processes of a sandbox's pod, PID 1 first."""
+    wanted = {"io.kubernetes.pod.name": pod, "io.kubernetes.docker.type": "container"}
     for one in query(cluster.engine, "/containers/json"):
         if wanted.items() <= one["Labels"].items():
             container = query(cluster.engine, f"/containers/{one['Id']}/json")
             return below(container["State"]["Pid"])
-    raise AssertionError(f"{sandbox_id} has no container")
+    raise AssertionError(f"the pod {pod} has no container")
 
 
 def subject_of(cluster: Cluster, settings: KubernetesSettings, opened: Open) -> Subject:
@@ -79,7 +76,7 @@ def subject_of(cluster: Cluster, settings: KubernetesSettings, opened: Open) -> 
         leftovers=lambda: leftovers(cluster, mesh_id),
         boundary=Boundary(
             writable_mounts=frozenset(),
-            processes=lambda sandbox_id: processes(cluster, mesh_id, sandbox_id),
+            processes=lambda sandbox_id: processes(cluster, object_name(mesh_id, sandbox_id)),
             hidden=(str(Path(__file__).parent),),
             interfaces=("lo", "eth0"),
         ),

@@ -274,7 +274,9 @@ async def _listen(stack: AsyncExitStack, config: agent_pb2.AgentConfig, links: C
     elif parts.scheme == "tcp":
         server = await loop.create_server(links, parts.hostname, parts.port or 0)
     elif parts.scheme == "tls":
-        tls = import_module("sandmeshd.agent.link.tls").load_identity(config.tls_file)
+        identity = import_module("sandmeshd.agent.link.tls")
+        own = config.tls_identity
+        tls = identity.load_pem(own) if own else identity.load_identity(config.tls_file)
         server = await loop.create_server(
             links, parts.hostname, parts.port or 0, ssl=tls, ssl_handshake_timeout=_HANDSHAKE_SECONDS
         )

@@ -34,13 +34,15 @@ def main() -> None:
         _skip_slow_protobuf()
         import_module("sandmeshd.agent.boot.zygote").run(int(options["--zygote-fd"]))
     configured = False
+    # An agent that waits needs it for its birth, and may have to serve with it then.
+    needs_ssl = "--waits" in options
     if "--container" in options:
         enter = import_module("sandmeshd.agent.boot.container").enter
         rest = (options.get(name, "") for name in ("--shut-in", "--born", "--waits"))
         options, control, configured = enter(options["--container"], *rest)
     else:
         control = fork_zygote([int(fd) for fd in options.get("--cgroup-fds", "").split(",") if fd])
-    if "--tls" not in options:
+    if "--tls" not in options and not needs_ssl:
         _skip_ssl()
     _skip_slow_protobuf()
     gc.disable()

@@ -12,6 +12,7 @@ from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.settings import check_no_host_files
 from sandmeshd.drivers.decorators.egress_guard import open_egress
 from sandmeshd.drivers.egress import Resolver
+from sandmeshd.drivers.kubernetes.agent_sandbox.pools import open_pools
 from sandmeshd.drivers.kubernetes.cluster.admission import check_admission
 from sandmeshd.drivers.kubernetes.cluster.credentials import open_cluster
 from sandmeshd.drivers.kubernetes.cluster.lease import held_lease
@@ -48,12 +49,13 @@ async def open_driver(
         await check_rights(cluster, needed_rights(settings, forwards=reach.forwards))
         found = Templates(settings, cluster, load_templates() if templates is None else templates)
         await found.check_class(settings.runtime_class)
-        planner = Planner(settings, found, filters.user)
-        # First: it tells whether the namespace exists, which a list does not.
-        await check_admission(cluster, planner.example())
-        await apply_policy(cluster, settings.paths.mesh_id)
+        planner = Planner(settings, found, filters.user, await open_pools(settings, cluster))
+        if not settings.warm_pools:
+            # First: it tells whether the namespace exists, which a list does not.
+            await check_admission(cluster, planner.example())
+            await apply_policy(cluster, settings.paths.mesh_id)
         lease = await stack.enter_async_context(held_lease(cluster, settings.paths.mesh_id, settings.node_id))
-        watcher = PodWatcher(cluster, selector(settings.paths.mesh_id))
+        watcher = PodWatcher(cluster, selector(settings.paths.mesh_id), planner.kind)
         world = World(cluster, watcher, reach, lease, await _version(cluster))
         driver = KubernetesDriver(settings, world, planner)
         await driver.adopt()

@@ -8,6 +8,7 @@ from typing import Any
 
 from sandmesh.errors import RuntimeUnavailable
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
+from sandmeshd.drivers.kubernetes.kinds import Kind
 from sandmeshd.drivers.kubernetes.watch import PodWatcher
 
 DELETE_SECONDS, LOOK_SECONDS = 120.0, 2.0
@@ -17,7 +18,8 @@ GRACE_SECONDS = 1
 class Deleter:
     """Deletes pods of one driver."""
 
-    def __init__(self, cluster: Cluster, watcher: PodWatcher) -> None:
+    def __init__(self, cluster: Cluster, watcher: PodWatcher, kind: Kind) -> None:
+        self._kind = kind
         self._cluster = cluster
         self._watcher = watcher
 
@@ -27,7 +29,7 @@ class Deleter:
         Raises:
             RuntimeUnavailable: It does not go: its machine may not answer.
         """
-        path = self._cluster.path("pods", name)
+        path = self._kind.path(self._cluster, name)
         # The watch may not have told of it yet.
         known = self._watcher.find(name)
         pod = known or await self._cluster.find(path)
@@ -35,7 +37,7 @@ class Deleter:
             return
         uid = str(pod["metadata"]["uid"])
         with self._watcher.changes_of(name) as changed:
-            await self._cluster.delete(path, uid, GRACE_SECONDS)
+            await self._cluster.delete(path, uid, GRACE_SECONDS, propagation=self._kind.propagation)
             try:
                 async with asyncio.timeout(DELETE_SECONDS):
                     await self._gone(name, uid, changed, known=known is not None)
@@ -46,7 +48,7 @@ class Deleter:
 
     async def _gone(self, name: str, uid: str, changed: asyncio.Event, *, known: bool) -> None:
         """Return when a pod is gone, as the watch tells; where that is silent, the API server is asked."""
-        path = self._cluster.path("pods", name)
+        path = self._kind.path(self._cluster, name)
         while True:
             there = _is(self._watcher.find(name), uid)
             if known and not there:

@@ -62,11 +62,11 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         self._lease = world.lease
         self._planner = planner
         self._version = world.version
-        self._able = enforceable(world.version, settings.workspace)
-        self._records = Records(cluster, settings.paths.mesh_id)
+        self._able = enforceable(world.version, "pool" if settings.warm_pools else settings.workspace)
+        self._records = Records(cluster, settings.paths.mesh_id, planner.kind)
         view = View(settings.paths.mesh_id, self._records, watcher, world.reach)
         super().__init__(NAME, settings.paths.mesh_id, view, watcher)
-        self._deleter = Deleter(cluster, watcher)
+        self._deleter = Deleter(cluster, watcher, planner.kind)
         self._starter = Starter(settings, cluster, watcher, self._records, world.reach)
         self._locks = KeyedLocks()
 
@@ -75,7 +75,8 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
         await self._records.load()
         await self._watcher.list()
         for sandbox_id in self._records.sandbox_ids():
-            await self._reach.open(object_name(self._mesh_id, sandbox_id))
+            name = object_name(self._mesh_id, sandbox_id)
+            await self._reach.open(name, self._watcher.pod_name(name))
 
     async def close(self) -> None:
         """Delete the sandboxes that end with the driver; the others go on."""
@@ -83,7 +84,8 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
             return
         with suppress(SandmeshError):
             await asyncio.gather(*(self._delete(sandbox.sandbox_id) for sandbox in self._view.all()))
-            await remove_policy(self._cluster, self._mesh_id)
+            if not self._settings.warm_pools:
+                await remove_policy(self._cluster, self._mesh_id)
 
     async def get_info(self, request: pb.GetInfoRequest) -> pb.GetInfoResponse:
         """Return what the driver is and can do."""
@@ -197,9 +199,8 @@ class KubernetesDriver(ViewedSandboxes, FixedGrants):
     async def get_logs(self, request: pb.GetLogsRequest) -> pb.GetLogsResponse:
         """Return the end of what the agent wrote, as the kubelet kept it."""
         self._existing(request.sandbox_id)
-        data = await self._cluster.text(
-            f"{self._cluster.path('pods', object_name(self._mesh_id, request.sandbox_id))}/log"
-        )
+        pod = self._watcher.pod_name(object_name(self._mesh_id, request.sandbox_id))
+        data = await self._cluster.text(f"{self._cluster.path('pods', pod)}/log")
         after = request.after_offset if request.after_offset <= len(data) else 0
         begin = max(after, len(data) - (request.tail_bytes or TAIL_BYTES))
         return pb.GetLogsResponse(data=data[begin:], end_offset=len(data))

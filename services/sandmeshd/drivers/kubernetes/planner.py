@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.api.sandbox.v1.sandbox_pb2 import SandboxSpec
+from sandmesh.errors import CapabilityMissing
+from sandmeshd.drivers.kubernetes.agent_sandbox.claims import CLAIMS, claim
+from sandmeshd.drivers.kubernetes.kinds import PODS
 from sandmeshd.drivers.kubernetes.names import object_name
 from sandmeshd.drivers.kubernetes.pod import AGENT_DIRECTORY, AGENT_PORT, pod
 from sandmeshd.drivers.kubernetes.requirements import enforced
@@ -23,7 +27,16 @@ from sandmeshd.templates import Template
 class Planner:
     """Makes plans of requests."""
 
-    def __init__(self, settings: KubernetesSettings, templates: Templates, user_filter: bytes) -> None:
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        templates: Templates,
+        user_filter: bytes,
+        birth: ssl.SSLContext | None = None,
+    ) -> None:
+        """`birth` shows the mesh's certificate to agents in warm pools; None: each sandbox is a pod of its own."""
+        self._birth = birth
+        self.kind = PODS if birth is None else CLAIMS
         self._settings = settings
         self._user_filter = user_filter
         self.templates = templates
@@ -52,7 +65,23 @@ class Planner:
         sandbox.enforced["network"] = sandbox.enforced["network"].replace("own namespace", rule)
         identity = new_identity()
         image = self.templates.image(template)
-        body = pod(self._settings, request.sandbox_id, request.spec, image, runtime_class)
         name = object_name(self._settings.paths.mesh_id, request.sandbox_id)
+        record = Record(sandbox, request.fencing_token)
+        if self._birth is not None:
+            body = claim(self._settings.paths.mesh_id, sandbox, self._pool(template, runtime_class))
+            config.tls_file, config.tls_identity = "", identity.pem
+            return Plan(record, name, self.kind, body, image, {}, identity, (config, self._birth))
+        body = pod(self._settings, request.sandbox_id, request.spec, image, runtime_class)
         files = {**agent_files(config), TLS: identity.pem}
-        return Plan(Record(sandbox, request.fencing_token), name, body, files, identity)
+        return Plan(record, name, self.kind, body, image, files, identity)
+
+    def _pool(self, template: Template, runtime_class: str) -> str:
+        if runtime_class:
+            message = f"the runtime class of a warm pool's pods is its SandboxTemplate's: drop {runtime_class!r}"
+            raise CapabilityMissing(message, {"needs": "runtime_class", "template": template.name})
+        pool = self._settings.warm_pools.get(template.name)
+        if pool is None:
+            known = ", ".join(sorted(self._settings.warm_pools))
+            message = f"the template {template.name!r} has no warm pool: name one in SANDMESH_KUBERNETES_WARM_POOLS"
+            raise CapabilityMissing(message, {"needs": "warm pool", "template": template.name, "known": known})
+        return pool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -17,6 +18,15 @@ AGENT_BYTES = 96 << 20
 
 FILES = ("config", "user", "tls")
 CONTAINER = "agent"
+
+# The agent starts as uid 0, drops it before it reads anything, and keeps three capabilities: NET_ADMIN blocks user code
+# from the network, and CHOWN makes its volumes user code's, before.
+POSTURE: Mapping[str, Any] = {
+    "runAsUser": 0,
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"], "add": ["KILL", "SETGID", "SETUID", "SETPCAP", "NET_ADMIN", "CHOWN"]},
+}
 
 
 def pod(
@@ -59,17 +69,7 @@ def _container(limits: sandbox_pb2.Limits, image: str) -> dict[str, Any]:
         "workingDir": WORKSPACE,
         "ports": [{"containerPort": AGENT_PORT, "name": "agent"}],
         "resources": {"limits": _limits(limits)},
-        # The agent starts as uid 0, drops it before it reads anything, and keeps three capabilities: NET_ADMIN blocks
-        # user code from the network, and CHOWN makes its volumes user code's, before.
-        "securityContext": {
-            "runAsUser": 0,
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {
-                "drop": ["ALL"],
-                "add": ["KILL", "SETGID", "SETUID", "SETPCAP", "NET_ADMIN", "CHOWN"],
-            },
-        },
+        "securityContext": POSTURE,
         "volumeMounts": [
             {"name": "born", "mountPath": BORN, "readOnly": True},
             {"name": "agent", "mountPath": "/run/sandmesh"},

@@ -48,8 +48,14 @@ class Reach:
             return endpoint
         return forwarded_endpoint(endpoint, str(self._directory / name))
 
-    async def open(self, name: str) -> None:
-        """Make the agent of a pod reachable, until `close`.
+    def plain_endpoint(self, name: str, endpoint: str) -> str:
+        """Return where the agent is reached that speaks no TLS yet, and will do so at `endpoint`."""
+        if self._directory is None:
+            return f"tcp{endpoint.removeprefix('tls').partition('?')[0]}"
+        return f"unix://{self._directory / name}"
+
+    async def open(self, name: str, pod: str = "") -> None:
+        """Make the agent of a sandbox reachable, until `close`; `pod` is its pod, where that has another name.
 
         Raises:
             OSError: Its socket cannot be made.
@@ -62,7 +68,7 @@ class Reach:
         self._connections[name] = set()
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.create_task(self._forward(name, reader, writer))
+            task = asyncio.create_task(self._forward(pod or name, reader, writer))
             self._connections[name].add(task)
             task.add_done_callback(self._connections[name].discard)
 

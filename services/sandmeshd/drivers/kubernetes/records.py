@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import InternalError, InvalidArgument
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster
+from sandmeshd.drivers.kubernetes.kinds import Kind
 from sandmeshd.drivers.kubernetes.names import metadata, object_name, sandbox_id_of, selector
 from sandmeshd.drivers.node.records import Record
 
@@ -23,7 +24,8 @@ LARGEST = (1 << 20) - (1 << 14)
 class Records:
     """The records of one mesh, as this driver read and wrote them: no other writes them meanwhile."""
 
-    def __init__(self, cluster: Cluster, mesh_id: str) -> None:
+    def __init__(self, cluster: Cluster, mesh_id: str, owner: Kind) -> None:
+        self._owner = owner
         self._cluster = cluster
         self._mesh_id = mesh_id
         self._records: dict[str, Record] = {}
@@ -79,13 +81,13 @@ class Records:
             self._records[sandbox_id] = _parsed(secret) or _unreadable(sandbox_id, self._mesh_id)
 
     async def write(self, record: Record, owner: str = "") -> None:
-        """Replace a record; with `owner`, its pod's uid, the Secret goes with the pod."""
+        """Replace a record; with `owner`, its pod's or claim's uid, the Secret goes with that."""
         name = object_name(self._mesh_id, record.sandbox.sandbox_id)
         body: dict[str, Any] = {"data": {RECORD: _line(record)}}
         if owner:
             # Where owner references are enforced, one that blocks its owner's deletion takes another right.
-            reference = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": owner, "blockOwnerDeletion": False}
-            body["metadata"] = {"ownerReferences": [reference]}
+            kind = {"apiVersion": self._owner.version, "kind": self._owner.kind}
+            body["metadata"] = {"ownerReferences": [{**kind, "name": name, "uid": owner, "blockOwnerDeletion": False}]}
         await self._cluster.patch(self._cluster.path("secrets", name), body)
         self._records[record.sandbox.sandbox_id] = record
 

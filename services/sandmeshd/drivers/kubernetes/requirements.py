@@ -16,7 +16,10 @@ MEMORY_VOLUMES = (1, 22)
 
 
 def enforceable(version: tuple[int, int], workspace: str) -> dict[str, str]:
-    """Return the limits that a cluster enforces, and how; `workspace` is the setting of that name."""
+    """Return the limits that a cluster enforces, and how; `workspace` is the setting of that name, or "pool"."""
+    if workspace == "pool":
+        # The rest is the operator's template's.
+        return {"file": "rlimit"}
     limits = {"memory": "the pod's limit: what exceeds it may end the sandbox", "cpu": "the pod's limit"}
     limits["file"] = "rlimit"
     if workspace == "volume":

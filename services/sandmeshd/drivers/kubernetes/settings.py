@@ -41,6 +41,12 @@ class KubernetesSettings(DriverSettings):
     volume_bytes: ByteSize = Field(default=ByteSize(10 << 30), gt=0, validation_alias="SANDMESH_KUBERNETES_VOLUME_SIZE")
     """The size of the volume of a sandbox that states no limit of its disk, as 10GiB."""
 
+    warm_pools: dict[str, str] = Field(default_factory=dict, validation_alias="SANDMESH_KUBERNETES_WARM_POOLS")
+    """The SandboxWarmPool of agent-sandbox for each template, as {"base": "python"}: sandboxes are claims on them."""
+
+    birth_identity: Path | None = Field(default=None, validation_alias="SANDMESH_KUBERNETES_BIRTH_IDENTITY")
+    """The file with the mesh's certificate and private key, by which agents in warm pools know the mesh, as PEM."""
+
     node_selector: dict[str, str] = Field(default_factory=dict, validation_alias="SANDMESH_KUBERNETES_NODE_SELECTOR")
     """The labels that a sandbox's machine must have, as {"pool": "sandboxes"}."""
 

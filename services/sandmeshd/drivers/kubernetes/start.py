@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
+from sandmesh.api.agent.v1 import agent_pb2
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost, SandboxStartFailed, SandmeshError, TemplateBuildFailed
 from sandmeshd.agentlink.addresses import tls_endpoint
+from sandmeshd.agentlink.birth import give_birth
 from sandmeshd.agentlink.connection import open_link
 from sandmeshd.drivers.kubernetes.cluster.requests import CONFLICT, ApiRefusal, Cluster, Resource
-from sandmeshd.drivers.kubernetes.pod import AGENT_PORT, CONTAINER
+from sandmeshd.drivers.kubernetes.kinds import Kind
+from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.reasons import NEVER, NO_IMAGE, Waiting, gone_detail, state_of, waiting_for
 from sandmeshd.drivers.kubernetes.records import Records
@@ -42,9 +47,14 @@ class Plan:
     record: Record
     name: str
     """The pod's, and the Secret's."""
-    pod: Resource
+    kind: Kind
+    body: Resource
+    """The pod, or the claim."""
+    image: str
     files: Mapping[str, bytes]
     identity: Identity
+    birth: tuple[agent_pb2.AgentConfig, ssl.SSLContext] | None = None
+    """What an agent that waits is told, and what shows it the mesh's certificate; None: its pod has it."""
 
 
 class Starter:
@@ -75,7 +85,7 @@ class Starter:
             pod = await self._running(plan, changed)
             sandbox = plan.record.sandbox
             sandbox.endpoint = tls_endpoint(str(pod["status"]["podIP"]), AGENT_PORT, plan.identity.pin)
-            await self._reach.open(plan.name)
+            await self._reach.open(plan.name, self._watcher.pod_name(plan.name))
             reached = self._reached(plan)
             await self._wait_for_agent(plan, reached)
             sandbox.state = reached.state = pb.RUNTIME_STATE_RUNNING
@@ -91,11 +101,11 @@ class Starter:
 
     async def _create(self, plan: Plan) -> None:
         try:
-            await self._cluster.create(self._cluster.path("pods"), plan.pod)
+            await self._cluster.create(plan.kind.path(self._cluster), plan.body)
         except ApiRefusal as refusal:
             if refusal.status != CONFLICT:
                 raise
-            raise self._failed(plan, f"a pod {plan.name} exists that is not its own") from None
+            raise self._failed(plan, f"a {plan.kind.kind} {plan.name} exists that is not its own") from None
 
     async def _running(self, plan: Plan, changed: asyncio.Event) -> Mapping[str, Any]:
         progress = _Progress()
@@ -138,15 +148,15 @@ class Starter:
     def _check_image(self, plan: Plan, waiting: Waiting, progress: _Progress) -> None:
         if waiting.reason not in NEVER and progress.failures < PULLS:
             return
-        image = plan.pod["spec"]["containers"][0]["image"]
         fix = "push it where the cluster's machines can pull it, and set SANDMESH_REGISTRY and the pull secrets"
         detail = f"{waiting.reason}: {waiting.message}"
-        raise TemplateBuildFailed(f"the image {image} cannot be used: {detail}; {fix}", {"detail": detail, "fix": fix})
+        message = f"the image {plan.image} cannot be used: {detail}; {fix}"
+        raise TemplateBuildFailed(message, {"detail": detail, "fix": fix})
 
     async def _wait_for_agent(self, plan: Plan, reached: pb.RuntimeSandbox) -> None:
         try:
             async with asyncio.timeout(self._settings.start_timeout):
-                while not await _answers(reached):
+                while not await self._answers(plan, reached):
                     pod = self._watcher.find(plan.name)
                     state, detail = (
                         state_of(pod) if pod else (pb.RUNTIME_STATE_ENDED, self._watcher.why_gone(plan.name))
@@ -160,10 +170,19 @@ class Starter:
             why = f"its agent did not answer at {where}: the driver must reach {how} (SANDMESH_KUBERNETES_REACH)"
             raise self._failed(plan, why, await self.last_output(plan.name)) from None
 
+    async def _answers(self, plan: Plan, reached: pb.RuntimeSandbox) -> bool:
+        """Return whether the agent answers; one that waits is told before which sandbox it is."""
+        if plan.birth is not None:
+            # It may not be there yet; or it was born, and the answer was lost.
+            with suppress(SandboxLost):
+                endpoint = self._reach.plain_endpoint(plan.name, plan.record.sandbox.endpoint)
+                await give_birth(endpoint, *plan.birth, ATTEMPT_SECONDS)
+        return await _answers(reached)
+
     async def last_output(self, name: str) -> str:
         """Return the last lines that a sandbox's agent wrote, empty where they cannot be read."""
         try:
-            data = await self._cluster.text(f"{self._cluster.path('pods', name)}/log", container=CONTAINER)
+            data = await self._cluster.text(f"{self._cluster.path('pods', self._watcher.pod_name(name))}/log")
         except SandmeshError:
             return ""
         lines = data.decode("utf-8", "replace").strip().splitlines()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sandmesh.api.driver.v1 import driver_pb2 as pb
+from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.drivers.kubernetes.names import object_name
+from sandmeshd.drivers.kubernetes.pod import AGENT_PORT
 from sandmeshd.drivers.kubernetes.reach import Reach
 from sandmeshd.drivers.kubernetes.reasons import state_of
 from sandmeshd.drivers.kubernetes.records import Records
@@ -36,7 +41,10 @@ class View:
         if self._watcher.is_starting(name) or sandbox.state == ENDED:
             return sandbox
         state, detail = state_of(pod) if pod else (ENDED, self._watcher.why_gone(name))
-        if sandbox.state != pb.RUNTIME_STATE_STARTING or state == ENDED:
+        if pod and state != ENDED and _is_another(pod, record.sandbox):
+            state, detail = ENDED, "its pod was replaced by another"
+        # What runs goes on while its claim is not ready for a moment.
+        if state == ENDED:
             sandbox.state, sandbox.end_detail = state, detail
         return sandbox
 
@@ -44,3 +52,9 @@ class View:
         """Return every sandbox that has left anything, by id."""
         ids = sorted(self._records.sandbox_ids() | self._watcher.sandbox_ids())
         return [sandbox for sandbox_id in ids if (sandbox := self.find(sandbox_id)) is not None]
+
+
+def _is_another(pod: Mapping[str, Any], sandbox: pb.RuntimeSandbox) -> bool:
+    """Return whether a pod is not the one that became a sandbox: agent-sandbox makes one anew that somebody deletes."""
+    address = str(pod["status"].get("podIP") or "")
+    return bool(address and sandbox.endpoint) and not sandbox.endpoint.startswith(tls_endpoint(address, AGENT_PORT, ""))

@@ -13,8 +13,9 @@ import structlog
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.api.changes import Watched
 from sandmeshd.drivers.kubernetes.cluster.requests import GONE, ApiRefusal, Cluster
+from sandmeshd.drivers.kubernetes.kinds import PODS, Kind
 from sandmeshd.drivers.kubernetes.names import sandbox_id_of
-from sandmeshd.drivers.kubernetes.reasons import gone_detail, status_of
+from sandmeshd.drivers.kubernetes.reasons import gone_detail
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 SHORTEST_WATCH, LONGEST_WATCH = 290, 600
@@ -26,9 +27,11 @@ log = structlog.get_logger()
 class PodWatcher(Watched):
     """Follows the pods of a mesh, wakes those who wait for one, and tells watchers whose sandbox changed."""
 
-    def __init__(self, cluster: Cluster, selector: str) -> None:
+    def __init__(self, cluster: Cluster, selector: str, kind: Kind = PODS) -> None:
         super().__init__()
         self._cluster = cluster
+        self._kind = kind
+        self._path = kind.path(cluster)
         self._selector = selector
         self._version = ""
         self._pods: dict[str, Mapping[str, Any]] = {}
@@ -47,6 +50,11 @@ class PodWatcher(Watched):
     def why_gone(self, name: str) -> str:
         """Return why a pod is gone."""
         return self._gone.get(name, "its pod is gone")
+
+    def pod_name(self, name: str) -> str:
+        """Return the name of the pod of a claim, or the pod's own."""
+        found = self._pods.get(name)
+        return str(found["status"].get("podName") or name) if found else name
 
     def forget(self, name: str) -> None:
         """Forget why a pod is gone, as its sandbox is deleted."""
@@ -84,8 +92,8 @@ class PodWatcher(Watched):
         Raises:
             SandmeshError: The API server does not answer, or refuses.
         """
-        found, self._version = await self._cluster.list(self._cluster.path("pods"), self._selector)
-        pods = {str(pod["metadata"]["name"]): _slim(pod) for pod in found}
+        found, self._version = await self._cluster.list(self._path, self._selector)
+        pods = {str(pod["metadata"]["name"]): self._kind.as_pod(pod) for pod in found}
         before, self._pods = self._pods, pods
         for name, pod in pods.items():
             old = before.get(name)
@@ -122,11 +130,11 @@ class PodWatcher(Watched):
             await self.list()
         # Chosen at random, so that not all drivers return at once.
         seconds = random.randint(SHORTEST_WATCH, LONGEST_WATCH)  # noqa: S311 - no secret
-        async for event in self._cluster.watch(self._cluster.path("pods"), self._selector, self._version, seconds):
+        async for event in self._cluster.watch(self._path, self._selector, self._version, seconds):
             pod = event["object"]
             self._version = str(pod["metadata"]["resourceVersion"])
             if event["type"] != "BOOKMARK":
-                self._take(str(pod["metadata"]["name"]), _slim(pod), gone=event["type"] == "DELETED")
+                self._take(str(pod["metadata"]["name"]), self._kind.as_pod(pod), gone=event["type"] == "DELETED")
 
     def _take(self, name: str, pod: Mapping[str, Any], *, gone: bool) -> None:
         if gone:
@@ -141,11 +149,3 @@ class PodWatcher(Watched):
             event.set()
         if name not in self._starting:
             self.changed(sandbox_id_of(pod))
-
-
-def _slim(pod: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the driver reads of a pod: thousands are kept."""
-    metadata = pod["metadata"]
-    names = ("name", "uid", "resourceVersion", "annotations", "deletionTimestamp")
-    kept = {name: metadata[name] for name in names if name in metadata}
-    return {"metadata": kept, "status": status_of(pod)}

@@ -88,6 +88,16 @@ async def test_bytes_go_there_and_back_over_connections_that_are_apart(tmp_path:
             await writer.wait_closed()
 
 
+async def test_a_pod_with_another_name_than_its_sandbox_is_reached_by_its_own(tmp_path: Path) -> None:
+    async with _reach(tmp_path, _echo) as (reach, _):
+        await reach.open("sm-claim", "sm-one")
+        endpoint = reach.plain_endpoint("sm-claim", "tls://10.0.0.1:8571?pin=ab")
+        reader, writer = await asyncio.open_unix_connection(read_address(endpoint).path)
+        writer.write(b"a")
+        assert await reader.readexactly(1) == b"A"
+        writer.close()
+
+
 async def test_a_port_that_the_server_cannot_reach_is_a_connection_that_ends(tmp_path: Path) -> None:
     async def refuse(socket: web.WebSocketResponse) -> None:
         await socket.send_bytes(b"\x01an error forwarding port 8571: connection refused")

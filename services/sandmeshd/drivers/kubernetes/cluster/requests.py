@@ -108,13 +108,17 @@ class Cluster:
         """Merge fields into a resource."""
         return await self._request("PATCH", path, body, content_type=MERGE)
 
-    async def delete(self, path: str, uid: str = "", grace: int | None = None, version: str = "") -> None:
+    async def delete(
+        self, path: str, uid: str = "", grace: int | None = None, version: str = "", propagation: str = ""
+    ) -> None:
         """Delete a resource, if it exists and has the uid and the version."""
         body: Resource = {"apiVersion": "v1", "kind": "DeleteOptions"}
         wanted = {"uid": uid, "resourceVersion": version}
         body["preconditions"] = {name: value for name, value in wanted.items() if value}
         if grace is not None:
             body["gracePeriodSeconds"] = grace
+        if propagation:
+            body["propagationPolicy"] = propagation
         try:
             await self._request("DELETE", path, body)
         except ApiRefusal as refusal:

@@ -31,12 +31,18 @@ class Right:
 
 
 IN_NAMESPACE = (
-    Right("pods", ("get", "list", "watch", "create", "delete")),
     Right("pods/log", ("get",)),
     Right("secrets", ("get", "list", "create", "patch", "delete")),
     Right("events", ("list",)),
-    Right("networkpolicies", ("create", "delete"), "networking.k8s.io"),
     Right("leases", ("get", "create", "patch", "delete"), "coordination.k8s.io"),
+)
+LIFE = ("get", "list", "watch", "create", "delete")
+OF_PODS = (Right("pods", LIFE), Right("networkpolicies", ("create", "delete"), "networking.k8s.io"))
+AGENT_SANDBOX = "extensions.agents.x-k8s.io"
+OF_CLAIMS = (
+    Right("sandboxclaims", LIFE, AGENT_SANDBOX),
+    Right("sandboxwarmpools", ("get",), AGENT_SANDBOX),
+    Right("sandboxtemplates", ("get",), AGENT_SANDBOX),
 )
 CLASSES = Right("runtimeclasses", ("list",), "node.k8s.io", "ClusterRole")
 FORWARD = Right("pods/portforward", ("get", "create"))
@@ -46,7 +52,8 @@ FORWARD = Right("pods/portforward", ("get", "create"))
 def needed_rights(settings: KubernetesSettings, *, forwards: bool) -> list[Right]:
     """Return the rights that the driver needs with some settings; `forwards`: agents are reached by port-forward."""
     classes = [CLASSES] if settings.runtime_class else []
-    return [*IN_NAMESPACE, *([FORWARD] if forwards else []), *classes]
+    own = OF_CLAIMS if settings.warm_pools else OF_PODS
+    return [*own, *IN_NAMESPACE, *([FORWARD] if forwards else []), *classes]
 
 
 async def check_rights(cluster: Cluster, rights: Sequence[Right]) -> None:
