@@ -99,6 +99,13 @@ def init_of(paths: MeshPaths, spare: Path) -> int:
     return pid
 
 
+async def processes_of(paths: MeshPaths, spare: Path) -> list[int]:
+    """Return a spare's agent and user code's first process: a child of the agent once what forked it has ended."""
+    init = init_of(paths, spare)
+    await wait_for(lambda: len(below(init)) == 2)
+    return below(init)
+
+
 @asynccontextmanager
 async def prepared_driver(paths: MeshPaths, count: int = 1, **values: Any) -> AsyncGenerator[Prepared]:
     """Open a driver that prepares so many sandboxes of each kind."""
@@ -160,7 +167,7 @@ async def test_a_sandbox_that_was_a_spare_ends_with_a_driver_that_ends_its_sandb
 async def test_nothing_of_a_spare_is_left_once_a_process_of_it_was_killed(paths: MeshPaths, victim: str) -> None:
     async with prepared_driver(paths, 2) as mesh:
         for spare in await mesh.spares(2):
-            agent, user = below(init_of(paths, spare))
+            agent, user = await processes_of(paths, spare)
             os.kill(agent if victim == "its agent" else user, signal.SIGKILL)
         await wait_for(lambda: not any((*paths.sandboxes.iterdir(), *paths.agents.iterdir())))
         assert not mesh.warnings()
@@ -175,7 +182,7 @@ async def test_nothing_of_a_spare_is_left_once_a_process_of_it_was_killed(paths:
 async def test_a_spare_whose_process_was_killed_just_now_is_not_taken(paths: MeshPaths, victim: str) -> None:
     async with prepared_driver(paths) as mesh:
         (spare,) = await mesh.spares(1)
-        agent, user = below(init_of(paths, spare))
+        agent, user = await processes_of(paths, spare)
         killed = agent if victim == "its agent" else user
         pidfd = os.pidfd_open(killed)
         os.kill(killed, signal.SIGKILL)
