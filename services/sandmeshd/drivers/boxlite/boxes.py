@@ -137,7 +137,7 @@ class Boxes:
         return len(left)
 
     def close(self) -> None:
-        """Let the runtime go: its home is free once nobody has it."""
+        """Drop the runtime: its home is free once nobody refers to it."""
         del self._runtime
 
 

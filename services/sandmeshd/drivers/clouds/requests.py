@@ -80,7 +80,7 @@ class Requests:
         return body.to_map() if body is not None else {}
 
     async def repeated(self, name: str, send: Send) -> Any:
-        """Do what sends a request, again while it is throttled or its answer is lost.
+        """Send a request, again while it is throttled or its answer is lost.
 
         Raises:
             Refusal: What is named does not exist, or does already.

@@ -112,7 +112,7 @@ class HeldLease:
             self._other = holder
 
     async def release(self) -> None:
-        """Give the Lease up."""
+        """Release the Lease."""
         if not self._other:
             with suppress(SandmeshError, ApiRefusal):
                 await self._cluster.delete(self._path, version=self._version)
