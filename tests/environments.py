@@ -18,23 +18,40 @@ ROOT = Path(__file__).resolve().parents[1]
 ATTEMPTS, SECONDS = 3, 400
 
 
-def environment_of(*requirements: str, with_own: bool = True, alone: Sequence[str] = ()) -> Path:
+def newer_python() -> Path | None:
+    """Return an interpreter of Python 3.12 or newer: one in the path, else pyenv's; None without any."""
+    names = [f"python3.{minor}" for minor in range(12, 16)]
+    found = [Path(path) for path in map(shutil.which, names) if path]
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    found += [path for name in names for path in sorted(root.glob(f"versions/*/bin/{name}"))]
+    return next((path for path in found if _makes_environments(path)), None)
+
+
+def _makes_environments(python: Path) -> bool:
+    # pyenv's own `python3.12` in the path is a script that fails unless that version is chosen.
+    command = [str(python), "-c", "import ensurepip, venv"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def environment_of(
+    *requirements: str, with_own: bool = True, alone: Sequence[str] = (), python: Path | None = None
+) -> Path:
     """Return the Python of an environment with these requirements and the SDK's own; it is made once a machine.
 
     What cannot be installed beside the SDK has an environment without the latter's. `alone` are installed without what
-    they require.
+    they require. `python` is the interpreter in place of this one.
     """
     required = importlib.metadata.requires("sandmesh") or () if with_own else ()
     own = [one for one in required if "extra ==" not in one]
     wanted = sorted([*requirements, *own])
-    inputs = [sys.version, *wanted, *(f"alone {one}" for one in alone)]
+    inputs = [str(python or sys.version), *wanted, *(f"alone {one}" for one in alone)]
     name = hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
     folder = default_state_directory() / "cache" / "test-environments" / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "ready").exists():
-            _make(folder / "env", wanted, alone)
+            _make(folder / "env", str(python or sys.executable), wanted, alone)
             (folder / "ready").touch()
     return folder / "env" / "bin" / "python"
 
@@ -47,11 +64,11 @@ def with_sdk(tmp_path: Path, **more: str) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT / 'sdk'}", **more}
 
 
-def _make(env: Path, requirements: list[str], alone: Sequence[str]) -> None:
+def _make(env: Path, python: str, requirements: list[str], alone: Sequence[str]) -> None:
     said = ""
     for _ in range(ATTEMPTS):
         shutil.rmtree(env, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
+        subprocess.run([python, "-m", "venv", str(env)], check=True)
         pip = [str(env / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         commands = [[*pip, *requirements], *([[*pip, "--no-deps", *alone]] if alone else [])]
         ended = [subprocess.run(one, capture_output=True, text=True, check=False, timeout=SECONDS) for one in commands]

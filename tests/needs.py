@@ -118,6 +118,13 @@ def _adb() -> str:
     return "" if shutil.which("adb") else "adb is not installed (apt-get install --no-install-recommends adb)"
 
 
+def _newer_python() -> str:
+    from tests.environments import newer_python  # noqa: PLC0415 - only those who ask need it
+
+    lacks = "there is no Python 3.12 or newer: python3.12 in the path, or pyenv's (`pyenv install 3.12`)"
+    return "" if newer_python() else lacks
+
+
 def _control_groups() -> str:
     from sandmeshd.drivers.bubblewrap.cgroups.cgroups import Groups  # noqa: PLC0415
     from sandmeshd.drivers.bubblewrap.cgroups.v1 import VersionOne  # noqa: PLC0415 - only those who ask need it
@@ -145,6 +152,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "kubernetes": _kubernetes,
     "node": _node,
     "names": _names,
+    "python 3.12": _newer_python,
     "runsc": _runsc,
     "user namespaces": _user_namespaces,
     "control groups": _control_groups,

@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 
-from sandmesh import BaseSandbox, BaseSandboxAsync, Sandbox, SandboxAsync, SandboxService, errors
+from sandmesh import (
+    BaseSandbox,
+    BaseSandboxAsync,
+    Sandbox,
+    SandboxAsync,
+    SandboxRegistry,
+    SandboxService,
+    errors,
+)
 from sandmesh.api.template.v1 import template_pb2, template_pb2_grpc
 from sandmeshd.mesh import Mesh
 
@@ -69,6 +77,27 @@ async def test_own_tools_run_inside_apart_from_users_cells(weather: WeatherSandb
         assert "NameError" in weather.run_ipython_cell("_spec").stderr
 
     await in_thread(look)
+
+
+async def test_directories_in_memory_are_each_sandboxes_own_below_a_root_that_is_read_only(
+    make_mesh: MeshMaker,
+) -> None:
+    @SandboxRegistry.register("runtime-sandbox-base", sandbox_type="tasks", scratch=["/app", "/logs"])
+    class TasksAsync(BaseSandboxAsync): ...
+
+    async with make_mesh() as mesh:
+        async with TasksAsync(base_url=mesh.addresses[0]) as one, TasksAsync(base_url=mesh.addresses[0]) as other:
+            assert not (
+                await one.run_shell_command("mkdir -p /app/src && echo 1 > /app/src/a && chmod 777 /logs")
+            ).is_error
+            assert (await one.run_ipython_cell("open('/app/src/a').read()")).text.strip() == repr("1\n")
+            assert (await other.run_shell_command("ls -A /app /logs")).stdout == "/app:\n\n/logs:\n"
+            assert "Read-only file system" in (await one.run_shell_command("touch /other")).stderr
+        async with BaseSandboxAsync(base_url=mesh.addresses[0]) as plain:
+            assert (await plain.run_shell_command("ls -d /app")).is_error
+        # An environment variable that Python reads at its start takes a bwrap of its own.
+        async with TasksAsync(base_url=mesh.addresses[0], env={"LC_ALL": "C"}) as own:
+            assert (await own.run_shell_command("echo 1 > /app/a && cat /app/a")).stdout == "1\n"
 
 
 async def test_a_creator_may_state_less_than_the_template_but_not_more(mesh: Mesh) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import tarfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from sandmesh import ProcessAsync, SandboxAsync, SandmeshError
 from sandmesh.events import Output, Result
 
 _INPUT_CHUNK: Final = 256 * 1024
+_UNPACK: Final = 'mkdir -p -- "$1" && tar -xf - -C "$1"'
+# As a copy: into a directory that exists, under the file's own name.
+_UNPACK_FILE: Final = """\
+if [ -d "$1" ]; then folder=$1 name=$2; else folder=$(dirname -- "$1") name=$(basename -- "$1"); fi
+mkdir -p -- "$folder" && made=$(mktemp -d) && tar -xf - -C "$made" || exit
+mv -f -- "$made/$2" "$folder/$name" && rmdir "$made"
+"""
 
 
 @dataclass(frozen=True)
@@ -65,6 +75,25 @@ async def run_script(box: SandboxAsync, script: str, *arguments: str, data: byte
         kind = FileNotFoundError if "No such file" in said else OSError
         raise kind(said)
     return done.stdout
+
+
+async def upload(box: SandboxAsync, source: Path, target: str) -> None:
+    """Copy a file of this machine to `target`, or into it if that is a directory; of a directory all that is in it.
+
+    Raises:
+        OSError: It cannot be read here, or not be written there.
+        SandmeshError: The sandbox is gone.
+    """
+    packed, script = await asyncio.to_thread(_pack, source)
+    await run_script(box, script, target, source.name, data=packed)
+
+
+def _pack(source: Path) -> tuple[bytes, str]:
+    """Return an archive of a file or directory, and the script that unpacks it."""
+    packed, whole = io.BytesIO(), source.is_dir()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(source, arcname="." if whole else source.name)
+    return packed.getvalue(), _UNPACK if whole else _UNPACK_FILE
 
 
 async def _feed(process: ProcessAsync, data: bytes) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import io
 import logging
 import secrets
-import tarfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -49,19 +48,12 @@ from swerex.runtime.abstract import (
 from swerex.utils.log import get_logger
 
 from sandmesh import SandboxAsync, SandmeshError
-from sandmesh.integrations.programs import run_program, run_script
+from sandmesh.integrations.programs import run_program, run_script, upload
 from sandmesh.integrations.swe_rex_session import BashSession
 
 _SYNTAX_SECONDS: Final = 10.0
 _JOINED: Final = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
 _WRITE: Final = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
-_UNPACK: Final = 'mkdir -p -- "$1" && tar -xf - -C "$1"'
-# As a copy: into a directory that exists, under the file's own name.
-_UNPACK_FILE: Final = """\
-if [ -d "$1" ]; then folder=$1 name=$2; else folder=$(dirname -- "$1") name=$(basename -- "$1"); fi
-mkdir -p -- "$folder" && made=$(mktemp -d) && tar -xf - -C "$made" || exit
-mv -f -- "$made/$2" "$folder/$name" && rmdir "$made"
-"""
 
 
 class SandmeshDeploymentConfig(BaseModel):
@@ -276,9 +268,7 @@ class SandmeshRuntime(AbstractRuntime):
         Raises:
             OSError: It cannot be read here, or not be written there.
         """
-        source = Path(request.source_path)
-        packed, script = await asyncio.to_thread(_pack, source)
-        await run_script(self.box, script, request.target_path, source.name, data=packed)
+        await upload(self.box, Path(request.source_path), request.target_path)
         return UploadResponse()
 
     async def close(self) -> CloseResponse:
@@ -297,14 +287,6 @@ class SandmeshRuntime(AbstractRuntime):
 
     async def _write(self, path: str, data: bytes) -> None:
         await run_script(self.box, _WRITE, path, data=data)
-
-
-def _pack(source: Path) -> tuple[bytes, str]:
-    """Return an archive of a file or directory, and the script that unpacks it."""
-    packed, whole = io.BytesIO(), source.is_dir()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(source, arcname="." if whole else source.name)
-    return packed.getvalue(), _UNPACK if whole else _UNPACK_FILE
 
 
 def _failed(what: BashAction | Command, code: int, shown: str) -> str:

@@ -36,6 +36,9 @@ class SandboxConfig:
     environments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Training environments by name."""
 
+    scratch: tuple[str, ...] = ()
+    """Directories at the root that are file systems in memory."""
+
 
 class ClassRegistry:
     """Sandbox classes with their configurations: for each type at most one sync class and its async twin."""

@@ -38,6 +38,7 @@ class DefinitionFields(TypedDict, total=False):
     system: Sequence[str] | None
     requirements: Sequence[str] | None
     environments: Mapping[str, Any] | None
+    scratch: Sequence[str] | None
 
 
 def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition] = ()) -> pb.TemplateDefinition:
@@ -64,16 +65,17 @@ def write_definition(fields: DefinitionFields, tools: Sequence[pb.ToolDefinition
         runtime_config=rest,
         tools=tools,
         mcp_config_json=_servers(fields.get("mcp_config")),
-        system=_packages("system", "Debian packages", fields.get("system")),
-        requirements=_packages("requirements", "Python packages", fields.get("requirements")),
+        system=_names("system", "names of Debian packages", fields.get("system")),
+        requirements=_names("requirements", "names of Python packages", fields.get("requirements")),
         environments=write_environments(fields.get("environments")),
+        scratch=_names("scratch", "directories", fields.get("scratch")),
     )
 
 
-def _packages(what: str, kind: str, packages: object) -> Sequence[str]:
-    found = cast("Sequence[object]", [] if packages is None else packages)
+def _names(what: str, kind: str, names: object) -> Sequence[str]:
+    found = cast("Sequence[object]", [] if names is None else names)
     if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
-        message = f"{what} must be a list of names of {kind}, not {packages!r}"
+        message = f"{what} must be a list of {kind}, not {names!r}"
         raise InvalidArgument(message, {"argument": what})
     return cast("Sequence[str]", found)
 

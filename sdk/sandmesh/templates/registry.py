@@ -82,6 +82,9 @@ class Registration(TypedDict, total=False):
     environments: Mapping[str, type[Environment] | str] | None
     """Training environments by name: classes of this program, or "module:Class" of an installed package."""
 
+    scratch: Sequence[str] | None
+    """Directories at the root, as ["/app"], where its sandboxes have file systems in memory of their own."""
+
 
 class SandboxRegistry:
     """The sandbox classes of this program, by type.
@@ -120,6 +123,7 @@ class SandboxRegistry:
             system=tuple(options.get("system") or ()),
             requirements=tuple(options.get("requirements") or ()),
             environments=dict(options.get("environments") or {}),
+            scratch=tuple(options.get("scratch") or ()),
         )
         return lambda made: _register(made, config)
 
@@ -182,6 +186,7 @@ def _register(made: C, config: SandboxConfig) -> C:
             "system": config.system,
             "requirements": config.requirements,
             "environments": config.environments,
+            "scratch": config.scratch,
         },
         [tool.definition() for tool in tools],
     )

@@ -10,6 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]{1,127}$")]
 EnvironmentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+ScratchDirectory = Annotated[str, Field(pattern=r"^/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}$")]
+MOST_SCRATCH = 8
+_TOP = ("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run", "sbin")
+TAKEN = frozenset(f"/{name}" for name in (*_TOP, "sys", "tmp", "usr", "var", "workspace"))
+"""Directories at the root of every sandbox, which no template takes."""
 WITH_PROGRAMS = "-node"
 """How the name of an image ends that has the programs of its template's environment: `base-node`."""
 PROGRAMS = frozenset({"node", "npm", "npx", "uv", "uvx"})
@@ -150,6 +155,9 @@ class Template(BaseModel):
 
     data: str = Field(default="", pattern=r"^[a-z0-9_-]*$")
     """Data of its environments that the administrator gives (`sandmesh training prepare`), by name; empty for none."""
+
+    scratch: tuple[ScratchDirectory, ...] = Field(default=(), max_length=MOST_SCRATCH)
+    """Directories at the root where its sandboxes have file systems in memory of their own."""
 
     @property
     def needs_programs(self) -> bool:

@@ -13,6 +13,7 @@ from sandmesh.api.template.v1 import template_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmeshd.agent.mcp.manager.config import check_template_config
 from sandmeshd.templates.model import (
+    TAKEN,
     WITH_PROGRAMS,
     OwnTool,
     PythonEnvironment,
@@ -59,6 +60,7 @@ def make_template(definition: pb.TemplateDefinition, shipped: Mapping[str, Templ
         "on_demand": imaged.on_demand or bool(definition.requirements),
         "environments": {**imaged.environments, **parent.environments, **_environments(definition)},
         "data": imaged.data or parent.data,
+        "scratch": _scratch(definition, (*imaged.scratch, *parent.scratch)),
     }
     try:
         return Template.model_validate(values)
@@ -114,6 +116,14 @@ def _environments(definition: pb.TemplateDefinition) -> dict[str, TrainingEnviro
         }
     except (ValidationError, SyntaxError) as error:
         raise _invalid(definition.name, f"environments: {error}", "environments") from None
+
+
+def _scratch(definition: pb.TemplateDefinition, shipped: Iterable[str]) -> tuple[str, ...]:
+    taken = TAKEN.intersection(definition.scratch)
+    if taken:
+        reason = f"scratch names {min(taken)}, which every sandbox has: choose another directory"
+        raise _invalid(definition.name, reason, "scratch")
+    return tuple(dict.fromkeys((*shipped, *definition.scratch)))
 
 
 def _limits(limits: sandbox_pb2.Limits) -> TemplateLimits:

@@ -117,6 +117,26 @@ def test_templates_need_nothing_of_the_services() -> None:
     assert not loaded & {"grpc", "structlog", "redis"}
 
 
+def test_directories_in_memory_are_added_to_those_of_the_type() -> None:
+    made = make_template(pb.TemplateDefinition(name="one", scratch=["/app", "/logs", "/app"]), load_templates())
+    assert made.scratch == ("/app", "/logs")
+
+
+@pytest.mark.parametrize(
+    ("scratch", "said"),
+    [
+        (["/usr"], "scratch names /usr, which every sandbox has"),
+        (["app"], "scratch"),
+        (["/app/deep"], "scratch"),
+        (["/.."], "scratch"),
+        ([f"/a{number}" for number in range(9)], "at most 8"),
+    ],
+)
+def test_directories_that_cannot_be_mounted_at_the_root_are_refused(scratch: list[str], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        make_template(pb.TemplateDefinition(name="one", scratch=scratch), load_templates())
+
+
 def test_requirements_are_added_to_those_of_the_type_and_made_on_demand() -> None:
     shipped = load_templates()
     made = make_template(pb.TemplateDefinition(name="one", extends="training", requirements=["a==1.0"]), shipped)

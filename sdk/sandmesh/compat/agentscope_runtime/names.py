@@ -26,9 +26,10 @@ _BOXES = {
     "DummySandbox": "sandmesh:DummySandbox",
 }
 _TRAINING = {
-    name: f"sandmesh:{name}"
-    for kind in ("TrainingSandbox", "APPWorldSandbox", "BFCLSandbox")
-    for name in (kind, f"{kind}Async")
+    # There AppWorld is what a training sandbox has, unless it is of another class.
+    "TrainingSandbox": "sandmesh:APPWorldSandbox",
+    "TrainingSandboxAsync": "sandmesh:APPWorldSandboxAsync",
+    **{name: f"sandmesh:{name}" for kind in ("APPWorldSandbox", "BFCLSandbox") for name in (kind, f"{kind}Async")},
 }
 _CLOUDS = {
     name: f"{HERE}.cloud:{name}"

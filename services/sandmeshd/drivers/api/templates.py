@@ -95,6 +95,18 @@ def check_no_data(template: Template, driver: str) -> None:
         raise CapabilityMissing(message, {"needs": f"data {template.data}", "fix": fix, "template": template.name})
 
 
+def check_no_scratch(template: Template, driver: str) -> None:
+    """Check that a template states no directories in memory, for a driver that mounts none.
+
+    Raises:
+        CapabilityMissing: It does.
+    """
+    if template.scratch:
+        fix = "use /tmp or the workspace, or choose the bubblewrap or the docker driver"
+        message = f"the {driver} driver mounts no {', '.join(template.scratch)} (scratch) of {template.name!r}: {fix}"
+        raise CapabilityMissing(message, {"needs": "scratch", "fix": fix, "template": template.name})
+
+
 def check_settings(template: Template, driver: str) -> None:
     """Check that a template states nothing that only another runtime knows.
 

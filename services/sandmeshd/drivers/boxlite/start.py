@@ -10,7 +10,7 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxLost, SandboxStartFailed
 from sandmeshd.agentlink.addresses import tls_endpoint
 from sandmeshd.agentlink.connection import open_link
-from sandmeshd.drivers.api.templates import BASE, check_no_data, check_no_system, check_settings
+from sandmeshd.drivers.api.templates import BASE, check_no_data, check_no_scratch, check_no_system, check_settings
 from sandmeshd.drivers.boxlite.boxes import AGENT_PORT, BORN, LOOPBACK, Boxes, BoxPlan, box_name
 from sandmeshd.drivers.boxlite.layout import layout_of
 from sandmeshd.drivers.boxlite.requirements import NAME, NETWORK, enforced, size_of
@@ -52,6 +52,7 @@ class Starter:
         """
         check_no_system(template, NAME)
         check_no_data(template, NAME)
+        check_no_scratch(template, NAME)
         check_settings(template, NAME)
         shipped = self._templates.get(BASE)
         name = template.image.rpartition("/")[2].partition(":")[0] if not template.image_is_shipped else template.name

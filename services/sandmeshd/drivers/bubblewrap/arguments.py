@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from sandmeshd.drivers.node.agent_config import AGENT, ENVIRONMENT, HOME, MCP, USER, USER_ID, WORKSPACE
@@ -29,6 +30,11 @@ _OPERANDS = {
 IN_MEMORY = (("/tmp", "1777"), ("/dev/shm", "1777"), (HOME, "0700"))  # noqa: S108 - inside
 
 
+def memory_mounts(scratch: Iterable[str]) -> list[tuple[str, str]]:
+    """Return where a sandbox has file systems in memory, each with its mode; `scratch` are its template's own."""
+    return [*IN_MEMORY, *((path, "0755") for path in scratch)]
+
+
 @dataclass(frozen=True)
 class View:
     """The part of the view that all sandboxes of a driver share; `bwrap` starts them, as the sandboxes' uid."""
@@ -38,14 +44,14 @@ class View:
     interpreter: Interpreter
     scratch_bytes: int
 
-    def root(self, scratch_bytes: int = 0, system: tuple[str, ...] | None = None) -> list[str]:
-        """Return the start of a command line: namespaces, the system, and file systems in memory.
-
-        `system` is shown in place of the host's.
-        """
+    def root(self, mounts: Mounts | None = None) -> list[str]:
+        """Return the start of a command line: namespaces, the system, and file systems in memory, those of `mounts`."""
+        scratch_bytes = mounts.scratch_bytes if mounts else 0
+        system = mounts.system if mounts else None
         size = ("--size", str(min(scratch_bytes or self.scratch_bytes, self.scratch_bytes)))
         folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
-        memory = [part for path, mode in IN_MEMORY for part in (*size, "--perms", mode, "--tmpfs", path)]
+        places = memory_mounts(mounts.scratch if mounts else ())
+        memory = [part for path, mode in places for part in (*size, "--perms", mode, "--tmpfs", path)]
         shown = (*folders, *(self.system if system is None else system), *self.interpreter.binds)
         return [*self.bwrap, *NAMESPACES, *shown, "--proc", "/proc", "--dev", "/dev", *memory]
 
@@ -70,6 +76,8 @@ class Mounts:
     """The arguments for a system of the template's own; None for the view's."""
     data: tuple[tuple[Path, str], ...] = ()
     """Data of the administrator's for the template, with the places inside."""
+    scratch: tuple[str, ...] = ()
+    """The template's own directories in memory."""
 
     def arguments(self) -> list[str]:
         """Return bwrap's arguments for all mounts."""
@@ -118,7 +126,7 @@ class Descriptors:
 def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool) -> list[str]:
     """Return the command line that starts a sandbox's agent as its PID 1."""
     return [
-        *view.root(mounts.scratch_bytes, mounts.system),
+        *view.root(mounts),
         *mounts.arguments(),
         *(["--die-with-parent"] if ends_with_parent else []),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
@@ -159,7 +167,7 @@ def zygote_arguments(view: View, mounts: Mounts, descriptors: ZygoteDescriptors,
 
     The directories above what it mounts are open to all users of its namespace: bwrap makes them for their owner alone.
     """
-    root = view.root(system=mounts.system)
+    root = view.root(replace(mounts, scratch_bytes=0))
     first = len(view.bwrap) + len(NAMESPACES)
     folders, sockets = mounts.workspace.parents[1], mounts.sockets.parent
     shown = [

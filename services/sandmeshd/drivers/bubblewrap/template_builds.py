@@ -102,4 +102,4 @@ class TemplateBuilds:
         seeds = self._seeds[environment]
         sites = (self._agent.site, self._agent.mcp)
         mounts = Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
-        return replace(mounts, system=system, data=tuple(data_mounts(template, self._paths)))
+        return replace(mounts, system=system, data=tuple(data_mounts(template, self._paths)), scratch=template.scratch)

@@ -15,11 +15,11 @@ import structlog
 
 from sandmeshd.drivers.bubblewrap.arguments import (
     FOLDERS_OF_ALL,
-    IN_MEMORY,
     SOCKETS_OF_ALL,
     Mounts,
     View,
     ZygoteDescriptors,
+    memory_mounts,
     zygote_arguments,
 )
 from sandmeshd.drivers.bubblewrap.exec_start import Pipe, launch, memory_file, parse, read_object
@@ -53,13 +53,15 @@ class ZygoteKey:
     agent: Path
     mcp: Path
     system: tuple[str, ...] | None
+    scratch: tuple[str, ...]
     variables: tuple[tuple[str, str], ...]
 
     @staticmethod
     def of(mounts: Mounts, variables: Mapping[str, str]) -> ZygoteKey:
         """Return the key of sandboxes with these mounts and shared variables."""
         shared = tuple(sorted(variables.items()))
-        return ZygoteKey(mounts.environment, mounts.home_files, mounts.agent, mounts.mcp, mounts.system, shared)
+        paths = (mounts.environment, mounts.home_files, mounts.agent, mounts.mcp)
+        return ZygoteKey(*paths, mounts.system, mounts.scratch, shared)
 
 
 class Zygote:
@@ -246,7 +248,8 @@ class Zygotes:
     def _config(self, mounts: Mounts, key: ZygoteKey) -> dict[str, object]:
         seeds = [(f"{ENVIRONMENT}/home/{name}", f"{HOME}/{name}") for name in mounts.home_files]
         hidden = [FOLDERS_OF_ALL, SOCKETS_OF_ALL]
-        view = {"memory": IN_MEMORY, "size": self._settings.scratch_bytes, "seeds": seeds, "hidden": hidden}
+        memory, size = memory_mounts(mounts.scratch), self._settings.scratch_bytes
+        view = {"memory": memory, "size": size, "seeds": seeds, "hidden": hidden}
         return {"view": view, "python": f"{ENVIRONMENT}/bin/python", "environment": dict(key.variables)}
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,13 @@ def _files(
         mounts.append(_bind(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
     mounts += [_bind(str(real), place, read_only=True) for real, place in settings.host_mounts]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
+
+
+def scratch_directories(container: Mapping[str, Any], places: Iterable[str]) -> dict[str, str]:
+    """Return the file systems in memory that a template adds to a container, each as large as its /tmp."""
+    size = container["HostConfig"]["ShmSize"]
+    options = f"rw,exec,nosuid,nodev,size={size},uid={USER_ID},gid={USER_ID},mode=0755"
+    return dict.fromkeys(places, options)
 
 
 def bind_data(mounts: Iterable[tuple[Path, str]]) -> list[dict[str, Any]]:

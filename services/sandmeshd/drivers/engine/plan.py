@@ -11,7 +11,12 @@ from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import WrongState
 from sandmeshd.drivers.api.templates import check_no_data
 from sandmeshd.drivers.engine.agent_config import agent_config, new_record
-from sandmeshd.drivers.engine.container_config import bind_data, container_config, container_name
+from sandmeshd.drivers.engine.container_config import (
+    bind_data,
+    container_config,
+    container_name,
+    scratch_directories,
+)
 from sandmeshd.drivers.engine.images.images import Images
 from sandmeshd.drivers.engine.network import configure_listener, with_network
 from sandmeshd.drivers.engine.settings import DockerSettings
@@ -70,6 +75,7 @@ class Planner:
         image = self._images.name_of(template)
         container = container_config(settings, folder, request.spec, image, bool(config.egress_port), workspace)
         container["HostConfig"]["Mounts"] += bind_data(data_mounts(template, settings.paths))
+        container["HostConfig"]["Tmpfs"] |= scratch_directories(container, template.scratch)
         name = container_name(settings.paths.mesh_id, folder.sandbox_id)
         plan = Plan(folder, record, config, container, name, sum(request.ports))
         if not settings.link.remote:

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import CapabilityMissing, RuntimeUnavailable
-from sandmeshd.drivers.api.templates import check_no_data, check_no_system, image_of, template_info, template_of
+from sandmeshd.drivers.api.templates import (
+    check_no_data,
+    check_no_scratch,
+    check_no_system,
+    image_of,
+    template_info,
+    template_of,
+)
 from sandmeshd.drivers.kubernetes.cluster.requests import Cluster
 from sandmeshd.drivers.kubernetes.requirements import NAME
 from sandmeshd.drivers.kubernetes.settings import KubernetesSettings
@@ -57,6 +64,7 @@ class Templates:
         """
         check_no_system(template, NAME)
         check_no_data(template, NAME)
+        check_no_scratch(template, NAME)
         others = [name for name in template.runtime_config if name != CLASS]
         if others:
             listed = ", ".join(others)

@@ -164,6 +164,7 @@ class TemplateDefinition(_message.Message):
     SYSTEM_FIELD_NUMBER: _builtins.int
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     ENVIRONMENTS_FIELD_NUMBER: _builtins.int
+    SCRATCH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name that requests use: a lowercase letter, then lowercase letters, digits, `_` and `-`, at most 63 in all."""
     description: _builtins.str
@@ -220,6 +221,12 @@ class TemplateDefinition(_message.Message):
     def environments(self) -> _containers.MessageMap[_builtins.str, Global___EnvironmentDefinition]:
         """Training environments by name, besides the shipped template's."""
 
+    @_builtins.property
+    def scratch(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Directories at the root, as "/app", where its sandboxes have file systems in memory of their own, empty and user
+        code's, besides the shipped template's. They are in no snapshot.
+        """
+
     def __init__(
         self,
         *,
@@ -238,10 +245,11 @@ class TemplateDefinition(_message.Message):
         system: _abc.Iterable[_builtins.str] | None = ...,
         requirements: _abc.Iterable[_builtins.str] | None = ...,
         environments: _abc.Mapping[_builtins.str, Global___EnvironmentDefinition] | None = ...,
+        scratch: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "requirements", b"requirements", "runtime_config", b"runtime_config", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "description", b"description", "environment", b"environment", "environments", b"environments", "extends", b"extends", "image", b"image", "limits", b"limits", "mcp_config_json", b"mcp_config_json", "name", b"name", "network", b"network", "requirements", b"requirements", "runtime_config", b"runtime_config", "scratch", b"scratch", "security_level", b"security_level", "system", b"system", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Any
 from sandmesh.api.driver.v1 import driver_pb2 as pb
 from sandmesh.errors import SandboxStartFailed
 from sandmeshd.agentlink.addresses import websocket_endpoint
-from sandmeshd.drivers.api.templates import check_no_data, check_no_system, check_settings, image_of
+from sandmeshd.drivers.api.templates import check_no_data, check_no_scratch, check_no_system, check_settings, image_of
 from sandmeshd.drivers.clouds import container
 from sandmeshd.drivers.clouds.agentrun.service import PRODUCT, AgentRunApi
 from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
@@ -66,6 +66,7 @@ class AgentRun(Vendor):
     def _check(self, template: Template) -> None:
         check_no_system(template, self._settings.driver)
         check_no_data(template, self._settings.driver)
+        check_no_scratch(template, self._settings.driver)
         check_settings(template, self._settings.driver)
 
     @asynccontextmanager

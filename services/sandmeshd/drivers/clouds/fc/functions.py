@@ -13,7 +13,7 @@ from typing import Any
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import TemplateBuildFailed
-from sandmeshd.drivers.api.templates import check_no_data, check_no_system, check_settings, image_of
+from sandmeshd.drivers.api.templates import check_no_data, check_no_scratch, check_no_system, check_settings, image_of
 from sandmeshd.drivers.clouds import container
 from sandmeshd.drivers.clouds.fc.service import FunctionComputeApi
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
@@ -61,6 +61,7 @@ class Functions:
         """
         check_no_system(template, self._settings.driver)
         check_no_data(template, self._settings.driver)
+        check_no_scratch(template, self._settings.driver)
         check_settings(template, self._settings.driver)
         return self._plan(template, limits)
 

@@ -1,0 +1,17 @@
+from enum import Enum
+
+from pydantic import BaseModel
+
+class NetworkMode(str, Enum):
+    NO_NETWORK = "no-network"
+    PUBLIC = "public"
+    ALLOWLIST = "allowlist"
+
+class NetworkPolicy(BaseModel):
+    network_mode: NetworkMode
+    allowed_hosts: list[str]
+
+class EnvironmentConfig(BaseModel):
+    docker_image: str | None = None
+    storage_mb: int | None = None
+    workdir: str | None = None

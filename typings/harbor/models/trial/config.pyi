@@ -1,0 +1,4 @@
+from enum import Enum
+
+class ResourceMode(str, Enum):
+    LIMIT = "limit"
