@@ -1,8 +1,8 @@
-from enum import Enum
+from enum import StrEnum
 
 from pydantic import BaseModel
 
-class NetworkMode(str, Enum):
+class NetworkMode(StrEnum):
     NO_NETWORK = "no-network"
     PUBLIC = "public"
     ALLOWLIST = "allowlist"

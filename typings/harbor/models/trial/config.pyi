@@ -1,4 +1,4 @@
-from enum import Enum
+from enum import StrEnum
 
-class ResourceMode(str, Enum):
+class ResourceMode(StrEnum):
     LIMIT = "limit"
