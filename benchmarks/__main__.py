@@ -1,8 +1,8 @@
 """Measure a mesh on this machine and print a table.
 
-`transports` and `drivers` compare ways to a mesh and drivers in turns. Programs of their own: `python -m
-benchmarks.call_path` prints each function that one call enters, and `python -m benchmarks.density` what each further
-sandbox costs as they accumulate.
+`transports`, `drivers` and `links` compare ways to a mesh, drivers, and links to sandboxes in turns. Programs of their
+own: `python -m benchmarks.call_path` prints each function that one call enters, and `python -m benchmarks.density` what
+each further sandbox costs as they accumulate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from rich.console import Console
 
-from benchmarks import adapter, call_path, drivers, figures, profiles, servers, streams, transfers, transports
+from benchmarks import adapter, call_path, drivers, figures, links, profiles, servers, streams, transfers, transports
 from benchmarks.figures import Figure
 from benchmarks.meshes import RunningMesh, running_mesh
 from benchmarks.report import arguments, machine, show
@@ -40,6 +40,7 @@ OWN: Mapping[str, Callable[[], Awaitable[list[Figure]]]] = {
     "call_path": call_path.call_path,
     "transports": transports.transports,
     "drivers": drivers.drivers,
+    "links": links.links,
 }
 """Those that start meshes of their own."""
 NAMES = ("imports", *PLAIN, *POOLED, *OWN)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from aiohttp import web
 
@@ -34,6 +34,13 @@ class Runtime:
 @dataclass
 class StandIn(Region):
     """One region."""
+
+    mutations: ClassVar[tuple[str, ...]] = (
+        "CreateAgentRuntime",
+        "CreateAgentRuntimeEndpoint",
+        "DeleteAgentRuntimeEndpoint",
+        "DeleteAgentRuntime",
+    )
 
     runtimes: dict[str, Runtime] = field(default_factory=dict[str, Runtime])
 
@@ -70,7 +77,7 @@ class StandIn(Region):
         if body["networkConfiguration"] != {"networkMode": "PRIVATE"}:
             raise Fault(400, "InvalidArgument", "the network is not shut")
         name = f"ar-{secrets.token_hex(6)}"
-        container = {**body["containerConfiguration"], "port": body["port"]}
+        container = {**body["containerConfiguration"], **{key: body[key] for key in ("port", "cpu", "memory")}}
         session = self.begin(Session(name, body), container)
         self.runtimes[name] = Runtime(body, session, self.pending)
         return self._shown(name, self.runtimes[name])
@@ -102,7 +109,7 @@ class StandIn(Region):
             if runtime.endpoints:
                 raise Fault(409, "EndpointAlreadyExists")
             name = f"are-{secrets.token_hex(6)}"
-            url = f"https://localhost:{self.gateway}/{parts[0]}/invoke"
+            url = f"https://{self.host}:{self.gateway}/{parts[0]}/invoke"
             made = {**body, "agentRuntimeEndpointId": name, "endpointPublicUrl": url, "status": "READY"}
             runtime.endpoints[name] = made
             return made

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from aiohttp import web
 
@@ -33,6 +33,8 @@ class Function:
 @dataclass
 class StandIn(Region):
     """One region."""
+
+    mutations: ClassVar[tuple[str, ...]] = ("CreateFunction", "CreateTrigger", "CreateSession", "DeleteSession")
 
     functions: dict[str, Function] = field(default_factory=dict[str, Function])
     used: set[str] = field(default_factory=set[str])
@@ -97,7 +99,7 @@ class StandIn(Region):
             if function.triggers:
                 raise Fault(409, "TriggerAlreadyExists")
             path = function.body["functionName"]
-            url = {"urlInternet": f"https://localhost:{self.gateway}/{path}", "urlIntranet": ""}
+            url = {"urlInternet": f"https://{self.host}:{self.gateway}/{path}", "urlIntranet": ""}
             function.triggers[body["triggerName"]] = {**body, "httpTrigger": url}
             return function.triggers[body["triggerName"]]
         if name not in function.triggers:
@@ -128,7 +130,8 @@ class StandIn(Region):
         made = Session(function.body["functionName"], body)
         function.sessions[body["sessionId"]] = made
         self.used.add(body["sessionId"])
-        return self.begin(made, function.body["customContainerConfig"], body["sessionTTLInSeconds"])
+        size = {"cpu": function.body["cpu"], "memory": function.body["memorySize"]}
+        return self.begin(made, {**function.body["customContainerConfig"], **size}, body["sessionTTLInSeconds"])
 
     def routed(self, head: str) -> Session:
         """Return the session that a request's path and header name."""

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import trustme
 from aiohttp import web
@@ -61,7 +61,7 @@ class Instance(Protocol):
 
 
 Launch = Callable[[Mapping[str, Any]], Instance]
-"""Starts an instance of a container's configuration: image, port and command."""
+"""Starts an instance of a container's configuration: image, port, command, processors and MiB of memory."""
 
 
 @dataclass
@@ -87,6 +87,9 @@ class Session:
 @dataclass
 class Region(ABC):
     """One product in one region."""
+
+    mutations: ClassVar[tuple[str, ...]] = ()
+    """The actions that make and delete what is billed, and what leads to it."""
 
     launch: Launch | None
     """None: instances never listen."""
@@ -119,6 +122,8 @@ class Region(ABC):
     cuts: int = 0
     """How many WebSockets the gateway cut."""
     port: int = 0
+    host: str = "localhost"
+    """The gateway's name in URLs; its certificate is for localhost."""
     gateway: int = 0
     open: set[asyncio.StreamWriter] = field(default_factory=set[asyncio.StreamWriter])
 

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from dotenv import dotenv_values
 
 from sandmeshd.cli.config.environment import read_settings
 from sandmeshd.mesh import open_mesh
@@ -18,6 +19,7 @@ from tests.clouds.authorities import trusted
 from tests.clouds.region import KEYS, Region
 from tests.ports import free_port
 from tests.unit.agent.sandbox import Ground, prepare_ground
+from tests.unit.sdk.agentbay_world import KEY, agentbay
 
 pytestmark = [pytest.mark.needs("root"), pytest.mark.usefixtures("old_paths")]
 
@@ -74,3 +76,47 @@ async def test_a_file_of_settings_starts_a_mesh_on_which_a_program_runs_unchange
         assert "1000" in str(seen[1])
         assert len(cloud.ledger) == 1
         assert cloud.living == []
+
+
+AGENTBAY_FILE = """
+HOST=127.0.0.1
+PORT={port}
+DEFAULT_SANDBOX_TYPE=base
+POOL_SIZE=0
+AGENTBAY_API_KEY={key}
+AGENTBAY_ENDPOINT={endpoint}
+"""
+
+AGENTBAY_PROGRAM = """
+import os
+from agentscope_runtime.sandbox import BaseSandbox
+from agentscope_runtime.sandbox.box.agentbay.agentbay_sandbox import AgentbaySandbox
+
+with AgentbaySandbox(api_key=os.environ["AGENTBAY_API_KEY"], image_id="code_latest", labels={{"team": "a"}}) as box:
+    seen.append(box.call_tool("run_ipython_cell", {{"code": "print(6 * 7)"}})["output"])
+    seen.append(box.call_tool("run_shell_command", {{"command": "echo hi"}})["output"])
+    seen.append(box.list_sessions(labels={{"team": "a"}})["session_ids"] == [box.sandbox_id])
+with BaseSandbox(base_url="http://127.0.0.1:{port}") as box:
+    seen.append(str(box.run_ipython_cell(code="print(6 * 7)")))
+"""
+
+
+async def test_a_file_with_agentbays_key_starts_a_mesh_and_a_program_of_both_runs_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, file, seen = free_port(), tmp_path / "old.env", list[object]()
+    with agentbay(tmp_path) as world:
+        file.write_text(AGENTBAY_FILE.format(port=port, key=KEY, endpoint=world.address))
+        settings = read_settings(file, mesh_id=f"test-{secrets.token_hex(5)}", ephemeral=True)
+        for name, value in dotenv_values(file).items():
+            if name.startswith("AGENTBAY_") and value:
+                monkeypatch.setenv(name, value)
+        monkeypatch.setenv("SSL_CERT_FILE", str(world.authority))
+        try:
+            async with open_mesh(settings, lambda message, fraction: None):
+                await asyncio.to_thread(exec, AGENTBAY_PROGRAM.format(port=port), {"seen": seen})
+        finally:
+            remove(settings.paths)
+        assert [one["status"] for one in world.sessions.values()] == ["FINISH"]
+    assert seen[:3] == ["42\n", "hi\n", True]
+    assert "42" in str(seen[3])

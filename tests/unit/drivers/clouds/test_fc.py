@@ -165,7 +165,7 @@ async def test_a_session_that_somebody_deleted_is_lost(cloud: StandIn, settings:
     assert len(cloud.ledger) == 1, "a late link made the vendor begin another session"
 
 
-@pytest.mark.parametrize("action", ["CreateFunction", "CreateTrigger", "CreateSession", "DeleteSession"])
+@pytest.mark.parametrize("action", StandIn.mutations)
 async def test_a_lost_answer_makes_no_second_one(cloud: StandIn, settings: FcSettings, action: str) -> None:
     cloud.lost[action] = 1
     async with open_plugin("fc", settings) as driver:
@@ -361,6 +361,17 @@ async def test_an_endpoint_whose_certificate_does_not_fit_is_named_and_leaves_no
     addresses.system_authorities.cache_clear()
     async with open_plugin("fc", settings.model_copy(update={"start_timeout": 3})) as driver:
         with pytest.raises(SandboxStartFailed, match="certificate verify failed"):
+            await create(driver, settings)
+        assert await listed(driver, settings) == []
+    assert cloud.living == []
+
+
+async def test_an_endpoint_whose_certificate_is_another_hosts_is_named_and_leaves_nothing(
+    cloud: StandIn, settings: FcSettings
+) -> None:
+    cloud.host = "127.0.0.1"
+    async with open_plugin("fc", settings.model_copy(update={"start_timeout": 3})) as driver:
+        with pytest.raises(SandboxStartFailed, match=r"certificate is not valid for '127\.0\.0\.1'"):
             await create(driver, settings)
         assert await listed(driver, settings) == []
     assert cloud.living == []
