@@ -22,6 +22,7 @@ from tests.environments import environment_of
 
 from .agentscope_world import World, open_world
 from .conftest import run_mesh
+from .viewers import viewing
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
@@ -68,6 +69,52 @@ async def test_the_unmodified_package_needs_an_address_and_a_token_alone(world: 
     )
     out, err = await asyncio.wait_for(process.communicate(), 200)
     assert (process.returncode, out.decode().splitlines()[-1:]) == (0, ["every call answered"]), err.decode()
+
+
+@pytest.mark.needs("user namespaces")
+@pytest.mark.needs("chromium")
+async def test_the_unmodified_package_shows_a_desktop_and_a_browser(world: World) -> None:
+    python = await asyncio.to_thread(environment_of, PACKAGE)
+    token = await world.token("watcher")
+    environment = {**os.environ, "BASE_URL": world.url, "BEARER_TOKEN": token}
+    process = await asyncio.create_subprocess_exec(
+        str(python),
+        str(EXAMPLES / "screens.py"),
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    url = ""
+    async with asyncio.timeout(300):
+        for title, colours in (("Desktop", 5), ("Browser", 1)):
+            url = (await process.stdout.readline()).decode().strip()
+            async with world.http.get(url) as response:
+                assert f"<title>{title}</title>" in await response.text()
+            if colours > 1:
+                await asyncio.gather(is_watched(url), speaks_vnc(world, url))
+            async with world.http.get(url.replace("password=", "password=x")) as response:
+                assert response.status == 404
+            process.stdin.write(b"next\n")
+        assert (await process.stdout.readline()).decode() == "every call answered\n"
+        await process.wait()
+    async with world.http.get(url) as response:
+        # The gateway's page on a sandbox that is gone.
+        assert response.status in (404, 502)
+
+
+async def is_watched(url: str) -> None:
+    """Open the page in a browser, and wait until it shows the desktop."""
+    async with viewing(url) as person:
+        await person.sees_a_picture(1024, 768)
+
+
+async def speaks_vnc(world: World, url: str) -> None:
+    """Connect to the WebSocket as a client of VNC with a page of its own does, and wait until it has control."""
+    address, _, query = url.partition("/vnc/vnc_relay.html")
+    async with world.http.ws_connect(f"{address}{query}", protocols=("binary",)) as socket:
+        assert (await socket.receive_bytes()).startswith(b"RFB 003.008")
 
 
 async def test_tokens_that_are_missing_or_wrong_are_401(world: World) -> None:
@@ -135,8 +182,10 @@ async def test_what_does_not_fit_is_refused_with_the_reason(
 async def test_what_is_no_request_is_refused(world: World, ada: str) -> None:
     for data in (b"", b"{", b"[]", b"\xff"):
         assert (await world.send("POST", "/get_info", ada, data=data))[0] == 400
-    for path in ("/desktop/sb_x/vnc/vnc_relay.html", "/proxy/sb_x/elsewhere"):
-        assert (await world.send("GET", path, ada))[0] == 501
+    assert (await world.send("GET", "/proxy/sb_x/elsewhere", ada))[0] == 501
+    page = "/desktop/sb_x/vnc/vnc_relay.html"
+    assert (await world.send("GET", page, ada))[0] == 401
+    assert (await world.send("GET", f"{page}?password=guessed", ada))[0] == 404
     assert (await world.send("GET", "/get_info", ada))[0] == 405
 
 

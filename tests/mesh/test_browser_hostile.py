@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -77,6 +79,22 @@ async def test_a_page_that_scans_the_loopback_reads_nothing_of_browser_or_agent(
     assert len(listening - {8123, 3128}) == 1
     found = (await box.browser_evaluate(SCAN % json.dumps(sorted(listening - {8123})))).structured
     assert found == {"result": {}}
+
+
+@pytest.mark.needs("root")
+async def test_a_page_whose_name_moves_to_the_loopback_reaches_neither_browser_desktop_nor_agent() -> None:
+    command = ("unshare", "--net", "--mount", sys.executable, "-m", "tests.mesh.rebinding_world")
+    world = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    written, failed = await world.communicate()
+    assert world.returncode == 0, failed.decode()
+    found = json.loads(written.splitlines()[-1])
+    # The debugging port and the proxy; the X server, its viewers and the agent have none.
+    assert found["ports"] == 2
+    # Each of 3 origins requested 4 pages and a socket, at each of 5 addresses: all were refused by name.
+    assert found["got"] == {"403": 60, "refused": 15}
+    assert (found["reached"], found["agent"]) == (0, "alive")
+    # It was not by an answer that somebody kept.
+    assert found["queries"] >= 75
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

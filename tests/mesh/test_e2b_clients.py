@@ -23,7 +23,7 @@ from .e2b_world import World, open_world
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "e2b"
-CLIENTS = ("e2b==2.63.0", "e2b-code-interpreter==2.11.5")
+CLIENTS = ("e2b==2.63.0", "e2b-code-interpreter==2.11.5", "e2b-desktop==2.7.2")
 PREVIOUS = ("e2b==2.21.1", "e2b-code-interpreter==2.6.2")
 PREVIOUS_NODE = Path(__file__).resolve().parents[1] / "e2b_previous"
 SECONDS = 400
@@ -68,6 +68,15 @@ async def test_clients_of_half_a_year_ago_reach_sandboxes_by_names(named: World,
 @pytest.mark.needs("names")
 async def test_servers_in_sandboxes_have_names_of_their_own(named: World, library: Path) -> None:
     await answers(named, "hosts", (sys.executable, str(EXAMPLES / "hosts.py")), PYTHONPATH=str(library))
+
+
+@pytest.mark.needs("names")
+@pytest.mark.needs("desktop")
+async def test_desktops_of_unmodified_clients_have_xfce_and_a_stream(
+    named: World, library: Path, packages: Path
+) -> None:
+    await answers(named, "desktop", (sys.executable, str(EXAMPLES / "desktop.py")), PYTHONPATH=str(library))
+    await answers(named, "desktop-node", ("node", str(packages / "desktop.mjs")))
 
 
 async def test_the_executor_of_smolagents_runs_an_agents_code_in_a_sandbox(world: World) -> None:

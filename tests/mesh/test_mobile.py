@@ -9,12 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
-from sandmesh import BaseSandboxAsync, MobileSandbox, MobileSandboxAsync, errors
+from sandmesh import BaseSandboxAsync, MeshAsync, MobileSandbox, MobileSandboxAsync, errors
 from tests.adb_device import HEIGHT, KEYBOARD, LATIN, MODEL, WIDTH, HostServer, StandIn, pixel, run_device
 from tests.mesh.conftest import run_mesh
+from tests.mesh.viewers import AGENT, OTHER, PERSON, Viewer, viewing
 
 pytestmark = [pytest.mark.needs("adb"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -152,6 +154,106 @@ async def test_adb_in_a_shell_reaches_the_sandboxs_device_and_nothing_else(
     await adb("kill-server")
     # The host's server still runs, and still the same.
     assert place.device.serial in await place.server.adb("devices")
+
+
+async def inputs(device: StandIn, wanted: list[list[str]]) -> None:
+    """Wait until a device has had just these."""
+    async with asyncio.timeout(60):
+        while device.inputs != wanted:
+            assert device.inputs == wanted[: len(device.inputs)]
+            await asyncio.sleep(0.05)
+
+
+async def sees(viewer: Viewer, colours: int) -> None:
+    """Wait until the picture of a device has so many colours."""
+    seen: object = None
+    try:
+        async with asyncio.timeout(60):
+            while (seen := await viewer.do("colours")) != [WIDTH, HEIGHT, colours]:
+                pass
+    except TimeoutError:
+        raise AssertionError(f"the picture has width, height, colours {seen}") from None
+
+
+@pytest.mark.needs("chromium")
+async def test_a_person_watches_the_device_takes_it_over_and_hands_it_back(
+    place: Place, box: MobileSandboxAsync
+) -> None:
+    place.device.inputs.clear()
+    url = await box.mobile.url(ttl=600)
+    async with viewing(url) as person, viewing(await box.mobile.url(readonly=True)) as other:
+        for each in (person, other):
+            await each.do("await", AGENT)
+            await sees(each, 1)
+        await box.mobile_tap(500, 500)
+        for each in (person, other):
+            await sees(each, 2)
+        # Without control nothing arrives, and with a link that only shows there is no control.
+        await person.do("point", "0.5 0.25")
+        await other.do("point", "0.5 0.25")
+        assert await person.do("shown", "Take over")
+        assert not await other.do("shown", "Take over")
+        place.device.inputs.clear()
+
+        await person.do("press", "Take over")
+        await person.do("await", PERSON)
+        await other.do("await", OTHER)
+        held = await box.mobile_tap(1, 1)
+        assert held.is_error
+        assert "taken over" in held.text
+        assert (await box.mobile_get_screenshot()).images
+        await person.do("point", "0.5 0.25")
+        await person.do("press", "Back")
+        before = [["tap", "360", "320"], ["keyevent", "KEYCODE_BACK"]]
+        await inputs(place.device, before)
+        await person.do("type", "hello you")
+        await inputs(place.device, [*before, ["text", "hello%syou"], ["keyevent", "KEYCODE_ENTER"]])
+
+        await person.do("press", "Hand back")
+        await person.do("await", AGENT)
+        assert (await box.mobile_tap(3, 4)).text == "Tapped at (3, 4)"
+        await person.do("press", "Take over")
+        await person.do("await", PERSON)
+    # Whoever leaves hands back.
+    async with asyncio.timeout(60):
+        while (await box.mobile_tap(3, 4)).is_error:
+            pass
+
+
+@pytest.mark.needs("chromium")
+async def test_a_view_says_that_the_device_is_gone_and_shows_it_again(place: Place, box: MobileSandboxAsync) -> None:
+    async with viewing(await box.mobile_url) as person:
+        await person.do("await", AGENT)
+        await sees(person, 2)
+        await place.server.adb("disconnect", place.device.serial)
+        await person.do("alarmed", "disconnected")
+        await place.server.attach(place.device)
+        await person.do("calm")
+
+
+async def test_a_url_of_a_device_is_reused_revoked_and_of_sandboxes_with_one_alone(
+    place: Place, box: MobileSandboxAsync
+) -> None:
+    url = await box.mobile_url
+    assert url == await box.mobile_url
+
+    def sync() -> str:
+        with MobileSandbox(box.sandbox_id, base_url=place.address, timeout=60) as same:
+            return same.mobile_url
+
+    assert await asyncio.to_thread(sync) == url
+    async with aiohttp.ClientSession() as session:
+        async with session.get(url) as response:
+            assert response.status == 200
+            assert "<title>Phone</title>" in await response.text()
+        for exposed in await box.list_exposed():
+            assert exposed.kind in {"mobile", "mobile-readonly"}
+            await exposed.revoke()
+        async with session.get(url) as response:
+            assert response.status == 404
+    async with MeshAsync(place.address) as mesh, BaseSandboxAsync(base_url=place.address, timeout=60) as other:
+        with pytest.raises(errors.CapabilityMissing, match="use the type mobile"):
+            await mesh.ports.show_mobile(other.sandbox_id)
 
 
 async def test_a_device_has_one_holder_and_is_reset_before_the_next(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A person who watches a desktop or a browser: a browser, told line by line what to do on the page at a URL.
+"""A person who watches a desktop, a browser or a phone: a browser, told line by line what to do on the page at a URL.
 
 The lines are commands of a letter and a text; each is answered by a line of JSON.
 """
@@ -62,7 +62,7 @@ def wait(page: Page, text: str) -> None:
 
 COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
     "colours": see,
-    "press": lambda page, text: page.get_by_role("button", name=text).click(),
+    "press": lambda page, text: page.get_by_role("button", name=text, exact=True).click(),
     "type": type_line,
     "keys": lambda page, text: page.keyboard.type(text, delay=10),
     "click": lambda page, _: page.locator("#screen canvas").click(),
@@ -71,6 +71,8 @@ COMMANDS: Mapping[str, Callable[[Page, str], object]] = {
     "choose": lambda page, text: page.get_by_label("Tabs").select_option(index=int(text)),
     "tabs": lambda page, _: page.locator("#tabs option").all_inner_texts(),
     "dialog": answer_dialog,
+    "alarmed": lambda page, text: page.locator("#problem", has_text=text).wait_for(timeout=60_000),
+    "calm": lambda page, _: page.locator("#problem:empty").wait_for(state="attached", timeout=60_000),
     "says": lambda page, text: page.locator("#message", has_text=text).wait_for(timeout=60_000),
     "picture": lambda page, text: page.screenshot(path=text) and None,
     "shown": lambda page, text: page.get_by_role("button", name=text).is_visible(),

@@ -38,6 +38,8 @@ EXPOSURE_KINDS: Mapping[int, str] = {
     3: "desktop-readonly",
     4: "browser",
     5: "browser-readonly",
+    6: "mobile",
+    7: "mobile-readonly",
 }
 """The words of port.proto's ExposureKind, which is imported only where ports are used."""
 _KNOWN = frozenset(Options.__annotations__)

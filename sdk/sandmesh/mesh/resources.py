@@ -286,6 +286,18 @@ class MeshPortsAsync:
         kind = port_pb2.EXPOSURE_KIND_BROWSER_READONLY if readonly else port_pb2.EXPOSURE_KIND_BROWSER
         return await self._show(sandbox_id, kind, ttl)
 
+    async def show_mobile(self, sandbox_id: str, *, readonly: bool = False, ttl: float = 3600.0) -> PortInfo:
+        """Create the URL of a page that shows a sandbox's Android device, for `ttl` seconds (1 s to 30 days).
+
+        Whoever has it sees the screen and, unless it is `readonly`, can take it over from the agent.
+
+        Raises:
+            SandboxNotFound: There is none, or it is another user's.
+            CapabilityMissing: The mesh serves no HTTP, or the sandbox has no device.
+        """
+        kind = port_pb2.EXPOSURE_KIND_MOBILE_READONLY if readonly else port_pb2.EXPOSURE_KIND_MOBILE
+        return await self._show(sandbox_id, kind, ttl)
+
     async def _show(self, sandbox_id: str, kind: port_pb2.ExposureKind.ValueType, ttl: float) -> PortInfo:
         request = port_pb2.ExposePortRequest(sandbox_id=sandbox_id, kind=kind, ttl=write_ttl(ttl))
         return read_port((await self._rpc.send(lambda stubs: stubs.ports.ExposePort, request)).port)

@@ -151,6 +151,7 @@ class MeshPorts(Facade):
     expose = blocking(MeshPortsAsync.expose)
     show_desktop = blocking(MeshPortsAsync.show_desktop)
     show_browser = blocking(MeshPortsAsync.show_browser)
+    show_mobile = blocking(MeshPortsAsync.show_mobile)
     list = blocking(MeshPortsAsync.list)
     revoke = blocking(MeshPortsAsync.revoke)
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.processes import ProcessesAsync
     from sandmesh.sandbox.screen.browser import BrowserAsync
     from sandmesh.sandbox.screen.desktop import DesktopAsync
+    from sandmesh.sandbox.screen.mobile import MobileAsync
 
 # Kernels, processes and files are imported at their first use: most programs use few of them.
 
@@ -189,3 +190,19 @@ class MobileSandboxAsync(BaseSandboxAsync, MobileTools):
     """A sandbox that holds an Android device, beside a Python kernel and a shell, where `adb` reaches it too."""
 
     default_type: ClassVar[str] = "mobile"
+
+    @property
+    def mobile(self) -> MobileAsync:
+        """The sandbox's device, for people who watch it."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.mobile import MobileAsync  # noqa: PLC0415 - see above
+
+        return MobileAsync(self._port_target)
+
+    @property
+    def mobile_url(self) -> Coroutine[Any, Any, str]:
+        """The URL of a page that shows the device's screen, valid for half an hour at least.
+
+        `box.mobile.url()` makes one for another time, or to watch. Async classes have it awaited.
+        """
+        return view_url(self._port_target(), port_pb2.EXPOSURE_KIND_MOBILE)

@@ -31,8 +31,8 @@ class PortTarget:
 class ExposedPortAsync:
     """A port, or the browser, that a URL leads to until `expires`; whoever has the URL may use it.
 
-    `kind` is "port", "devtools", "desktop", "desktop-readonly", "browser" or "browser-readonly"; `port` is 0 unless it
-    is a port. `connections` is how many were open when this was made.
+    `kind` is "port", "devtools", "desktop", "browser" or "mobile", the last three with "-readonly" where the URL only
+    shows it; `port` is 0 unless it is a port. `connections` is how many were open when this was made.
     """
 
     def __init__(self, target: PortTarget, port: pb.ExposedPort) -> None:

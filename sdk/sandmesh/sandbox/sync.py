@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sandmesh.sandbox.mcp_connection import NotificationHandler, RequestHandler
     from sandmesh.sandbox.screen.browser import Browser
     from sandmesh.sandbox.screen.desktop import Desktop
+    from sandmesh.sandbox.screen.mobile import Mobile
     from sandmesh.sandbox.sync_handles import ExposedPort, Kernels, McpConnection, Network, Processes, SandboxSecrets
 
 # Kernels, processes, ports and files are imported at their first use: most programs use few of them.
@@ -278,3 +279,19 @@ class MobileSandbox(BaseSandbox, MobileTools):
     """A sandbox that holds an Android device, beside a Python kernel and a shell, where `adb` reaches it too."""
 
     twin_class: ClassVar[type[SandboxAsync]] = MobileSandboxAsync
+
+    @property
+    def mobile(self) -> Mobile:
+        """The sandbox's device, for people who watch it."""
+        with fork_lock:
+            from sandmesh.sandbox.screen.mobile import Mobile  # noqa: PLC0415 - see above
+
+        return Mobile(cast("MobileSandboxAsync", self.twin).mobile)
+
+    @property
+    def mobile_url(self) -> str:
+        """The URL of a page that shows the device's screen, valid for half an hour at least.
+
+        `box.mobile.url()` makes one for another time, or to watch. Async classes have it awaited.
+        """
+        return run(type(self.twin).__name__, cast("MobileSandboxAsync", self.twin).mobile_url)

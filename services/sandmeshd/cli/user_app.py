@@ -49,6 +49,7 @@ class UserCommands(LazyGroup):
         Entry("desktop", PORTS, "Print the URL of a page that shows a sandbox's desktop.", SANDBOXES),
         Entry("replay", f"{CLI}.replay.command", "Write a page that shows a recording.", SANDBOXES),
         Entry("browser", PORTS, "Print the URL of a page that shows what a sandbox's browser shows.", SANDBOXES),
+        Entry("mobile", PORTS, "Print the URL of a page that shows a sandbox's Android device.", SANDBOXES),
         Entry("ports", PORTS, "Manage the URLs of sandboxes' ports.", SANDBOXES, "port_commands"),
         Entry("network", f"{CLI}.sandboxes.network", "Print or change what a running sandbox may reach.", SANDBOXES),
         Entry("snapshot", SNAPSHOTS, "Create, list and delete snapshots.", SANDBOXES, "snapshot_commands"),

@@ -28,6 +28,8 @@ from sandmeshd.agent.files.streams import is_stopped, unless_stopped
 MOST: Final = 256
 _CONNECT_SECONDS: Final = 10.0
 _ENDED: Final = "the port is not exposed, or no more"
+_TYPES: Final = {"desktop": "gui", "mobile": "mobile"}
+"""The type of sandboxes that have what a kind names; all others are the browser's."""
 _RETRIES: Final = 10
 _RETRY_PAUSE_SECONDS: Final = 0.1
 
@@ -136,7 +138,7 @@ class Exposures:
         if len(self._exposed) >= MOST:
             return _refused(errno.ENOSPC, f"{MOST} ports are exposed: revoke some")
         if request.kind and request.kind not in self._dials:
-            wanted = "gui" if request.kind.startswith("desktop") else "browser"
+            wanted = _TYPES.get(request.kind.removesuffix("-readonly"), "browser")
             missing = f"the sandbox's type has nothing of the kind {request.kind}: use the type {wanted}"
             return _refused(errno.ENOTSUP, missing)
         timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end, request.exposure_id)

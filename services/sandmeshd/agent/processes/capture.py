@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call
-from sandmeshd.agent.processes.spawner import Ended, Processes
+from sandmeshd.agent.processes.spawner import Ended, Process, Processes
 
 MOST_OUTPUT: Final = 32 << 20
 _CHUNK: Final = 256 << 10
@@ -59,8 +59,10 @@ class _PipeReader:
         return b"".join(self.pieces)
 
 
-async def capture(processes: Processes, command: Command, call: Call) -> Captured:
-    """Run a program to its end without input. Background processes that it leaves get a broken pipe.
+async def capture(processes: Processes, command: Command, call: Call | None) -> Captured:
+    """Run a program to its end without input, or until a call is stopped; without one, until this is cancelled.
+
+    Background processes that it leaves get a broken pipe.
 
     Raises:
         ToolFailure: It wrote more than 32 MiB, or no process could be started.
@@ -71,7 +73,7 @@ async def capture(processes: Processes, command: Command, call: Call) -> Capture
         readers = [_PipeReader(reader) for reader, _ in pipes]
         ends = [*null, *(writer for _, writer in pipes)]
         process = processes.spawn(command.argv, ends, cwd=command.cwd, env=command.env)
-        with call.stopping(process.stop, process.signal):
+        with call.stopping(process.stop, process.signal) if call else _killed_after(process):
             await process.started
             ended = await _read(readers, process.ended, process.kill)
     if max(reader.size for reader in readers) > MOST_OUTPUT:
@@ -79,6 +81,15 @@ async def capture(processes: Processes, command: Command, call: Call) -> Capture
             f"The result is larger than {MOST_OUTPUT >> 20} MiB. Request less, or use run_shell_command and a file."
         )
     return Captured(ended, *(reader.data for reader in readers))
+
+
+@contextmanager
+def _killed_after(process: Process) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if not process.ended.done():
+            process.kill()
 
 
 def _closed_after(stack: ExitStack, *fds: int) -> tuple[int, ...]:

@@ -72,8 +72,8 @@ class Programs:
             return await self._out_of_memory(call, ended)
         return await _outcome(call, ended)
 
-    async def capture(self, argv: Sequence[str], env: Mapping[str, str], call: Call) -> Captured:
-        """Run a program in the workspace for a tool that reads its output itself.
+    async def capture(self, argv: Sequence[str], env: Mapping[str, str], call: Call | None) -> Captured:
+        """Run a program in the workspace for what reads its output itself: a call, or None for no one's.
 
         Raises:
             ToolFailure: It wrote too much, or no process could be started.

@@ -106,7 +106,9 @@ def make_toolbox(
         handlers.update(desktop.handlers())
         services = {**services, **_add_view("desktop", desktop.view, runners.ports)}
     if "mobile" in groups:
-        handlers.update(import_module("sandmeshd.agent.tools.mobile.handlers").make_mobile(shell.programs).handlers())
+        mobile = import_module("sandmeshd.agent.tools.mobile.handlers").make_mobile(shell.programs)
+        handlers.update(mobile.handlers())
+        services = {**services, **_add_view("mobile", mobile.view, runners.ports)}
     if not _ready:
         _get_ready(handlers if whole else FIRST)
     checks: dict[type[Tool], Callable[[Any], None]] = {

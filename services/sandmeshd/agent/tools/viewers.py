@@ -10,18 +10,23 @@ import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
+from sandmesh.shared import frames
+from sandmesh.shared.frames import FrameBuffer, FrameTooLarge
 from sandmeshd.agent.calls.answer import ToolFailure
 from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Service
 from sandmeshd.agent.files.arguments import Arguments, read_arguments
 
 _CHUNK: Final = 256 << 10
+_SHOWN: Final = b"a"
+_INPUT: Final = b"i"
+_LARGEST: Final = 1 << 20
 _ACTING_SECONDS: Final = 2.0
 """For how long after an action viewers are told that the agent acts."""
 
@@ -42,6 +47,31 @@ class ViewerMessages(Protocol):
         ...
 
 
+class PictureMessages:
+    """The messages of one viewer, which `sandmeshd.agent.userland.picture_stream` describes."""
+
+    def __init__(self, allowed: Callable[[], bool]) -> None:
+        self._allowed = allowed
+        self._buffer = FrameBuffer(_LARGEST)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes and return those that pass.
+
+        Raises:
+            BadMessage: They are no messages of a viewer.
+        """
+        passed = bytearray()
+        try:
+            for message in self._buffer.feed(data):
+                if message[:1] not in (_SHOWN, _INPUT):
+                    raise BadMessage("neither input nor a word on an image")
+                if message[:1] == _SHOWN or self._allowed():
+                    passed += frames.prefix(len(message)) + message
+        except FrameTooLarge as error:
+            raise BadMessage(str(error)) from None
+        return bytes(passed)
+
+
 @dataclass(frozen=True)
 class ControlView(Arguments):
     """Takes over for a viewer, hands back, or (for another action) only says who has it."""
@@ -52,7 +82,7 @@ class ControlView(Arguments):
 
 
 class Viewers:
-    """The viewers of one desktop or browser. `held` is what the agent's calls are told while one of them has it."""
+    """The viewers of one screen or browser. `held` is what the agent's calls are told while one of them has it."""
 
     def __init__(self, held: str) -> None:
         self._held = held

@@ -74,6 +74,21 @@ def browser(
     _print_exposed(sandbox_id, exposed, output)
 
 
+@commands.command(epilog="Examples: sandmesh mobile sb_... | sandmesh mobile --readonly --ttl 10m sb_...")
+@grouped
+def mobile(
+    sandbox_id: SandboxId,
+    connection: ConnectionOptions,
+    readonly: Readonly = False,
+    ttl: Ttl = "1h",
+    output: Output = Format.TEXT,
+) -> None:
+    """Print the URL of a page that shows a sandbox's Android device. Whoever has it may watch, and take it over."""
+    seconds = parse_duration(ttl, "--ttl")
+    exposed = run_command(_show("mobile", connection, sandbox_id, readonly, seconds))
+    _print_exposed(sandbox_id, exposed, output)
+
+
 def _print_exposed(sandbox_id: str, exposed: PortInfo, output: Format) -> None:
     if output is Format.JSON:
         print_json(exposed.to_json())
@@ -129,8 +144,12 @@ async def _expose(connection: ConnectionOptions, sandbox_id: str, port: int, sec
 
 async def _show(what: str, connection: ConnectionOptions, sandbox_id: str, readonly: bool, seconds: int) -> PortInfo:
     async with connection.mesh() as mesh:
-        show = mesh.ports.show_desktop if what == "desktop" else mesh.ports.show_browser
-        return await show(sandbox_id, readonly=readonly, ttl=seconds)
+        shows = {
+            "desktop": mesh.ports.show_desktop,
+            "browser": mesh.ports.show_browser,
+            "mobile": mesh.ports.show_mobile,
+        }
+        return await shows[what](sandbox_id, readonly=readonly, ttl=seconds)
 
 
 async def _list(connection: ConnectionOptions, sandbox_id: str) -> list[PortInfo]:

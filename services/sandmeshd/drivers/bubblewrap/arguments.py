@@ -15,6 +15,11 @@ NAMESPACES = (
     *("--cap-drop", "ALL"),
 )
 FOLDERS = ("/etc", "/home", "/opt", "/run")
+LINKS = {
+    "/home/user": WORKSPACE,
+    "/opt/noVNC/utils/novnc_proxy": f"{AGENT}/sandmeshd/agent/userland/novnc/proxy.py",
+}
+"""Where programs that were written for E2B's sandboxes find their files, and noVNC's server."""
 SOCKETS = "/run/agent"
 FOLDERS_OF_ALL = "/run/others/sandboxes"
 SOCKETS_OF_ALL = "/run/others/agents"
@@ -52,8 +57,9 @@ class View:
         folders = [part for name in FOLDERS for part in ("--perms", "0755", "--dir", name)]
         places = memory_mounts(mounts.scratch if mounts else ())
         memory = [part for path, mode in places for part in (*size, "--perms", mode, "--tmpfs", path)]
+        links = [part for path, target in LINKS.items() for part in ("--symlink", target, path)]
         shown = (*folders, *(self.system if system is None else system), *self.interpreter.binds)
-        return [*self.bwrap, *NAMESPACES, *shown, "--proc", "/proc", "--dev", "/dev", *memory]
+        return [*self.bwrap, *NAMESPACES, *shown, *links, "--proc", "/proc", "--dev", "/dev", *memory]
 
 
 @dataclass(frozen=True)

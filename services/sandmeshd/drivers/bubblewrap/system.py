@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from pathlib import Path
 
-from sandmeshd.drivers.node.agent_config import HOME, USER, USER_ID, WORKSPACE
+from sandmeshd.drivers.node.agent_config import HOME, USER, USER_ID
 from sandmeshd.drivers.node.builds import building
 from sandmeshd.drivers.node.readability import open_to_all
 
@@ -33,8 +33,7 @@ TOP_LEVEL = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 async def bind_system(cache: Path) -> tuple[str, ...]:
     """Return bwrap's arguments for the system's part of a sandbox's root."""
     generated = await _generate(cache / "system")
-    # Programs that were written for E2B's sandboxes find their files there.
-    arguments = ["--ro-bind", "/usr", "/usr", "--symlink", WORKSPACE, "/home/user"]
+    arguments = ["--ro-bind", "/usr", "/usr"]
     for name in TOP_LEVEL:
         arguments += _bind_top_level(Path("/", name))
     for name in GENERATED:

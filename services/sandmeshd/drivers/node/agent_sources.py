@@ -57,7 +57,7 @@ def list_files(path: Path, name: str) -> Iterator[tuple[Path, str]]:
 def _is_code(path: Path) -> bool:
     if path.is_dir():
         return path.name != "__pycache__"
-    return path.suffix in {".py", ".so", ".cjs"} and not path.name.endswith("_grpc.py")
+    return path.suffix in {".py", ".so", ".cjs", ".html", ".tgz"} and not path.name.endswith("_grpc.py")
 
 
 def copy_files(files: Iterable[tuple[Path, str]], target: Path) -> None:

@@ -12,6 +12,7 @@ from aiohttp import web
 from sandmesh.errors import SandmeshError
 from sandmeshd.facades.agentscope import workspace
 from sandmeshd.facades.agentscope.boxes import Boxes
+from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.agentscope.methods import Methods
 from sandmeshd.facades.answers import RequestError, response_of
 from sandmeshd.facades.clients import MeshClients
@@ -39,9 +40,10 @@ NAMES: Final = (
 class Door:
     """Answers AgentScope Runtime's SDK."""
 
-    def __init__(self, clients: MeshClients, boxes: Boxes, idle_seconds: float) -> None:
+    def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, idle_seconds: float) -> None:
         self._boxes = boxes
-        self._methods = Methods(clients, boxes, idle_seconds)
+        self._desktops = desktops
+        self._methods = Methods(clients, boxes, desktops, idle_seconds)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -52,16 +54,18 @@ class Door:
             routes.add_post(f"/{name}_async", handler)
         routes.add_route("*", "/proxy/{identity}/workspace/{path:.*}", _guarded(self._files))
         routes.add_route("*", "/proxy/{identity}/{path:.*}", _guarded(_missing))
-        routes.add_route("*", "/desktop/{identity}{path:(/.*)?}", _guarded(_missing))
+        routes.add_get("/desktop/{identity}{path:(/.*)?}", _guarded(self._desktops.answer))
         routes.add_get("/health", _health)
 
     def _method(self, name: str) -> Handler:
         method = getattr(self._methods, name)
         parameters = inspect.signature(method).parameters
+        first = [*parameters, ""][1]
 
         async def answer(request: web.Request) -> web.StreamResponse:
             token = bearer_token(request)
-            values = {key: value for key, value in (await _arguments(request)).items() if key in parameters}
+            sent = await _arguments(request, first)
+            values = {key: value for key, value in sent.items() if key in parameters}
             values.pop("token", None)
             lacking = [one.name for one in parameters.values() if one.default is one.empty and one.name not in values]
             if lacking != ["token"]:
@@ -79,9 +83,11 @@ class Door:
 async def open_door(address: str, idle_seconds: float) -> AsyncGenerator[Door]:
     """Serve AgentScope Runtime's SDK for the mesh at an address until the block ends."""
     clients, boxes = MeshClients(address), Boxes(address)
+    desktops = Desktops(clients)
     try:
-        yield Door(clients, boxes, idle_seconds)
+        yield Door(clients, boxes, desktops, idle_seconds)
     finally:
+        await desktops.close()
         await boxes.close()
         await clients.close()
 
@@ -99,7 +105,12 @@ def bearer_token(request: web.Request) -> str:
     return token.strip()
 
 
-async def _arguments(request: web.Request) -> dict[str, Any]:
+async def _arguments(request: web.Request, first: str) -> dict[str, Any]:
+    """Return what a request sends; the package's `_async` methods send what `first` is as `args`.
+
+    Raises:
+        RequestError: It does not fit.
+    """
     try:
         found: object = await request.json()
     except ValueError:
@@ -107,6 +118,8 @@ async def _arguments(request: web.Request) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise RequestError(400, "the body is not an object")
     values = cast("dict[str, Any]", found)
+    if "args" in values:
+        values.setdefault(first, values.pop("args"))
     for name, value in values.items():
         _check(name, value)
     return values
@@ -130,7 +143,7 @@ def _check(name: str, value: object) -> None:
 
 async def _missing(request: web.Request) -> web.StreamResponse:
     bearer_token(request)
-    raise RequestError(501, f"{request.path}: this door has no desktops, and of sandboxes only their files")
+    raise RequestError(501, f"{request.path}: this door has of sandboxes only their files")
 
 
 async def _health(_: web.Request) -> web.Response:

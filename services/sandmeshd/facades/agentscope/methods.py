@@ -10,6 +10,7 @@ from sandmesh import ToolResult
 from sandmesh.inputs import Options
 from sandmesh.mesh import SandboxInfo
 from sandmeshd.facades.agentscope.boxes import SECONDS, Boxes
+from sandmeshd.facades.agentscope.desktop import Desktops
 from sandmeshd.facades.answers import RequestError
 from sandmeshd.facades.clients import MeshClients
 
@@ -18,15 +19,17 @@ LABEL: Final = "agentscope"
 
 LEASE_SECONDS: Final = 7 * 86_400.0
 _RENAMED: Final = {"dryRun": "dry_run", "excludePatterns": "exclude_patterns"}
+_TOOLS: Final = {"computer": "computer_use"}
 _ENDED: Final = frozenset({"STOPPING", "GONE", "FAILED", "LOST"})
 
 
 class Methods:
     """Answers each method in the name of a token; what is not sent is None."""
 
-    def __init__(self, clients: MeshClients, boxes: Boxes, idle_seconds: float) -> None:
+    def __init__(self, clients: MeshClients, boxes: Boxes, desktops: Desktops, idle_seconds: float) -> None:
         self._clients = clients
         self._boxes = boxes
+        self._desktops = desktops
         self._idle_seconds = idle_seconds
 
     async def create_from_pool(
@@ -94,7 +97,8 @@ class Methods:
 
     async def get_info(self, token: str, identity: str) -> dict[str, Any]:
         """Return what is known of a sandbox."""
-        return describe(await self._info(token, identity))
+        info = await self._info(token, identity)
+        return {**describe(info), "runtime_token": await self._desktops.password(token, info)}
 
     async def check_health(self, token: str, identity: str) -> bool:
         """Return whether a sandbox is ready and answers."""
@@ -111,7 +115,8 @@ class Methods:
         if not tool_name:
             raise RequestError(400, "tool_name is missing")
         box = await self._boxes.box(token, identity)
-        return await box.call_tool(tool_name, _arguments(tool_name, arguments or {}))
+        name = _TOOLS.get(tool_name, tool_name)
+        return await box.call_tool(name, _arguments(name, arguments or {}))
 
     async def add_mcp_servers(
         self, token: str, identity: str, server_configs: dict[str, Any], overwrite: bool = False

@@ -1,4 +1,4 @@
-"""The pages that show a sandbox's desktop or its browser, their connections, and who has the mouse.
+"""The pages that show a sandbox's desktop, browser or phone, their connections, and who has the mouse.
 
 The desktop's has noVNC (https://novnc.com, MPL-2.0): the unmodified npm package @novnc/novnc, with its licences in it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tarfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -18,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from sandmesh.api.port.v1 import port_pb2
+from sandmeshd.agent.userland import novnc
 from sandmeshd.gateway.ports import pages
 from sandmeshd.gateway.ports.client import Tunnels
 from sandmeshd.gateway.ports.tokens import Target
@@ -27,11 +27,18 @@ VIEWS: Final[Mapping[int, str]] = {
     port_pb2.EXPOSURE_KIND_DESKTOP_READONLY: "desktop",
     port_pb2.EXPOSURE_KIND_BROWSER: "browser",
     port_pb2.EXPOSURE_KIND_BROWSER_READONLY: "browser",
+    port_pb2.EXPOSURE_KIND_MOBILE: "mobile",
+    port_pb2.EXPOSURE_KIND_MOBILE_READONLY: "mobile",
 }
 """What each kind shows."""
-_READONLY: Final = frozenset({port_pb2.EXPOSURE_KIND_DESKTOP_READONLY, port_pb2.EXPOSURE_KIND_BROWSER_READONLY})
+_READONLY: Final = frozenset(
+    {
+        port_pb2.EXPOSURE_KIND_DESKTOP_READONLY,
+        port_pb2.EXPOSURE_KIND_BROWSER_READONLY,
+        port_pb2.EXPOSURE_KIND_MOBILE_READONLY,
+    }
+)
 _FOLDER: Final = Path(__file__).parent / "viewer"
-_NOVNC: Final = _FOLDER / "novnc-1.7.0.tgz"
 _KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -51,7 +58,7 @@ async def carry_view(tunnels: Tunnels, request: web.Request, target: Target, pat
     """Answer a request for the page of a view, or carry its WebSocket to what draws it.
 
     Raises:
-        Unreachable: The sandbox is gone, or its desktop or browser does not start.
+        Unreachable: The sandbox is gone, its desktop or browser does not start, or its phone does not answer.
     """
     viewer = request.query.get("viewer", "")
     if path in ("/websocket", "/control") and not _VIEWER.fullmatch(viewer):
@@ -75,12 +82,7 @@ async def carry_view(tunnels: Tunnels, request: web.Request, target: Target, pat
 def _files() -> dict[str, bytes]:
     """Return the files of the pages by their paths below them."""
     found = {path.name: path.read_bytes() for path in _FOLDER.iterdir() if path.suffix in _KINDS}
-    with tarfile.open(_NOVNC) as archive:
-        for member in archive:
-            name = member.name.removeprefix("package/")
-            if member.isfile() and name.startswith(("core/", "vendor/")) and name.endswith(".js"):
-                content = archive.extractfile(member)
-                found[f"novnc/{name}"] = content.read() if content is not None else b""
+    found |= {f"novnc/{name}": body for name, body in novnc.modules().items()}
     return found
 
 

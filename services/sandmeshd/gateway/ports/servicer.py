@@ -34,6 +34,8 @@ _KINDS = {
     "desktop-readonly": pb.EXPOSURE_KIND_DESKTOP_READONLY,
     "browser": pb.EXPOSURE_KIND_BROWSER,
     "browser-readonly": pb.EXPOSURE_KIND_BROWSER_READONLY,
+    "mobile": pb.EXPOSURE_KIND_MOBILE,
+    "mobile-readonly": pb.EXPOSURE_KIND_MOBILE_READONLY,
 }
 """The kinds that are no ports, as agents name them."""
 

@@ -46,6 +46,10 @@ class _ExposureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Exposure
     """A page that shows the current page of the sandbox's browser and lets a person take it over."""
     EXPOSURE_KIND_BROWSER_READONLY: _ExposureKind.ValueType  # 5
     """A page that shows the current page of the sandbox's browser. The agent drops all input that comes by it."""
+    EXPOSURE_KIND_MOBILE: _ExposureKind.ValueType  # 6
+    """A page that shows the screen of the Android device that the sandbox holds, and lets a person take it over."""
+    EXPOSURE_KIND_MOBILE_READONLY: _ExposureKind.ValueType  # 7
+    """A page that shows the screen of the Android device. The agent drops all input that comes by it."""
 
 class ExposureKind(_ExposureKind, metaclass=_ExposureKindEnumTypeWrapper):
     """ExposureKind says what a URL leads to."""
@@ -65,6 +69,10 @@ EXPOSURE_KIND_BROWSER: ExposureKind.ValueType  # 4
 """A page that shows the current page of the sandbox's browser and lets a person take it over."""
 EXPOSURE_KIND_BROWSER_READONLY: ExposureKind.ValueType  # 5
 """A page that shows the current page of the sandbox's browser. The agent drops all input that comes by it."""
+EXPOSURE_KIND_MOBILE: ExposureKind.ValueType  # 6
+"""A page that shows the screen of the Android device that the sandbox holds, and lets a person take it over."""
+EXPOSURE_KIND_MOBILE_READONLY: ExposureKind.ValueType  # 7
+"""A page that shows the screen of the Android device. The agent drops all input that comes by it."""
 Global___ExposureKind: _TypeAlias = ExposureKind  # noqa: Y015
 
 @_typing.final

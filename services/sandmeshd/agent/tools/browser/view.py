@@ -6,10 +6,8 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from sandmesh.shared import frames
-from sandmesh.shared.frames import FrameBuffer, FrameTooLarge
 from sandmeshd.agent.calls.toolbox import Service
-from sandmeshd.agent.tools.viewers import BadMessage, Viewers, connect_socket
+from sandmeshd.agent.tools.viewers import PictureMessages, Viewers, connect_socket
 
 SOCKET: Final = "/tmp/.browser/view"  # noqa: S108 - inside a sandbox
 HELD: Final = (
@@ -24,34 +22,6 @@ HARMLESS: Final = frozenset(
     )
 )
 """The tools that change nothing, which work while a person has the browser."""
-_SHOWN: Final = b"a"
-_INPUT: Final = b"i"
-_LARGEST: Final = 1 << 20
-
-
-class ClientMessages:
-    """The messages of one viewer, which `sandmeshd.agent.userland.browser.view` describes."""
-
-    def __init__(self, allowed: Callable[[], bool]) -> None:
-        self._allowed = allowed
-        self._buffer = FrameBuffer(_LARGEST)
-
-    def feed(self, data: bytes) -> bytes:
-        """Take bytes and return those that pass.
-
-        Raises:
-            BadMessage: They are no messages of a viewer.
-        """
-        passed = bytearray()
-        try:
-            for message in self._buffer.feed(data):
-                if message[:1] not in (_SHOWN, _INPUT):
-                    raise BadMessage("neither input nor a word on an image")
-                if message[:1] == _SHOWN or self._allowed():
-                    passed += frames.prefix(len(message)) + message
-        except FrameTooLarge as error:
-            raise BadMessage(str(error)) from None
-        return bytes(passed)
 
 
 class View:
@@ -74,5 +44,5 @@ class View:
         """
         await self._open(SOCKET)
         server = await connect_socket(SOCKET)
-        messages = ClientMessages(lambda: not readonly and self._viewers.has(viewer))
+        messages = PictureMessages(lambda: not readonly and self._viewers.has(viewer))
         return self._viewers.connect(server, messages, None if readonly else viewer)

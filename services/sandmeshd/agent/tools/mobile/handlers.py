@@ -25,9 +25,12 @@ from sandmeshd.agent.calls.call import Call, Outcome
 from sandmeshd.agent.calls.toolbox import Handler
 from sandmeshd.agent.processes.programs import Programs
 from sandmeshd.agent.tools.mobile.device import Device
+from sandmeshd.agent.tools.mobile.view import View
 from sandmeshd.agent.userland import content_blocks
 
 _SWIPE_MILLISECONDS: Final = 300
+_HARMLESS: Final = frozenset({"get_screen_resolution", "get_screenshot"})
+"""The actions that change nothing, which work while a person has the device."""
 
 Done = str | dict[str, Any] | bytes
 """What an action returns: a text, plain values, or an image."""
@@ -44,6 +47,7 @@ class Mobile:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self.view = View(device)
         self._actions: dict[str, Action] = {
             "get_screen_resolution": self._resolution,
             "tap": self._tap,
@@ -70,6 +74,8 @@ class Mobile:
     async def _run(self, form: Callable[[Any], AdbUse], request: Tool, call: Call) -> Outcome:
         call.started()
         wanted = form(request)
+        if wanted.action not in _HARMLESS:
+            self.view.check()
         done = await self._actions[wanted.action](wanted, call)
         if isinstance(done, bytes):
             await call.content(content_blocks.encode(_image(done)))
