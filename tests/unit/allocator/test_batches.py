@@ -9,6 +9,7 @@ import pytest
 from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument, PoolExhausted
+from sandmeshd.allocator.claims.pace import Pace
 from tests.unit.allocator.conftest import Allocator, Mesh
 from tests.unit.allocator.process_driver import ProcessDriver, Runtime
 from tests.unit.store.waiting import until
@@ -141,3 +142,37 @@ async def _until_queued(mesh: Mesh, count: int) -> None:
         return len(await mesh.store.hash("queue_wants")) == count
 
     await until(reached)
+
+
+async def test_a_batch_starts_between_the_creates_of_others_and_one_at_a_time() -> None:
+    pace, running, gate = Pace(), list[str](), asyncio.Event()
+
+    async def start(name: str) -> None:
+        async with pace.batch_start():
+            running.append(name)
+            await gate.wait()
+
+    with pace.create():
+        first = asyncio.create_task(start("first"))
+        await asyncio.sleep(0)
+        assert running == []
+    await until(lambda: _is(running == ["first"]))
+    second = asyncio.create_task(start("second"))
+    await asyncio.sleep(0)
+    assert running == ["first"]
+    gate.set()
+    await asyncio.gather(first, second)
+    assert running == ["first", "second"]
+
+
+async def test_a_batch_does_not_wait_for_creates_that_follow_each_other_for_ever() -> None:
+    pace = Pace()
+    with pace.create():
+        async with asyncio.timeout(60), pace.batch_start():
+            pass
+
+
+async def test_batches_by_themselves_are_not_paced() -> None:
+    pace = Pace()
+    async with pace.batch_start(), asyncio.timeout(60), pace.batch_start():
+        pass

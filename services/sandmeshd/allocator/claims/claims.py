@@ -24,6 +24,7 @@ from sandmesh.errors import (
 )
 from sandmeshd.allocator.background_tasks import wait_with_timeout
 from sandmeshd.allocator.claims.capacity_errors import pool_exhausted, quota_error
+from sandmeshd.allocator.claims.pace import Pace
 from sandmeshd.allocator.claims.starter import Starter
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
@@ -178,12 +179,16 @@ class ClaimOutcomes:
         self._nodes = nodes
         self._starter = starter
         self._tasks = starter.tasks
+        self._pace = Pace()
 
     async def created(self, claim: Claim, record: Record) -> pb.ClaimSandboxResponse | None:
         """Start the new sandbox."""
-        del claim
-        task = self._starter.start(record)
-        outcome = await asyncio.shield(task)
+        if claim.want.batch is None:
+            with self._pace.create():
+                outcome = await asyncio.shield(self._starter.start(record))
+        else:
+            async with self._pace.batch_start():
+                outcome = await asyncio.shield(self._starter.start(record))
         if isinstance(outcome, SandmeshError):
             raise outcome
         return pb.ClaimSandboxResponse(sandbox=outcome.sandbox(), claimed=True)
