@@ -12,7 +12,7 @@ import os
 import subprocess
 import time
 import urllib.request
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +25,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.engine import Daemon, bridged_engine, own_bridge, query, run
 from tests.ports import free_port
+from tests.programs import Program
+from tests.service_network import DOMAIN, ServiceNetwork, ServiceRange
 
-START_SECONDS, END_SECONDS = 180.0, 30.0
+START_SECONDS = 180.0
 TOKEN, USER_TOKEN, WATCHED_TOKEN = "test-administrator", "test-nobody", "test-watched"
 WATCHED = "watched"
 """An administrator whose requests are in the audit log, as are those of service accounts."""
@@ -70,50 +72,6 @@ def programs() -> Path:
     return Path(named) if named else cache / "sandmesh" / "kubernetes-1.20.2"
 
 
-class Program:
-    """A process of the cluster, which can be ended and started again."""
-
-    def __init__(self, folder: Path, name: str, command: Sequence[str]) -> None:
-        self._log = folder / f"{name}.log"
-        self._command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it."""
-        # What a proxy of the environment would catch is of this machine.
-        environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
-            )
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def end(self) -> None:
-        """End it as its service would."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def check(self) -> None:
-        """Check that it runs."""
-        if self._process is None or self._process.poll() is not None:
-            raise RuntimeError(f"{self._command[0]} ended:\n{self.log()}")
-
-    def log(self) -> str:
-        """Return the end of what it wrote."""
-        return self._log.read_text(errors="replace")[-4000:]
-
-
 @dataclass(frozen=True)
 class Cluster:
     """A running cluster."""
@@ -125,6 +83,8 @@ class Cluster:
     server: Program
     kubelet: Program
     folder: Path
+    services: ServiceNetwork | None = None
+    """What leads to its Services, where they are served."""
 
     def request(self, method: str, path: str, body: Any = None, token: str = TOKEN) -> Any:
         """Request a path of the API server; return its JSON.
@@ -178,10 +138,14 @@ def _request(url: str, folder: Path, method: str, path: str, body: Any, token: s
 
 
 @contextmanager
-def own_cluster(folder: Path) -> Generator[Cluster]:
-    """Run a cluster with everything in a folder, one machine that is ready, and the namespace of the sandboxes."""
+def own_cluster(folder: Path, *, serves: bool = False) -> Generator[Cluster]:
+    """Run a cluster with everything in a folder, one machine that is ready, and the namespace of the sandboxes.
+
+    Where it serves, pods have accounts and reach Services by name and address.
+    """
     with ExitStack() as stack:
         bridge, address = stack.enter_context(own_bridge())
+        services = ServiceRange.beside(bridge, address) if serves else None
         runtime = folder / "runtime"
         runtime.write_text(RUNTIME)
         runtime.chmod(0o755)
@@ -191,14 +155,21 @@ def own_cluster(folder: Path) -> Generator[Cluster]:
         daemon = stack.enter_context(bridged_engine(engine, bridge, config))
         _make_pause(daemon)
         stack.enter_context(_kernel_as_before())
-        cluster = stack.enter_context(_servers(folder, address, daemon))
+        cluster = stack.enter_context(_servers(folder, address, daemon, services))
+        if services is not None:
+            api = ("127.0.0.1", int(cluster.url.rpartition(":")[2]))
+            network = ServiceNetwork(services, lambda path: cluster.request("GET", path), api)
+            stack.enter_context(network.serve())
+            cluster = replace(cluster, services=network)
         yield cluster
 
 
 @contextmanager
-def _servers(folder: Path, address: str, daemon: Daemon) -> Generator[Cluster]:
-    with control_plane(folder) as cluster:
+def _servers(folder: Path, address: str, daemon: Daemon, services: ServiceRange | None) -> Generator[Cluster]:
+    with control_plane(folder, services) as cluster:
         own = _kubelet(folder, cluster.kubeconfig, address, free_port(address), daemon)
+        if services is not None:
+            own += [f"--cluster-dns={address}", f"--cluster-domain={DOMAIN}"]
         kubelet = Program(folder, "kubelet", own)
         try:
             kubelet.start()
@@ -211,16 +182,16 @@ def _servers(folder: Path, address: str, daemon: Daemon) -> Generator[Cluster]:
 
 
 @contextmanager
-def control_plane(folder: Path) -> Generator[Cluster]:
+def control_plane(folder: Path, services: ServiceRange | None = None) -> Generator[Cluster]:
     """Run a cluster without a machine, with everything in a folder and the namespace of the sandboxes."""
     ports = {name: free_port() for name in ("etcd", "peer", "api", "scheduler", "controllers")}
     url = f"https://127.0.0.1:{ports['api']}"
-    _write_keys(folder)
+    _write_keys(folder, *([services.api_address] if services else []))
     kubeconfig = folder / "kubeconfig"
     _write_kubeconfig(kubeconfig, url, folder / "ca.pem", TOKEN, NAMESPACE)
     commands = {
         "etcd": _etcd(folder, ports),
-        "api": _api_server(folder, ports),
+        "api": _api_server(folder, ports, services),
         "scheduler": _scheduler(kubeconfig, ports),
         "controllers": _controllers(folder, kubeconfig, ports),
     }
@@ -261,10 +232,10 @@ def _wait(program: Program, check: Any) -> None:
         time.sleep(0.1)
 
 
-def _write_keys(folder: Path) -> None:
+def _write_keys(folder: Path, *addresses: str) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
-    own = authority.issue_cert("127.0.0.1")
+    own = authority.issue_cert("127.0.0.1", *addresses)
     own.cert_chain_pems[0].write_to_path(folder / "server.pem")
     own.private_key_pem.write_to_path(folder / "server.key")
     key = rsa.generate_private_key(65537, 2048)
@@ -295,7 +266,9 @@ def _etcd(folder: Path, ports: dict[str, int]) -> list[str]:
     return ["etcd", "--data-dir", str(folder / "etcd"), *listen, *cluster]
 
 
-def _api_server(folder: Path, ports: dict[str, int]) -> list[str]:
+def _api_server(folder: Path, ports: dict[str, int], services: ServiceRange | None) -> list[str]:
+    # Without Services no pod of the tests has an account, and waits for one.
+    accounts = [] if services else ["--disable-admission-plugins=ServiceAccount"]
     return [
         str(programs() / "kube-apiserver"),
         f"--etcd-servers=http://127.0.0.1:{ports['etcd']}",
@@ -309,14 +282,13 @@ def _api_server(folder: Path, ports: dict[str, int]) -> list[str]:
         f"--service-account-key-file={folder / 'accounts.key'}",
         f"--service-account-signing-key-file={folder / 'accounts.key'}",
         "--service-account-issuer=https://cluster.test",
-        "--service-cluster-ip-range=10.96.0.0/24",
+        f"--service-cluster-ip-range={services.network if services else '10.96.0.0/24'}",
         f"--token-auth-file={folder / 'tokens.csv'}",
         f"--audit-policy-file={folder / 'audit.yaml'}",
         f"--audit-log-path={folder / 'audit.log'}",
         "--authorization-mode=RBAC",
         "--kubelet-preferred-address-types=InternalIP",
-        # No pod of the tests has an account, and waits for one.
-        "--disable-admission-plugins=ServiceAccount",
+        *accounts,
     ]
 
 

@@ -2,13 +2,15 @@
 
 Starts a real store, allocators, brokers and gateways over simulated nodes, whose creates take what the docker driver's
 took, and of which some fail. Each size is a fleet of its own; --long is 10 nodes with 1,000 sandboxes, 100 with 10,000
-and 1,000 with 100,000.
+and 1,000 with 100,000, each with one, two and four allocators. Sandboxes of the long form were there before: their
+records are rebuilt, as after a store was lost, which takes minutes where so many claims would take hours.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +20,7 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.figures import Figure
-from benchmarks.fleet.measure import Costs, Growth, growth
+from benchmarks.fleet.measure import FULL, Costs, Growth, growth
 from benchmarks.fleet.nodes import Behaviour
 from benchmarks.fleet.world import Shape, open_fleet
 
@@ -39,8 +41,8 @@ def figures(shape: Shape, found: Growth) -> list[Figure]:
     title = f"{shape.nodes} nodes, room for {shape.sandboxes:,}, allocators: {shape.allocators}"
     return [
         Figure(title, ""),
-        *_costs(found.empty),
-        Figure("  filled", f"{found.fill_a_second:.0f} claims/s"),
+        *(_costs(found.empty) if found.empty else ()),
+        Figure("  filled", f"{found.fill_a_second:.0f} {'claims' if found.empty else 'rebuilt records'}/s"),
         *_costs(found.full),
         Figure("  memory of the store", f"{found.store_bytes / 1024:.1f} KiB a sandbox"),
         Figure("  memory of services, nodes and clients", f"{found.process_mib:.0f} MiB"),
@@ -64,13 +66,18 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = report.arguments("benchmarks.fleet", __doc__)
     parser.add_argument("--sizes", nargs="+", default=SHORT, metavar="NODESxSANDBOXES", help="fleets to measure")
-    parser.add_argument("--long", dest="sizes", action="store_const", const=LONG, help="up to 1000x100000")
-    parser.add_argument("--allocators", type=int, default=1, help="allocators, each with a broker and a gateway")
+    parser.add_argument("--long", action="store_true", help="up to 1000x100000, with up to 4 allocators, recovered")
+    parser.add_argument("--allocators", nargs="+", type=int, default=[1], help="each with a broker and a gateway")
+    parser.add_argument("--recovered", action="store_true", help="records are rebuilt from nodes, not claimed")
+    parser.add_argument("--cap", type=float, default=0.0, help="a cap on the day's costs, which claims check")
     parser.add_argument("--claims", type=int, default=500, help="claims of each rate")
     parser.add_argument("--at-once", type=int, default=32, help="claims that are open at once")
     parser.add_argument("--delay", type=float, default=1.0, help="multiplies the measured delays of nodes")
     parser.add_argument("--failures", type=float, default=0.005, help="the share of creates that fail")
-    return parser.parse_args(words)
+    chosen = parser.parse_args(words)
+    if chosen.long:
+        chosen.sizes, chosen.allocators, chosen.recovered = LONG, [1, 2, 4], True
+    return chosen
 
 
 async def main() -> None:
@@ -79,12 +86,15 @@ async def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     console, before = Console(stderr=True), report.machine()
     found: list[Figure] = []
-    for size in chosen.sizes:
-        nodes, _, sandboxes = size.partition("x")
+    for size, allocators in itertools.product(chosen.sizes, chosen.allocators):
+        nodes, sandboxes = (int(part) for part in size.split("x"))
         behaviour = Behaviour(chosen.delay, chosen.failures)
-        shape = Shape(int(nodes), int(sandboxes), chosen.allocators, behaviour)
-        with console.status(size):
-            found += figures(shape, await measure(shape, chosen.claims, chosen.at_once))
+        recovered = round(sandboxes * FULL) if chosen.recovered else 0
+        shape = Shape(nodes, sandboxes, allocators, behaviour, recovered, chosen.cap)
+        console.print(f"{size}, allocators: {allocators} ...")
+        lines = figures(shape, await measure(shape, chosen.claims, chosen.at_once))
+        console.print(*(f"{line.what}: {line.measured}" for line in lines), sep="\n")
+        found += lines
     report.show(found, before, as_markdown=chosen.markdown)
 
 

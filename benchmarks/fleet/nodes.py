@@ -15,6 +15,8 @@ TEMPLATE = "base"
 CREATE_SECONDS = (0.21, 0.227, 0.257)
 """The fastest, the median and the 95th percentile of a create by the docker driver, from docs/speed.md."""
 DELETE_SECONDS = 0.1
+PRICE = 1_000
+"""What a sandbox costs a second, in thousand-millionths."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class SimulatedNode:
         self.failed = 0
         self._behaviour = behaviour
         self._random = random.Random(f"{node_id} {seed}")  # noqa: S311 - delays, not secrets
+        self._ended: set[str] = set()
         self._subscribers: set[asyncio.Queue[pb.RuntimeSandbox]] = set()
         self.info = pb.GetInfoResponse(
             name="simulated",
@@ -73,6 +76,7 @@ class SimulatedNode:
             agent_token=request.sandbox_id,
             record_labels=dict(request.record_labels),
             spec=request.spec,
+            nano_price=PRICE,
         )
         self.sandboxes[request.sandbox_id] = made
         self.created += 1
@@ -92,11 +96,22 @@ class SimulatedNode:
         await asyncio.sleep(self._behaviour.delay * DELETE_SECONDS)
         self.sandboxes.pop(request.sandbox_id, None)
         self.create_seconds.pop(request.sandbox_id, None)
+        self._ended.discard(request.sandbox_id)
         return pb.DeleteSandboxResponse()
+
+    @property
+    def running(self) -> int:
+        """How many of its sandboxes have not ended."""
+        return len(self.sandboxes) - len(self._ended)
+
+    def hold(self, sandbox: pb.RuntimeSandbox) -> None:
+        """Have a sandbox from before, as a node whose mesh lost its store."""
+        self.sandboxes[sandbox.sandbox_id] = sandbox
 
     def evict(self, sandbox_id: str) -> None:
         """End a sandbox as a node short of memory does."""
         sandbox = self.sandboxes[sandbox_id]
+        self._ended.add(sandbox_id)
         sandbox.state, sandbox.end_detail = pb.RUNTIME_STATE_ENDED, "Evicted: the node was low on memory"
         self._publish(sandbox)
 

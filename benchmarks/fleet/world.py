@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +15,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from benchmarks.fleet.nodes import TEMPLATE, Behaviour, SimulatedNode
+from benchmarks.fleet.nodes import PRICE, TEMPLATE, Behaviour, SimulatedNode
+from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandmesh.api.session.v1 import session_pb2 as pb
 from sandmesh.api.session.v1 import session_pb2_grpc
@@ -22,6 +24,7 @@ from sandmesh.errors import SandmeshError
 from sandmesh.shared.wire_errors import translated
 from sandmeshd.allocator import AllocatorSettings, open_allocator
 from sandmeshd.auth.channels import open_channel
+from sandmeshd.auth.principal import session_key
 from sandmeshd.auth.projects import Projects
 from sandmeshd.auth.servicer import TokenServicer
 from sandmeshd.auth.token_records import TokenRecords
@@ -47,6 +50,10 @@ class Shape:
     sandboxes: int
     allocators: int = 1
     behaviour: Behaviour = field(default_factory=Behaviour)
+    recovered: int = 0
+    """How many sandboxes the nodes have from before, whose records the first allocator rebuilds when it opens."""
+    cost_per_day: float = 0.0
+    """A cap on the day's costs, which each claim checks."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +84,23 @@ class Fleet:
         stores: Sequence[Store],
         gateways: Sequence[session_pb2_grpc.SessionServiceAsyncStub],
         server: Redis,
+        held: Sequence[Holding] = (),
     ) -> None:
         self.shape = shape
         self.nodes = nodes
+        self.held = held
+        """What the nodes had from before."""
+        self.opened_seconds = 0.0
+        """How long the first allocator took to open, records that it rebuilt included."""
+        self.empty_bytes = 0
+        """The store's memory before that."""
         self.stores = stores
         self._by_id = {node.node_id: node for node in nodes}
-        self._gateways = itertools.cycle(gateways)
+        self._gateways = gateways
         # redis-py leaves the arguments of info untyped.
         self._server: Any = server
         self._numbers = itertools.count()
+        self._turns = itertools.count()
         self._random = random.Random(1)  # noqa: S311 - which is evicted, not a secret
 
     async def claim(self) -> Holding:
@@ -99,24 +114,29 @@ class Fleet:
         slot = pb.SlotSpec(slot="box", spec=sandbox_pb2.SandboxSpec(template=TEMPLATE))
         request = pb.ConnectSessionRequest(user_id=user, session_id=session, slots=[slot])
         with translated():
-            answer = await next(self._gateways).ConnectSession(request, timeout=CLAIM_SECONDS)
+            answer = await self._gateway().ConnectSession(request, timeout=CLAIM_SECONDS)
         return Holding(user, session, answer.session.sandboxes["box"])
 
     async def release(self, held: Holding) -> None:
         """End a session."""
         request = pb.ReleaseSessionRequest(user_id=held.user, session_id=held.session)
         with translated():
-            await next(self._gateways).ReleaseSession(request, timeout=CLAIM_SECONDS)
+            await self._gateway().ReleaseSession(request, timeout=CLAIM_SECONDS)
+
+    def _gateway(self) -> session_pb2_grpc.SessionServiceAsyncStub:
+        return self._gateways[next(self._turns) % len(self._gateways)]
 
     def node_of(self, held: Holding) -> SimulatedNode:
         """Return the node that a sandbox is on."""
         return self._by_id[held.sandbox.node_id]
 
-    def evict(self, held: Sequence[Holding]) -> Holding:
-        """End one of some sandboxes from outside, and return which."""
-        one = self._random.choice(held)
-        self.node_of(one).evict(one.sandbox.sandbox_id)
-        return one
+    def some(self, held: Sequence[Holding], count: int) -> list[Holding]:
+        """Return so many, drawn at random, or all where they are fewer."""
+        return self._random.sample(held, min(count, len(held)))
+
+    def evict(self, held: Holding) -> None:
+        """End a sandbox from outside."""
+        self.node_of(held).evict(held.sandbox.sandbox_id)
 
     def round_trips(self) -> Counter[str]:
         """Return how often each script or command was sent to the store, by all services."""
@@ -148,22 +168,53 @@ async def open_fleet(shape: Shape, folder: Path, **settings: object) -> AsyncGen
             "node_capacity": max(2, round(share * HEADROOM)),
             "delete_concurrency": 64,
             "default_ttl_seconds": 7200,
+            "cost_per_day": shape.cost_per_day,
             **settings,
         }
     )
+    held = populate(nodes, shape.recovered)
     spec = StoreSettings(
         mesh_id="fleet", directory=folder / "store", socket=folder / "store.sock", outlives_machine=False
     )
     async with AsyncExitStack() as stack:
-        stores: list[Store] = []
-        gateways: list[session_pb2_grpc.SessionServiceAsyncStub] = []
-        for number in range(shape.allocators):
-            stores.append(await stack.enter_async_context(open_store(spec)))
-            address = f"unix://{folder}/gateway-{number}"
-            gateways.append(await _services(stack, own, stores[-1], nodes, address))
+        stores = [await stack.enter_async_context(open_store(spec)) for _ in range(shape.allocators)]
         server: Redis = Redis(unix_socket_path=str(spec.socket))
         stack.push_async_callback(server.aclose)
-        yield Fleet(shape, nodes, stores, gateways, server)
+        gateways: list[session_pb2_grpc.SessionServiceAsyncStub] = []
+        fleet = Fleet(shape, nodes, stores, gateways, server, held)
+        fleet.empty_bytes = (await fleet.store_use()).memory_bytes
+        began = time.perf_counter()
+        for number, store in enumerate(stores):
+            address = f"unix://{folder}/gateway-{number}"
+            gateways.append(await _services(stack, own, store, nodes, address))
+            fleet.opened_seconds = fleet.opened_seconds or time.perf_counter() - began
+        yield fleet
+
+
+def populate(nodes: Sequence[SimulatedNode], count: int) -> list[Holding]:
+    """Have the nodes hold so many sandboxes of an earlier store, in turns, and return them."""
+    held: list[Holding] = []
+    for number in range(count):
+        node = nodes[number % len(nodes)]
+        user, session = f"user-{number % USERS}", f"before-{number}"
+        labels = {
+            "generation": "before", "session": session_key(user, session), "slot": "box", "user": user,
+            "session_name": session, "caller": user, "token": str(number + 1), "ttl_us": str(7_200_000_000),
+            "created_us": str(int(time.time() * 1e6)),
+        }  # fmt: skip
+        made = driver_pb2.RuntimeSandbox(
+            sandbox_id=f"sb-before-{number}",
+            mesh_id="fleet",
+            state=driver_pb2.RUNTIME_STATE_RUNNING,
+            endpoint="tls://192.0.2.1:8571",
+            record_labels=labels,
+            spec=sandbox_pb2.SandboxSpec(template=TEMPLATE),
+            nano_price=PRICE,
+        )
+        node.hold(made)
+        sandbox = sandbox_pb2.Sandbox(sandbox_id=made.sandbox_id, node_id=node.node_id)
+        held.append(Holding(user, session, sandbox))
+    return held
 
 
 async def _services(

@@ -29,6 +29,7 @@ async def test_2000_sandboxes_on_50_nodes_cost_each_claim_no_more_than_the_first
     shape = Shape(50, 2_000, allocators=2, behaviour=Behaviour(delay=0.05, failures=0.01))
     async with open_fleet(shape, folder) as fleet:
         found = await growth(fleet, 200, AT_ONCE)
+        assert found.empty is not None
         assert found.empty.refused == found.full.refused == 0
         assert found.full.alive > 1_800
         assert found.full.evicted == 2
@@ -45,6 +46,24 @@ async def test_2000_sandboxes_on_50_nodes_cost_each_claim_no_more_than_the_first
     assert "50 nodes, room for 2,000, allocators: 2" in printed
 
 
+async def test_sandboxes_from_before_are_recovered_and_a_claim_beside_them_costs_no_more_under_a_cap(
+    folder: Path,
+) -> None:
+    behaviour = Behaviour(delay=0.05)
+    costs: dict[int, float] = {}
+    for held in (20, 1_000):
+        shape = Shape(20, 1_100, allocators=2, behaviour=behaviour, recovered=held, cost_per_day=10**6)
+        (folder / str(held)).mkdir()
+        async with open_fleet(shape, folder / str(held)) as fleet:
+            found = await growth(fleet, 50, 8)
+            assert found.empty is None
+            assert found.full.alive == held
+            assert found.full.refused == 0
+            costs[held] = found.full.commands
+            await assert_each_place_is_held_once(fleet)
+    assert costs[1_000] < costs[20] * 1.5
+
+
 async def assert_each_place_is_held_once(fleet: Fleet) -> None:
     on_nodes = Counter(sandbox_id for node in fleet.nodes for sandbox_id in node.sandboxes)
     assert max(on_nodes.values()) == 1
@@ -55,5 +74,6 @@ async def assert_each_place_is_held_once(fleet: Fleet) -> None:
 
 
 def test_the_long_form_is_a_thousand_nodes_with_a_hundred_thousand_sandboxes() -> None:
-    assert arguments(["--long"]).sizes[-1] == "1000x100000"
-    assert arguments(["--sizes", "3x30", "--allocators", "2"]).allocators == 2
+    long = arguments(["--long"])
+    assert (long.sizes[-1], long.allocators, long.recovered) == ("1000x100000", [1, 2, 4], True)
+    assert arguments(["--sizes", "3x30", "--allocators", "2"]).allocators == [2]

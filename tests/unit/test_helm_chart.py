@@ -25,11 +25,18 @@ OWN_SECRETS = {
     "store": {"existingSecret": "redis"},
     "gateway": {"tls": {"existingSecret": "certificate"}},
 }
+LIMITS = [{"type": "Container", "max": {"memory": "8Gi"}, "defaultRequest": {"cpu": "100m"}}]
 EVERYTHING = {
     "mcp": {"enabled": True},
     "gateway": {"autoscaling": {"enabled": True}},
     "metrics": {"serviceMonitor": {"enabled": True, "labels": {"team": "red"}}},
-    "sandboxes": {"runtimeClass": "gvisor", "quota": {"pods": "20"}, "pools": {"base": 2}, "pullSecrets": ["registry"]},
+    "sandboxes": {
+        "runtimeClass": "gvisor",
+        "quota": {"pods": "20"},
+        "limitRange": LIMITS,
+        "pools": {"base": 2},
+        "pullSecrets": ["registry"],
+    },
     "store": {"persistence": {"enabled": False}},
     "imagePullSecrets": [{"name": "registry"}],
     "nodeSelector": {"pool": "mesh"},
@@ -78,6 +85,7 @@ def test_what_it_renders_is_valid(values: Mapping[str, Any]) -> None:
     kinds = {document["kind"] for document in documents}
     assert {"Deployment", "Role", "RoleBinding", "Service", "PodDisruptionBudget"} <= kinds
     assert ("HorizontalPodAutoscaler" in kinds) == (values is EVERYTHING)
+    assert ({"ResourceQuota", "LimitRange", "ServiceMonitor"} <= kinds) == (values is EVERYTHING)
     assert ("Secret" in kinds) == (values is not OWN_SECRETS)
     assert ("StatefulSet" in kinds) == (values is not OWN_SECRETS)
 
@@ -85,6 +93,8 @@ def test_what_it_renders_is_valid(values: Mapping[str, Any]) -> None:
 def test_an_older_cluster_gets_the_versions_that_it_has() -> None:
     (budget,) = [one for one in _render({}, "1.20.2") if one["kind"] == "PodDisruptionBudget"]
     assert budget["apiVersion"] == "policy/v1beta1"
+    (scaler,) = [one for one in _render(EVERYTHING, "1.20.2") if one["kind"] == "HorizontalPodAutoscaler"]
+    assert scaler["apiVersion"] == "autoscaling/v2beta2"
 
 
 @every_rendering
@@ -166,6 +176,7 @@ def test_secrets_that_it_makes_are_long_and_of_this_installation_alone() -> None
         ({"sandboxes": {"pools": {"base": "many"}}}, "/sandboxes/pools/base"),
         ({"store": {"persistence": {"size": "big"}}}, "/store/persistence/size"),
         ({"image": {"tag": ""}}, "/image/tag"),
+        ({"sandboxes": {"limitRange": [{"max": {"memory": "8Gi"}}]}}, "/sandboxes/limitRange/0"),
     ],
 )
 def test_values_that_do_not_fit_are_named(values: Mapping[str, Any], said: str) -> None:

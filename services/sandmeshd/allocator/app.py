@@ -147,8 +147,11 @@ async def _recover(recovery: Recovery, maintenance: MaintenanceStore, nodes: Nod
 
 
 async def _sweep_once(maintenance: MaintenanceStore, nodes: Nodes, starter: Starter) -> None:
-    swept = await maintenance.sweep(nodes.healthy_ids(), starter.in_progress)
-    if swept.expired or swept.idle or swept.abandoned or swept.lost:
-        log.info(
-            "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost
-        )
+    while True:
+        swept = await maintenance.sweep(nodes.healthy_ids(), starter.in_progress)
+        if swept.expired or swept.idle or swept.abandoned or swept.lost:
+            log.info(
+                "records were swept", expired=swept.expired, idle=swept.idle, abandoned=swept.abandoned, lost=swept.lost
+            )
+        if not swept.is_full:
+            return

@@ -13,6 +13,21 @@ from sandmeshd.store import Store
 LARGEST_LIMIT = 1000
 _DEFAULT_LIMIT = 100
 _DAY_SECONDS = 86400
+_COUNTED = 500
+
+
+async def count_usage(store: Store, sandbox_id: str = "") -> None:
+    """Count what all sandboxes, or one, had up to now, so many at a time that claims do not wait for it.
+
+    Raises:
+        Recovering: Records are being rebuilt.
+    """
+    ids = [sandbox_id] if sandbox_id else []
+    for kind in ("metered", "priced"):
+        cursor = ""
+        while cursor != "0":
+            arguments = {"kind": kind, "cursor": cursor or "0", "count": _COUNTED, "ids": ids}
+            cursor = (await store.run("usage_meter", arguments))[0].decode()
 
 
 class UsageRecords:
@@ -36,6 +51,7 @@ class UsageRecords:
             "ids": [request.sandbox_id] if request.sandbox_id else [],
             "limit": request.limit or _DEFAULT_LIMIT,
         }
+        await count_usage(self._store, request.sandbox_id)
         sums, rows = await self._store.run("usage_list", arguments)
         sandboxes = [_sandbox(rows[index].decode(), _pairs(rows[index + 1])) for index in range(0, len(rows), 2)]
         projects: Sequence[pb.Usage] = () if request.sandbox_id else _projects(_pairs(sums))

@@ -131,6 +131,7 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
     assert {name: nothing | sums for name, sums in found.items() if any(sums.values())} == {
         name: sums for name, sums in held.items() if any(sums.values())
     }
+    _check_endings(data)
     assert caps is None or len(used) <= caps.mesh
     ports: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for one in used:
@@ -138,6 +139,25 @@ def _check_capacity(data: Data, caps: Caps | None) -> None:
             assert port not in ports[records[one]["node"]]
             ports[records[one]["node"]][port] = one
     assert data.below("ports") == ports
+
+
+def _check_endings(data: Data) -> None:
+    """What is being deleted and still counts is in the sums of its caller and project."""
+    records = data.records
+    expected: dict[str, dict[str, int]] = {}
+    for kind in ("caller", "project"):
+        groups: defaultdict[str, set[str]] = defaultdict(set)
+        for one in set(data.get("used")) & data.ids("STOPPING"):
+            if records[one]["session"]:
+                groups[records[one][kind]].add(one)
+        expected |= {
+            f"{kind}:{name}": {"sandboxes": len(group)} | _sums(records, group) for name, group in groups.items()
+        }
+    nothing = {"sandboxes": 0, "memory_bytes": 0, "cpu_millis": 0}
+    found = {
+        name: nothing | {key: int(value) for key, value in sums.items()} for name, sums in data.below("ending").items()
+    }
+    assert {name: sums for name, sums in found.items() if any(sums.values())} == expected
 
 
 def _sums(records: Mapping[str, Mapping[str, str]], group: set[str]) -> dict[str, int]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sandmesh.api.driver.v1 import driver_pb2
+from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import QuotaExceeded
+from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.store import Store
 from tests.unit.allocator.conftest import Mesh
+from tests.unit.allocator.made_records import claim_of, commands_run, make_ready
 from tests.unit.allocator.process_driver import ProcessDriver
 from tests.unit.allocator.test_usage import usage_of
-from tests.unit.store.waiting import until
+from tests.unit.store.waiting import commands, until
 
 PRICE = 5 * 10**9
 """5 a second."""
@@ -77,3 +81,54 @@ async def test_the_cap_of_a_day_stops_creates_and_says_so(mesh: Mesh) -> None:
         # What is there goes on.
         assert (await allocator.claim("one")).sandbox.sandbox_id == made.sandbox_id
         assert len(mesh.runtime.created) == 1
+
+
+async def test_a_claim_under_a_cap_is_as_many_commands_whatever_costs(store: Store) -> None:
+    await store.run("open", {})
+    await store.refresh_generation()
+    await make_ready(store, "first", 1, price=PRICE)
+    few = await _claim_commands(store, "few")
+    await make_ready(store, "more", 300, price=PRICE)
+    assert await commands(store).hlen(store.key("priced")) == 301
+    # What happens beside it is a few commands; a look at each priced sandbox would be hundreds.
+    assert await _claim_commands(store, "many") < few + 50
+
+
+async def test_the_cap_s_running_total_is_what_the_sandboxes_cost(mesh: Mesh) -> None:
+    async with mesh.over({"process": Priced(mesh.runtime)}, cost_per_day=10**6) as allocator:
+        held = [(await allocator.claim(f"s{number}")).sandbox for number in range(3)]
+        await allocator.release(held[0])
+        await allocator.until_used(2)
+        await mesh.runtime.kill(held[1].sandbox_id)
+        await allocator.until_state(held[1].sandbox_id, pb.SANDBOX_STATE_LOST)
+        assert int((await mesh.store.hash("costs"))["rate"]) == PRICE
+        await allocator.release(held[2])
+        await allocator.until_used(0)
+    spent = await cost_of(mesh)
+    costs = await mesh.store.hash("costs")
+    assert costs["rate"] == b"0"
+    assert int(costs["spent"]) / 1e9 == pytest.approx(spent, rel=1e-6)
+    assert not await mesh.store.hash("priced")
+
+
+async def test_the_cap_begins_anew_each_day_and_what_is_there_goes_on_costing(mesh: Mesh) -> None:
+    async with mesh.over({"process": Priced(mesh.runtime)}, cost_per_day=10**6) as allocator:
+        await allocator.claim("one")
+        day_us = 86_400_000_000
+        # As if all of it had been yesterday.
+        yesterday = int((await mesh.store.hash("costs"))["at_us"]) - day_us
+        await commands(mesh.store).hset(mesh.store.key("costs"), mapping={"spent": 10**15 * 2, "at_us": yesterday})
+        await allocator.claim("two")
+        costs = await mesh.store.hash("costs")
+        # Of the first one today's part alone, which is since midnight.
+        today_us = int(costs["at_us"]) % day_us
+        assert int(costs["spent"]) == pytest.approx(PRICE * today_us / 1e6, rel=1e-3, abs=PRICE * 5)
+        assert int(costs["rate"]) == 2 * PRICE
+
+
+async def _claim_commands(store: Store, name: str) -> int:
+    """Return how many commands the server runs for a claim under a cap, those inside of the script included."""
+    records = RecordStore(store, 10_000_000, cost_per_day=10**6)
+    before = await commands_run(store)
+    assert (await records.claim(claim_of(name), "")).kind == "create"
+    return await commands_run(store) - before

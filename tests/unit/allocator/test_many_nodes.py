@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 
@@ -18,7 +20,8 @@ from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.allocator.records.record_store import Claim, RecordStore
 from sandmeshd.store import Store
 from tests.unit.allocator.conftest import Mesh
-from tests.unit.store.waiting import commands
+from tests.unit.allocator.made_records import commands_run
+from tests.unit.store.waiting import until
 
 COUNT = 40
 SPEC = pb.SandboxSpec(template="base")
@@ -70,14 +73,9 @@ async def claim_commands(store: Store, count: int) -> int:
     nodes, records = await refreshed(simulated(count)), RecordStore(store, 10_000_000)
     placement = await nodes.place(SPEC, drawn=True)
     claim = Claim(f"s{count}", "box", f"t{count}", f"sb_{count}", 60_000_000, placement.spec, placement.want)
-    before = await _commands_run(store)
+    before = await commands_run(store)
     assert (await records.claim(claim, "")).kind == "create"
-    return await _commands_run(store) - before
-
-
-async def _commands_run(store: Store) -> int:
-    stats: dict[str, dict[str, int]] = await commands(store).info("commandstats")
-    return sum(command["calls"] for command in stats.values())
+    return await commands_run(store) - before
 
 
 async def test_few_nodes_are_all_looked_at() -> None:
@@ -149,3 +147,36 @@ async def test_the_last_places_of_a_full_mesh_are_found_whatever_nodes_were_draw
         assert caught.value.facts["limit"] == str(COUNT)
         await allocator.release(claimed[7])
         assert (await allocator.claim("next")).sandbox.node_id == claimed[7].node_id
+
+
+async def test_who_waits_for_a_node_names_a_few_when_it_asks_again_and_the_queue_has_the_list_once(mesh: Mesh) -> None:
+    drivers = {node.node_id: node for node in simulated(COUNT)}
+    async with mesh.over(drivers, node_capacity=1, poll_seconds=0.05) as allocator:
+        claimed = [(await allocator.claim(f"s{number}")).sandbox for number in range(COUNT)]
+        waiting = [asyncio.create_task(allocator.claim(f"w{number}", timeout=60)) for number in range(5)]
+        await until(lambda: _polled(mesh, 5, 40))
+        assert len(await mesh.store.hash("queue_nodes")) == 1
+        wants = [json.loads(want) for want in (await mesh.store.hash("queue_wants")).values()]
+        assert [want["nodes_key"] for want in wants] == [*await mesh.store.hash("queue_nodes")] * 5
+        # Whichever node becomes free, those that wait find it.
+        for one in claimed[3:8]:
+            await allocator.release(one)
+        served = await asyncio.gather(*waiting)
+        assert {one.sandbox.node_id for one in served} == {one.node_id for one in claimed[3:8]}
+        assert not await mesh.store.hash("queue_nodes")
+
+
+async def _polled(mesh: Mesh, waiting: int, claims: int) -> bool:
+    return len(await mesh.store.hash("queue_wants")) == waiting and mesh.store.round_trips["claim"] >= claims
+
+
+async def test_who_waits_for_the_whole_mesh_looks_at_no_further_nodes(mesh: Mesh) -> None:
+    drivers = {node.node_id: node for node in simulated(COUNT)}
+    async with mesh.over(drivers, capacity=3) as allocator:
+        held = [(await allocator.claim(f"s{number}")).sandbox for number in range(3)]
+        waiting = asyncio.create_task(allocator.claim("waits", timeout=60))
+        await until(lambda: _polled(mesh, 1, 0))
+        [want] = [json.loads(want) for want in (await mesh.store.hash("queue_wants")).values()]
+        assert len(want["nodes"]) == DRAWN
+        await allocator.release(held[0])
+        assert (await waiting).sandbox.node_id in drivers

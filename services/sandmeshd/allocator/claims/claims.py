@@ -250,7 +250,9 @@ class _ClaimAttempt:
         poll_seconds: float,
         widened: Callable[[Claim], Awaitable[Claim]],
     ) -> None:
+        self._drawn = claim
         self._claim = claim
+        self._want = claim.want
         self._records = records
         self._poll_seconds = poll_seconds
         self._widened = widened
@@ -275,8 +277,11 @@ class _ClaimAttempt:
     async def _respond(self, reply: Reply, woken: asyncio.Event) -> pb.ClaimSandboxResponse | None:
         if reply.kind == "widen":
             self._claim = await self._widened(self._claim)
+            self._want = self._claim.want
             return None
         if reply.kind == "queued":
+            # The queue knows all the nodes by now.
+            self._claim = self._drawn
             await self._wait_for_room(reply, woken)
             return None
         if reply.kind == "wait" and reply.record is not None:
@@ -285,7 +290,7 @@ class _ClaimAttempt:
             await wait_with_timeout(woken, self._poll_seconds)
             return None
         if reply.quota is not None:
-            raise quota_error(reply.quota, self._claim.want)
+            raise quota_error(reply.quota, self._want)
         if reply.kind == "profile" and reply.record is not None:
             raise _profile_in_use(self._claim.spec.browser_profile, reply.record)
         if reply.record is None:
@@ -295,11 +300,11 @@ class _ClaimAttempt:
     async def _wait_for_room(self, reply: Reply, woken: asyncio.Event) -> None:
         left = self._end - asyncio.get_running_loop().time()
         if left <= 0 and reply.quota is not None:
-            raise quota_error(reply.quota, self._claim.want)
+            raise quota_error(reply.quota, self._want)
         if left <= 0:
-            raise pool_exhausted(await self._records.capacity(), self._claim.want, reply.bound)
+            raise pool_exhausted(await self._records.capacity(), self._want, reply.bound)
         # Hundreds of one batch may wait: notifications wake them, and polling is for those that were lost.
-        pause = self._poll_seconds if self._claim.want.batch is None else min(_BATCH_POLLS * self._poll_seconds, 3.0)
+        pause = self._poll_seconds if self._want.batch is None else min(_BATCH_POLLS * self._poll_seconds, 3.0)
         await wait_with_timeout(woken, min(left, pause))
 
     def _check_saving(self, last: Record) -> None:

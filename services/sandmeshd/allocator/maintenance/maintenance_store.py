@@ -9,12 +9,14 @@ from sandmesh.api.driver.v1 import driver_pb2
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import SandboxStartFailed, to_detail
 from sandmeshd.allocator.records.record_reader import label_names
-from sandmeshd.allocator.records.record_store import RecordStore
+from sandmeshd.allocator.records.record_store import PAGE, RecordStore
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import user_key
 from sandmeshd.store import Store
 
 _SESSION_SECONDS = 7 * 86400
+_READ = 1_000
+"""How many records one script reads at most."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Swept:
     idle: int
     abandoned: int
     lost: int
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be more to do than one sweep does."""
+        return PAGE in (self.expired, self.idle, self.abandoned, self.lost)
 
 
 @dataclass(frozen=True)
@@ -69,14 +76,16 @@ class MaintenanceStore:
             "starting": None if starting is None else list(starting),
             "grace_us": _us(self._settings.owner_grace_seconds),
             "node_grace_us": _us(self._settings.node_grace_seconds),
+            "most": PAGE,
         }
         return Swept(*(int(count) for count in await self._store.run("sweep", arguments, failure)))
 
     async def survey(self) -> list[Due]:
-        """Return what a sweep would find in the records."""
+        """Return what a sweep would find in the records, of each kind the first thousand."""
         arguments = {
             "grace_us": _us(self._settings.owner_grace_seconds),
             "silent_us": _us(2 * self._settings.health_seconds + self._settings.sweep_seconds),
+            "most": _READ,
         }
         flat = [value.decode() for value in await self._store.run("survey", arguments)]
         rows = [flat[start : start + 5] for start in range(0, len(flat), 5)]
@@ -115,13 +124,22 @@ class MaintenanceStore:
 
     async def on_node(self, node_id: str) -> dict[str, str]:
         """Return the states of what should be on a node, by id."""
-        flat = [value.decode() for value in await self._store.run("on_node", {"node": node_id})]
-        return dict(zip(flat[::2], flat[1::2], strict=True))
+        found: dict[str, str] = {}
+        cursor = "0"
+        while True:
+            arguments = {"node": node_id, "cursor": cursor, "count": _READ}
+            cursor, *flat = (value.decode() for value in await self._store.run("on_node", arguments))
+            found |= dict(zip(flat[::2], flat[1::2], strict=True))
+            if cursor == "0":
+                return found
 
     async def missing(self, node_id: str, sandbox_ids: Sequence[str]) -> list[str]:
         """Return those that have no record on the node."""
-        arguments = {"node": node_id, "ids": list(sandbox_ids)}
-        return [value.decode() for value in await self._store.run("missing", arguments)]
+        missing: list[str] = []
+        for first in range(0, len(sandbox_ids) or 1, _READ):
+            arguments = {"node": node_id, "ids": list(sandbox_ids[first : first + _READ])}
+            missing += [value.decode() for value in await self._store.run("missing", arguments)]
+        return missing
 
     async def adopt(self, info: driver_pb2.GetInfoResponse, found: driver_pb2.RuntimeSandbox) -> str:
         """Rebuild a record from a runtime's labels; return adopted, known, deleted or taken."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -37,6 +38,7 @@ class NodeWatch:
         self._reconciler = reconciler
         self._event_log = event_log
         self._refusals: Counter | None = None
+        self._compared: set[str] = set()
 
     def count_refusals(self, counter: Counter) -> None:
         """Count refused connections of sandboxes."""
@@ -59,13 +61,21 @@ class NodeWatch:
         expected = await self._reconciler.expected(node)
         request = pb.WatchSandboxesRequest(mesh_id=self._mesh_id)
         try:
-            async with asyncio.timeout(self._settings.reconcile_seconds) as bound:
+            async with asyncio.timeout(self._seconds(node)) as bound:
                 async with ended(node.client.watch_sandboxes(request)) as changes:
                     await self._read(node, expected, changes, bound)
                 # A driver that ends its stream is called again, but not without a pause.
                 await asyncio.sleep(_AGAIN_SECONDS)
         except TimeoutError:
             return
+
+    def _seconds(self, node: Node) -> float:
+        """Return how long to watch before the next comparison; the first ones are spread, so that all nodes' are."""
+        whole = self._settings.reconcile_seconds
+        if node.name in self._compared:
+            return whole
+        self._compared.add(node.name)
+        return random.uniform(whole / len(self._nodes.all), whole)  # noqa: S311 - a time, not a secret
 
     async def _read(
         self,

@@ -42,7 +42,8 @@ class MeshSweep:
             for node in self._nodes.all:
                 findings += await self._compare(node, dry_run)
             if not dry_run:
-                await self._maintenance.sweep(self._nodes.healthy_ids())
+                while (await self._maintenance.sweep(self._nodes.healthy_ids())).is_full:
+                    pass
         except Recovering:
             return pb.SweepMeshResponse(recovering=True)
         return pb.SweepMeshResponse(findings=findings)

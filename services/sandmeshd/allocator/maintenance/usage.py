@@ -12,6 +12,7 @@ from sandmesh.errors import Recovering, SandmeshError, StoreUnavailable
 from sandmeshd.allocator.nodes.node import Node
 from sandmeshd.allocator.nodes.nodes import Nodes
 from sandmeshd.store import Store
+from sandmeshd.tenants.usage import count_usage
 
 log = structlog.get_logger()
 
@@ -39,6 +40,7 @@ class UsageMeter:
         """Count what all sandboxes had since the last time, unless another allocator did just now."""
         arguments = {"owner": self._owner, "interval_ms": max(1, int(seconds * 900))}
         if (await self._store.run("usage_tick", arguments))[0]:
+            await count_usage(self._store)
             await asyncio.gather(*(self._count_egress(node) for node in self._nodes.all))
 
     async def _count_egress(self, node: Node) -> None:

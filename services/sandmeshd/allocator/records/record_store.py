@@ -14,6 +14,9 @@ from sandmeshd.allocator.records.records import NANO, Record, record_from
 from sandmeshd.store import Store
 from sandmeshd.tenants.quotas import ReachedQuota
 
+PAGE = 100
+"""How many records one script changes at most: the store runs one script at a time, and claims wait meanwhile."""
+
 
 @dataclass(frozen=True)
 class NodeWant:
@@ -148,11 +151,21 @@ class RecordStore(RecordReader):
 
     async def drain(self, sizes: Mapping[str, int]) -> int:
         """Stop the unused sandboxes of other pools and those above a pool's maximum; return how many there were."""
-        return int((await self._store.run("drain", {"sizes": dict(sizes)}))[0])
+        total = 0
+        while True:
+            stopped = int((await self._store.run("drain", {"sizes": dict(sizes), "most": PAGE}))[0])
+            total += stopped
+            if stopped < PAGE:
+                return total
 
     async def evacuate(self, reason: str) -> int:
         """Stop every sandbox and drop all pools; return how many were stopped."""
-        return int((await self._store.run("evacuate", {"reason": reason}))[0])
+        total, after = 0, ""
+        while True:
+            stopped, last = await self._store.run("evacuate", {"reason": reason, "after": after, "limit": PAGE})
+            total, after = total + int(stopped), last.decode()
+            if not after:
+                return total
 
     async def started(self, sandbox_id: str) -> bool:
         """PENDING -> STARTING; False where it is no longer this allocator's to start."""

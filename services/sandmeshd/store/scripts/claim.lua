@@ -132,7 +132,16 @@ local function enqueue()
   return {'queued', bound, unpack(reached or {})}
 end
 
-local turn = true
+-- What is reached whatever the node.
+local NOT_OF_NODES = {mesh = true, caller = true, template = true, quota = true}
+-- What it waits for since an earlier try, which may have named all nodes where this one names a few.
+local waiting = args.want.partial and redis.call('HGET', key('queue_wants'), args.ticket)
+local function wide_want()
+  local want = waiting and want_of(waiting)
+  return want and not want.partial and want
+end
+
+local turn, lacks_nodes = true, false
 if queued then
   if redis.call('ZSCORE', key('queue_seen'), args.ticket) then
     redis.call('ZADD', key('queue_seen'), text(now), args.ticket)
@@ -141,10 +150,13 @@ if queued then
   turn = first == nil or first == args.ticket
 end
 if turn then
-  local node, pooled = source_of(args.want)
+  local node, pooled, bound = source_of(args.want)
   if pooled then return take_pooled() end
+  lacks_nodes = not node and (args.want.batch or not NOT_OF_NODES[bound])
+  local wide = lacks_nodes and wide_want()
+  if wide then node, lacks_nodes = room_for(wide), false end
   if node then return create_new(node) end
 end
--- It waits only once no node at all has room.
-if args.want.partial then return {'widen'} end
+-- It waits for a node only once none at all has room; what else it waits for is the same on all.
+if args.want.partial and (lacks_nodes or not turn and not waiting) then return {'widen'} end
 return enqueue()

@@ -1,12 +1,19 @@
 -- Records that an allocator and the nodes that answered it are alive, and finishes what nobody else will: expired leases
 -- and idle timeouts, sandboxes that a dead allocator was starting, those of silent nodes, waiters of dead processes.
--- Returns {expired, idle, abandoned, lost}, each a count.
+-- Returns {expired, idle, abandoned, lost}, each a count of at most `most`: where one is reached, there may be more.
 redis.call('ZADD', key('allocators'), text(now), args.owner)
 redis.call('ZREMRANGEBYSCORE', key('allocators'), '-inf', text(now - 3600000000))
-for _, node in ipairs(args.healthy) do redis.call('ZADD', key('nodes_seen'), text(now), node) end
+for first = 1, #args.healthy, 500 do
+  local seen = {}
+  for index = first, math.min(first + 499, #args.healthy) do
+    seen[#seen + 1] = text(now)
+    seen[#seen + 1] = args.healthy[index]
+  end
+  redis.call('ZADD', key('nodes_seen'), unpack(seen))
+end
 
 local function due(name)
-  return redis.call('ZRANGEBYSCORE', key(name), '-inf', text(now), 'LIMIT', 0, 100)
+  return redis.call('ZRANGEBYSCORE', key(name), '-inf', text(now), 'LIMIT', 0, args.most)
 end
 
 local expired, idle, abandoned, lost = 0, 0, 0, 0
@@ -38,6 +45,7 @@ local function is_forgotten(id, owner)
   return tonumber(field(id, 'since_us') or '0') < now - args.grace_us
 end
 for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
+  if abandoned == args.most then break end
   local owner = field(id, 'owner')
   if not is_alive(owner, 2 * args.grace_us) or is_forgotten(id, owner) then
     fail(id, 'the allocator that started it ended', ARGV[2])
@@ -49,17 +57,21 @@ for _, id in ipairs(redis.call('SMEMBERS', key('starting'))) do
 end
 
 for _, node in ipairs(redis.call('ZRANGEBYSCORE', key('nodes_seen'), '-inf', text(now - args.node_grace_us))) do
-  for _, id in ipairs(redis.call('SMEMBERS', key('node', node))) do
+  if lost == args.most then break end
+  -- Some of many: those that are lost are no longer among them.
+  for _, id in ipairs(redis.call('SRANDMEMBER', key('node', node), 2 * args.most)) do
     local state = field(id, 'state')
     -- What starts is its allocator's, which tries another node.
-    if state == 'READY' or state == 'PAUSED' then
+    if (state == 'READY' or state == 'PAUSED') and lost < args.most then
       lose(id, 'its node ' .. node .. ' does not answer')
       lost = lost + 1
     end
   end
 end
 -- What is to be deleted on a silent node is given up by when it was seen last: that is remembered for a day.
-redis.call('ZREMRANGEBYSCORE', key('nodes_seen'), '-inf', text(now - args.node_grace_us - 86400000000))
+if lost < args.most then
+  redis.call('ZREMRANGEBYSCORE', key('nodes_seen'), '-inf', text(now - args.node_grace_us - 86400000000))
+end
 drop_unseen()
 wake_next()
 return {expired, idle, abandoned, lost}

@@ -9,21 +9,40 @@ local function count_out(kind, name, id)
   if redis.call('SREM', key(kind, name), id) == 1 then hold(kind, name, id, -1) end
   if redis.call('SCARD', key(kind, name)) > 0 then return end
   redis.call('SREM', key('names', kind), name)
-  redis.call('DEL', key('held', kind, name))
+  redis.call('DEL', key('held', kind, name), key('ending', kind, name))
 end
 
+-- The least loaded of many nodes, as long as nothing changes it: who waits in a queue mostly waits for the same.
+local choices = {}
+
 local function load(id, node, template)
+  choices = {}
   redis.call('SADD', key('used'), id)
   count_in('node', node, id)
   count_in('template', template, id)
 end
 
+-- It counts until its deletion is done.
+local function count_ending(id)
+  local found = redis.call('HMGET', record(id), 'caller', 'project', 'session')
+  if (found[3] or '') == '' or redis.call('SISMEMBER', key('caller', found[1]), id) == 0 then return end
+  hold_ending('caller', found[1], id, 1)
+  hold_ending('project', found[2] or 'default', id, 1)
+  redis.call('HSET', record(id), 'ending', '1')
+end
+
 local function unload(id)
-  local found = redis.call('HMGET', record(id), 'node', 'template', 'ports', 'caller', 'session', 'project')
+  local found = redis.call('HMGET', record(id), 'node', 'template', 'ports', 'caller', 'session', 'project', 'ending')
   if not found[1] then return end
+  choices = {}
   redis.call('SREM', key('used'), id)
   count_out('node', found[1], id)
   count_out('template', found[2], id)
+  if found[7] == '1' then
+    hold_ending('caller', found[4], id, -1)
+    hold_ending('project', found[6] or 'default', id, -1)
+    redis.call('HSET', record(id), 'ending', '')
+  end
   if found[5] ~= '' then
     count_out('caller', found[4], id)
     count_out('project', found[6] or 'default', id)
@@ -90,14 +109,8 @@ local function caller_has_room(want)
   return true
 end
 
--- The least loaded node that can take it, or nil and the limit that is reached. Nodes named in `avoided` come last.
-local function room_for(want, avoided)
-  local fits, reached = caller_has_room(want)
-  if not fits then return nil, reached end
-  if want.template_limit > 0 and redis.call('SCARD', key('template', want.template)) >= want.template_limit then
-    return nil, 'template'
-  end
-  if redis.call('SCARD', key('used')) >= want.limit then return nil, 'mesh' end
+-- The least loaded node that has room, or nil and what they lack. Nodes named in `avoided` come last.
+local function choose_node(want, avoided)
   local best, least, bound = nil, nil, 'node'
   for _, node in ipairs(want.nodes) do
     local count = redis.call('SCARD', key('node', node.id)) + (avoided and avoided[node.id] and 1000000 or 0)
@@ -105,7 +118,21 @@ local function room_for(want, avoided)
     if room and (not least or count < least) then best, least = node, count end
     if not room and (lacking == 'starts' or lacking == 'ports' and bound == 'node') then bound = lacking end
   end
-  return best, bound
+  return {best, bound}
+end
+
+-- The least loaded node that can take it, or nil and the limit that is reached.
+local function room_for(want, avoided)
+  local fits, reached = caller_has_room(want)
+  if not fits then return nil, reached end
+  if want.template_limit > 0 and redis.call('SCARD', key('template', want.template)) >= want.template_limit then
+    return nil, 'template'
+  end
+  if redis.call('SCARD', key('used')) >= want.limit then return nil, 'mesh' end
+  local known = want.nodes_key and not want.batch and want.nodes_key .. ' ' .. want.ports
+  local choice = known and choices[known] or choose_node(want, avoided)
+  if known then choices[known] = choice end
+  return choice[1], choice[2]
 end
 
 local function has_pooled(want)

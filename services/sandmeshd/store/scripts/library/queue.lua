@@ -43,7 +43,30 @@ local function drop_ticket(ticket, served)
   elseif served then
     redis.call('ZADD', key('turns'), text(next_line_turn(line)), line)
   end
-  if redis.call('ZCARD', key('queue_seen')) == 0 then redis.call('DEL', key('queue_sequence'), key('queue_limit')) end
+  if redis.call('ZCARD', key('queue_seen')) == 0 then
+    redis.call('DEL', key('queue_sequence'), key('queue_limit'), key('queue_nodes'))
+  end
+end
+
+-- The list of many nodes is there once, whoever waits for them: `queue_nodes` has it by its hash.
+local FEW_NODES = 16
+local function with_shared_nodes(want)
+  if want.partial or #want.nodes <= FEW_NODES then return want end
+  local copy, nodes = {}, cjson.encode(want.nodes)
+  for name, value in pairs(want) do copy[name] = value end
+  copy.nodes, copy.nodes_key = {}, redis.sha1hex(nodes)
+  redis.call('HSET', key('queue_nodes'), copy.nodes_key, nodes)
+  return copy
+end
+
+local node_lists = {}
+local function want_of(text_of_want)
+  local want = cjson.decode(text_of_want)
+  local shared = want.nodes_key
+  if not shared then return want end
+  node_lists[shared] = node_lists[shared] or cjson.decode(redis.call('HGET', key('queue_nodes'), shared))
+  want.nodes = node_lists[shared]
+  return want
 end
 
 local function add_ticket(ticket, want)
@@ -55,14 +78,17 @@ local function add_ticket(ticket, want)
       redis.call('ZADD', key('turns'), text(next_line_turn(line)), line)
     end
   end
-  redis.call('HSET', key('queue_wants'), ticket, cjson.encode(want))
+  -- One that waits for any of many nodes looks at a few of them when it asks again.
+  if not want.partial or redis.call('HEXISTS', key('queue_wants'), ticket) == 0 then
+    redis.call('HSET', key('queue_wants'), ticket, cjson.encode(with_shared_nodes(want)))
+  end
   redis.call('ZADD', key('queue_seen'), text(now), ticket)
   redis.call('SET', key('queue_limit'), text(want.limit))
 end
 
 -- Waiters of a dead process are dropped after a while.
 local function drop_unseen()
-  for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', key('queue_seen'), '-inf', text(now - 5000000))) do
+  for _, ticket in ipairs(redis.call('ZRANGEBYSCORE', key('queue_seen'), '-inf', text(now - 5000000), 'LIMIT', 0, 100)) do
     drop_ticket(ticket)
   end
 end
@@ -100,7 +126,7 @@ local function first_servable(of_callers)
     local in_batch = string.sub(line, 1, 6) == 'batch:'
     for _, ticket in ipairs(redis.call('ZRANGE', key('queue', line), 0, in_batch and BATCH_TICKETS - 1 or -1)) do
       local wanted = redis.call('HGET', key('queue_wants'), ticket)
-      if answers[wanted] == nil then answers[wanted] = is_servable(cjson.decode(wanted)) end
+      if answers[wanted] == nil then answers[wanted] = is_servable(want_of(wanted)) end
       if answers[wanted] then return ticket end
     end
   end
@@ -118,7 +144,7 @@ local function lacks_room()
   local lines = redis.call('ZRANGE', key('turns'), 0, 0)
   if not lines[1] then return false end
   local ticket = redis.call('ZRANGE', key('queue', lines[1]), 0, 0)[1]
-  local want = cjson.decode(redis.call('HGET', key('queue_wants'), ticket))
+  local want = want_of(redis.call('HGET', key('queue_wants'), ticket))
   if not want.batch then return true end
   want.batch = nil
   return room_for(want) == nil

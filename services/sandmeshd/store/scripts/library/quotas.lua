@@ -50,6 +50,16 @@ local function hold(kind, name, id, sign)
   end
 end
 
+-- The same of what is being deleted and still counts, so that who waits for its end need not look for it.
+local function hold_ending(kind, name, id, sign)
+  resources[id] = resources[id] or redis.call('HMGET', record(id), unpack(HELD))
+  redis.call('HINCRBY', key('ending', kind, name), 'sandboxes', text(sign))
+  for index, resource in ipairs(HELD) do
+    local amount = tonumber(resources[id][index] or '0')
+    if amount > 0 then redis.call('HINCRBY', key('ending', kind, name), resource, text(sign * amount)) end
+  end
+end
+
 local function in_use(kind, name, quota)
   if quota == 'sandboxes' then return redis.call('SCARD', key(kind, name)) end
   if quota ~= 'creates_per_minute' then return tonumber(redis.call('HGET', key('held', kind, name), quota) or '0') end
@@ -81,13 +91,9 @@ end
 -- Whether a quota that is reached has room once the sandboxes that are being deleted are gone.
 local function quota_frees(want, reached)
   local kind, name, quota = reached[1], reached[2], reached[3]
-  local amount, ending = want[quota] or 1, 0
+  local amount = want[quota] or 1
   if quota == 'creates_per_minute' or amount == 0 then return false end
-  for _, id in ipairs(redis.call('ZRANGE', key('stopping'), 0, -1)) do
-    if redis.call('SISMEMBER', key(kind, name), id) == 1 then
-      ending = ending + (quota == 'sandboxes' and 1 or tonumber(field(id, quota) or '0'))
-    end
-  end
+  local ending = tonumber(redis.call('HGET', key('ending', kind, name), quota) or '0')
   return tonumber(reached[4]) - ending + amount <= tonumber(reached[5])
 end
 
