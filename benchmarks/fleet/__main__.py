@@ -89,7 +89,7 @@ async def main() -> None:
     for size, allocators in itertools.product(chosen.sizes, chosen.allocators):
         nodes, sandboxes = (int(part) for part in size.split("x"))
         behaviour = Behaviour(chosen.delay, chosen.failures)
-        recovered = round(sandboxes * FULL) if chosen.recovered else 0
+        recovered = round(sandboxes * FULL) - chosen.at_once if chosen.recovered else 0
         shape = Shape(nodes, sandboxes, allocators, behaviour, recovered, chosen.cap)
         console.print(f"{size}, allocators: {allocators} ...")
         lines = figures(shape, await measure(shape, chosen.claims, chosen.at_once))

@@ -109,6 +109,10 @@ def test_every_pod_is_an_ordinary_user_that_can_write_nothing_of_its_image(value
             assert context["readOnlyRootFilesystem"] is True, name
             assert context["capabilities"] == {"drop": ["ALL"]}, name
             assert context["allowPrivilegeEscalation"] is False, name
+            mounts = {mount["mountPath"] for mount in container.get("volumeMounts", [])}
+            own = {one["value"] for one in container.get("env", []) if one["name"].endswith("_DIRECTORY")}
+            # What is mounted is root's, and a service takes only directories of its user's.
+            assert all(str(Path(path).parent) in mounts and path not in mounts for path in own), name
             given = {volume["name"] for volume in spec.get("volumes", [])} | {"data"}
             assert {mount["name"] for mount in container.get("volumeMounts", [])} <= given, name
 

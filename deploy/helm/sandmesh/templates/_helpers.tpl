@@ -73,8 +73,9 @@ securityContext:
 - {name: HOME, value: /tmp}
 - {name: SANDMESH_LOG_FORMAT, value: json}
 - {name: SANDMESH_MESH_ID, value: {{ .Values.meshId | quote }}}
-- {name: SANDMESH_STATE_DIRECTORY, value: /var/lib/sandmesh}
-- {name: SANDMESH_RUNTIME_DIRECTORY, value: /run/sandmesh}
+# Below what is mounted, which is root's: a service makes directories of its user's alone.
+- {name: SANDMESH_STATE_DIRECTORY, value: /var/lib/sandmesh/own}
+- {name: SANDMESH_RUNTIME_DIRECTORY, value: /run/sandmesh/own}
 - name: SANDMESH_MESH_SECRET
   valueFrom: {secretKeyRef: {name: {{ include "sandmesh.secretName" . }}, key: secret}}
 - name: SANDMESH_REDIS_URL
@@ -87,19 +88,22 @@ securityContext:
 - {name: scratch, mountPath: /var/lib/sandmesh, subPath: state}
 {{- end }}
 
-{{/* Probes of a service that listens at a port without TLS. */}}
+{{/*
+Probes of a service that listens at an address without TLS: it has started when it serves RPCs there. From then on it is asked
+at the port of its metrics, which costs no process each time.
+*/}}
 {{- define "sandmesh.probes" -}}
 startupProbe:
   exec: {command: [alive, {{ . | quote }}]}
   periodSeconds: 2
-  timeoutSeconds: 5
+  timeoutSeconds: 10
   failureThreshold: 60
 readinessProbe:
-  exec: {command: [alive, {{ . | quote }}]}
-  periodSeconds: 10
+  httpGet: {path: /healthz, port: metrics}
+  periodSeconds: 5
   timeoutSeconds: 5
 livenessProbe:
-  exec: {command: [alive, {{ . | quote }}]}
+  httpGet: {path: /healthz, port: metrics}
   periodSeconds: 20
   timeoutSeconds: 10
   failureThreshold: 6
