@@ -62,6 +62,7 @@ YES_OR_NO: Mapping[str, str] = {
     "pause": "pause and resume",
     "snapshot": "snapshots",
     "workspace_dir": "a directory of the host as the workspace",
+    "volumes": "volumes, which several sandboxes have at once",
     "agent_port": "takes a port of the engine's machine for each sandbox",
     "host_ports": "ports of the node's range",
     "desktop": "a desktop",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from e2b import Sandbox, Template, Volume
+from e2b import Sandbox, Template
 
 sandbox = Sandbox.create(timeout=120)
 
@@ -18,13 +18,11 @@ def refused(call: Callable[[], object], says: str) -> None:
 
 
 refused(lambda: Sandbox.create("nothing-of-this-name"), "nothing-of-this-name")
-refused(lambda: Sandbox.create(mcp={"duckduckgo": {}}), "mcp: this mesh does not offer")
-refused(lambda: Sandbox.create(volume_mounts={"/data": "mine"}), "volumeMounts: this mesh does not offer")
-refused(lambda: Volume.create("mine"), "POST /volumes: this mesh does not offer")
-refused(lambda: sandbox.update_network({"allow_out": ["example.org"]}), "network: this mesh does not offer")
-refused(lambda: sandbox.pause(mode="filesystem"), "memory: a pause keeps memory here")
-refused(lambda: sandbox.files.write("note", "x", metadata={"a": "b"}), "metadata of files is not kept here")
-refused(lambda: sandbox.commands.run("true", user="root"), "user 'root' cannot be used")
+refused(lambda: Sandbox.create(mcp={"duckduckgo": {}}), "mcp.duckduckgo: this mesh has no server")
+refused(lambda: Sandbox.create(volume_mounts={"/data": "mine"}), "volume 'mine' not found")
+refused(lambda: sandbox.update_network({"deny_out": ["10.0.0.0/8"]}), "network.denyOut: grants name what is allowed")
+refused(lambda: sandbox.update_network({"dns_servers": ["1.1.1.1"]}), "dnsServers: this mesh does not offer")
+refused(lambda: sandbox.commands.run("true", user="ada"), "user 'ada' cannot be used")
 refused(lambda: Template.build(Template().from_python_image("3.13"), "python"), "the mesh pulls no images")
 refused(
     lambda: Template.build(Template().from_base_image().apt_install("cowsay"), "cow"), "the command ended with code"

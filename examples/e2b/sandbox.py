@@ -36,6 +36,12 @@ assert sandbox.files.read("/tmp/beyond") == "of the home"
 sandbox.files.remove("made")
 assert {entry.name for entry in sandbox.files.list("/home/user")} == {"a", "b", "data"}
 
+# Whom it is done as: one user, who answers to root.
+assert sandbox.commands.run("whoami; echo $HOME; sudo whoami").stdout == "user\n/home/user\nuser\n"
+assert sandbox.commands.run("sudo -E -u root -- env MODE=x sh -c 'echo $MODE'", user="root").stdout == "x\n"
+assert sandbox.files.read("a", user="root") == "1"
+assert sandbox.commands.run("python --version").stdout.startswith("Python 3")
+
 # Git.
 sandbox.git.init("repository")
 sandbox.git.configure_user("Ada", "ada@example.org", scope="local", path="repository")

@@ -176,6 +176,12 @@ class Options(TypedDict, total=False):
     A relative path is resolved by this program. A private mesh accepts what this user owns, others what they allow.
     """
 
+    volumes: Mapping[str, str] | None
+    """Volumes by the absolute path inside, as {"/mnt/data": "data"}: directories by names of the user's own.
+
+    A volume is made at its first use and outlives sandboxes; several may have it at once. It has no limit of its size.
+    """
+
     profile: str | None
     """The profile of the browser: its cookies and storage begin as the last sandbox with it left them.
 

@@ -115,10 +115,14 @@ async def test_lists_have_pages_and_filters(world: World) -> None:
     ("values", "names"),
     [
         ({"templateID": "nonsense"}, "nonsense"),
-        ({"autoPause": True, "autoPauseMemory": False}, "autoPauseMemory"),
+        ({"autoPause": True, "autoPauseMemory": False, "autoResume": {"enabled": True}}, "autoPauseMemory"),
         ({"autoResume": {"enabled": True}}, "autoResume"),
-        ({"mcp": {"x": {}}}, "mcp"),
-        ({"volumeMounts": [{"name": "v", "path": "/v"}]}, "volumeMounts"),
+        ({"mcp": {"duckduckgo": {}}}, "mcp.duckduckgo"),
+        ({"mcp": {"github/a": {}}}, "mcp.github/a"),
+        ({"mcp": {"github/a/b": {"install_cmd": "true"}}}, "run_cmd"),
+        ({"mcp": ["git"]}, "mcp is an object"),
+        ({"volumeMounts": [{"name": "v", "path": "/v"}]}, "volume 'v' not found"),
+        ({"volumeMounts": [{"name": "v", "path": "relative"}]}, "volumeMounts"),
         ({"network": {"rules": {"a": []}}}, "rules"),
         ({"network": {"denyOut": ["10.0.0.1"]}}, "denyOut"),
         ({"timeout": -1}, "timeout"),
@@ -135,7 +139,7 @@ async def test_what_the_mesh_cannot_do_is_refused_by_its_name(
 
 
 async def test_routes_that_are_missing_say_so_with_501(world: World, ada: str) -> None:
-    for path in ("/volumes", "/secrets", "/v3/templates/x", "/sandboxes/abc/network", "/sandboxes/metrics"):
+    for path in ("/secrets", "/v3/templates/x", "/sandboxes/metrics", "/default-templates"):
         status, found = await world.send("POST", path, {"X-API-KEY": ada}, json={})
         assert status == 501, path
         assert path in found["message"]
@@ -183,9 +187,9 @@ async def test_files_of_a_secured_sandbox_want_its_token(world: World, ada: str)
     status, found = await world.send("GET", "/files?path=x", {**bare, "X-Access-Token": "wrong"})
     assert (status, found["message"]) == (401, "access token present in header but does not match")
     assert (await world.send("POST", "/process.Process/List", bare, json={}))[0] == 401
-    status, found = await world.send("GET", "/files?path=x&username=root", inside(made))
+    status, found = await world.send("GET", "/files?path=x&username=ada", inside(made))
     assert status == 401
-    assert "root" in found["message"]
+    assert "ada" in found["message"]
     assert (await world.send("GET", "/files?path=x", inside(made)))[1]["message"] == "path 'x' does not exist"
 
 

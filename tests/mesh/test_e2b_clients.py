@@ -26,6 +26,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "e2b"
 CLIENTS = ("e2b==2.63.0", "e2b-code-interpreter==2.11.5", "e2b-desktop==2.7.2")
 PREVIOUS = ("e2b==2.21.1", "e2b-code-interpreter==2.6.2")
 PREVIOUS_NODE = Path(__file__).resolve().parents[1] / "e2b_previous"
+PROGRAMS = ("sandbox.py", "interpreter.py", "pauses.py", "templates.py", "refusals.py", "newest.py", "volumes.py")
 SECONDS = 400
 
 
@@ -52,7 +53,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-@pytest.mark.parametrize("name", ["sandbox.py", "interpreter.py", "pauses.py", "templates.py", "refusals.py"])
+@pytest.mark.parametrize("name", PROGRAMS)
 async def test_an_unmodified_client_needs_environment_variables_alone(world: World, library: Path, name: str) -> None:
     program = (sys.executable, str(EXAMPLES / name))
     await answers(world, name, program, PYTHONPATH=str(library))
@@ -66,8 +67,9 @@ async def test_clients_of_half_a_year_ago_reach_sandboxes_by_names(named: World,
 
 
 @pytest.mark.needs("names")
-async def test_servers_in_sandboxes_have_names_of_their_own(named: World, library: Path) -> None:
-    await answers(named, "hosts", (sys.executable, str(EXAMPLES / "hosts.py")), PYTHONPATH=str(library))
+@pytest.mark.parametrize("name", ["hosts.py", "gateway.py"])
+async def test_servers_in_sandboxes_have_names_of_their_own(named: World, library: Path, name: str) -> None:
+    await answers(named, name, (sys.executable, str(EXAMPLES / name)), PYTHONPATH=str(library))
 
 
 @pytest.mark.needs("names")

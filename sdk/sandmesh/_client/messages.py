@@ -122,6 +122,7 @@ def write_spec(template: str, options: Options) -> sandbox_pb2.SandboxSpec:
         limits=_write_limits(options.get("limits")),
         network=write_network(options.get("network")),
         workspace_dir=_write_path("workspace_dir", options.get("workspace_dir")),
+        volumes=_read_texts("volumes", options.get("volumes"), _check_volume),
         snapshot_id=_write_snapshot(options.get("snapshot")),
         secrets=write_secrets(options.get("secrets"), options.get("env")),
         browser_profile="" if options.get("profile") is None else read_name("profile", options.get("profile")),
@@ -166,6 +167,12 @@ def _check_variable(name: str, value: str) -> str:
 def _check_label(key: str, value: str) -> str:
     if not 0 < len(key) <= 63 or len(value) > 255:
         return f"{key!r}: keys have 1 to 63 characters and values at most 255"
+    return ""
+
+
+def _check_volume(place: str, name: str) -> str:
+    if not place.startswith("/") or not 0 < len(name) <= 128:
+        return f"{place!r}: places are absolute paths, and names have 1 to 128 characters"
     return ""
 
 

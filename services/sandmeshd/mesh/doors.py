@@ -51,7 +51,7 @@ async def open_e2b(
             raise InvalidArgument("E2B's clients need the HTTP listener: set SANDMESH_HTTP_LISTEN")
         url = settings.gateway.http_url or urls[0]
         if settings.e2b_door.domain is None:
-            yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": url}
+            yield {"E2B_API_URL": url, "E2B_SANDBOX_URL": url, "E2B_VOLUME_API_URL": url}
         else:
             yield await _serve_domain(settings, settings.e2b_door.domain, listener, door)
 

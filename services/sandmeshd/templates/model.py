@@ -120,6 +120,9 @@ class Template(BaseModel):
     variables: dict[str, str] = Field(default_factory=dict)
     """Environment variables of user code, on top of those of `python`."""
 
+    user: str = Field(default="", pattern=r"^([a-z][a-z0-9_-]{0,31})?$")
+    """The name of user code's user, whose home is then the workspace; empty for `sandbox` with a home in memory."""
+
     network: Literal["none", "public", "packages"] | tuple[str, ...] = "none"
     """What a sandbox may reach where a request names no network: one word, or hosts and perhaps "public"."""
 

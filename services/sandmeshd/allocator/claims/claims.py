@@ -31,7 +31,7 @@ from sandmeshd.allocator.nodes.snapshots import NodeSnapshots
 from sandmeshd.allocator.records.record_store import BatchTurn, Claim, RecordStore, Reply
 from sandmeshd.allocator.records.records import Record
 from sandmeshd.allocator.records.retry import retry_until_available
-from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id
+from sandmeshd.allocator.records.spec import check_name, check_spec, limited_to, new_sandbox_id, with_owner
 from sandmeshd.allocator.settings import AllocatorSettings
 from sandmeshd.auth.principal import counted_user, current_principal, profile_key, workspace_key
 from sandmeshd.store import Store
@@ -105,7 +105,8 @@ class Claims:
         check_name(request.session_key, "session_key")
         slot = request.slot or request.spec.template
         check_name(slot, "slot")
-        spec = await self._snapshots.placed(limited_to(current_principal(), request.spec))
+        owned = with_owner(limited_to(current_principal(), request.spec), counted_user(request.user_id))
+        spec = await self._snapshots.placed(owned)
         placement = await self._nodes.place(spec, counted_user(request.user_id), drawn=True)
         want, workspace = await self._snapshots.narrowed(spec, placement.want), ""
         # A directory of the host keeps its content by itself.

@@ -125,7 +125,7 @@ class Nodes:
         """
         few = self._draw(spec) if drawn else []
         nodes = few or await self._with_template(await self._of_driver(spec.driver), spec.template)
-        nodes = _with_workspaces(_with_ports(nodes, spec.port_count), spec.workspace_dir)
+        nodes = _with_directories(_with_ports(nodes, spec.port_count), spec)
         nodes = _with_devices(_with_secrets(nodes, bool(spec.secrets)), spec.template)
         nodes = _same_version(_in_rotation(await self.preparations.prepared(nodes, spec.template)), spec.template)
         driver = nodes[0].info.name if nodes[0].info else ""
@@ -140,7 +140,7 @@ class Nodes:
         """Return some of many nodes, alike, where a create can start at once; none where all are to be looked at."""
         first = next((node for node in self._nodes if self._serves(node, spec)), None)
         template = first.template(spec.template) if first else None
-        special = spec.snapshot_id or spec.workspace_dir or spec.secrets
+        special = spec.snapshot_id or spec.workspace_dir or spec.volumes or spec.secrets
         if first is None or first.info is None or template is None or special:
             return []
         driver = first.info.name
@@ -265,14 +265,19 @@ def _with_devices(nodes: Sequence[Node], template: str) -> list[Node]:
     return found
 
 
-def _with_workspaces(nodes: list[Node], workspace_dir: str) -> list[Node]:
-    if not workspace_dir:
-        return nodes
-    found = [node for node in nodes if node.info and node.info.capabilities.workspace_dir]
-    if not found:
-        message = "no node takes a directory of its host as a workspace: drop workspace_dir or choose another driver"
-        raise CapabilityMissing(message, {"needs": "workspace_dir"})
-    return found
+def _with_directories(nodes: list[Node], spec: sandbox_pb2.SandboxSpec) -> list[Node]:
+    if spec.workspace_dir:
+        nodes = [node for node in nodes if node.info and node.info.capabilities.workspace_dir]
+        if not nodes:
+            fix = "drop workspace_dir or choose another driver"
+            message = f"no node takes a directory of its host as a workspace: {fix}"
+            raise CapabilityMissing(message, {"needs": "workspace_dir"})
+    if spec.volumes:
+        nodes = [node for node in nodes if node.info and node.info.capabilities.volumes]
+        if not nodes:
+            fix = "drop them, choose another driver, or set SANDMESH_VOLUMES to a directory that all nodes share"
+            raise CapabilityMissing(f"no node has volumes: {fix}", {"needs": "volumes", "fix": fix})
+    return nodes
 
 
 def _leasable_ports(info: pb.GetInfoResponse) -> int:

@@ -10,7 +10,7 @@ import secrets
 from sandmesh.api.sandbox.v1 import sandbox_pb2 as pb
 from sandmesh.errors import InvalidArgument
 from sandmesh.shared.hosts import normal_host
-from sandmeshd.auth.principal import Principal
+from sandmeshd.auth.principal import Principal, user_key
 
 _LABEL_KEY, _LABEL_VALUE, _PORTS, _NAME, _HOSTS = 63, 255, 64, 255, 256
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -63,6 +63,16 @@ def limited_to(principal: Principal, spec: pb.SandboxSpec) -> pb.SandboxSpec:
     limited.CopyFrom(spec)
     limited.network.only_public = True
     return limited
+
+
+def with_owner(spec: pb.SandboxSpec, user: str) -> pb.SandboxSpec:
+    """Return the spec with whose its volumes are, whatever its maker says."""
+    if not spec.volumes and not spec.volumes_owner:
+        return spec
+    owned = pb.SandboxSpec()
+    owned.CopyFrom(spec)
+    owned.volumes_owner = user_key(user) if spec.volumes else ""
+    return owned
 
 
 def check_name(value: str, field: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, Final
 
 from pydantic import ByteSize, Field
@@ -45,11 +46,22 @@ class DriverSettings(Settings):
     workspace_roots: tuple[str, ...] = Field(default=(), validation_alias="SANDMESH_WORKSPACE_ROOTS")
     """Directories of the host whose subdirectories sandboxes may have as workspaces, as ["/srv/data"]."""
 
+    volumes: Path | None = Field(default=None, validation_alias="SANDMESH_VOLUMES")
+    """Where users' volumes are: on every node the same directory, as of a network's file system; none: below the state
+    directory, where the mesh has one node."""
+
     snapshot_bytes: ByteSize = Field(default=ByteSize(SNAPSHOT_BYTES), gt=0, validation_alias="SANDMESH_SNAPSHOT_LIMIT")
     """The largest snapshot that is taken, as 2GiB."""
 
     egress: EgressSettings = EgressSettings()
     """What sandboxes may reach at all, and how."""
+
+    @property
+    def volumes_root(self) -> Path | None:
+        """Where volumes of this node's sandboxes are; None where nothing says that other nodes have the same."""
+        if self.volumes is not None:
+            return self.paths.state_root / self.volumes / self.paths.mesh_id
+        return self.paths.state / "volumes" if self.node_id == LOCAL_NODE else None
 
 
 def check_no_host_files(settings: DriverSettings, where: str) -> None:
@@ -58,7 +70,7 @@ def check_no_host_files(settings: DriverSettings, where: str) -> None:
     Raises:
         InvalidArgument: They do.
     """
-    names = [name for name in ("readonly_mounts", "workspace_roots") if getattr(settings, name)]
+    names = [name for name in ("readonly_mounts", "workspace_roots", "volumes") if getattr(settings, name)]
     if names:
         listed = " and ".join(f"SANDMESH_{name.upper()}" for name in names)
         fix = f"unset {listed}"

@@ -60,5 +60,7 @@ def _unmet(request: pb.CreateSandboxRequest) -> Iterator[str]:
         yield "ports"
     if request.spec.workspace_dir:
         yield "workspace_dir (a box does not see this machine's files)"
+    if request.spec.volumes:
+        yield "volumes (a box does not see this machine's files)"
     if request.spec.snapshot_id:
         yield "snapshot"

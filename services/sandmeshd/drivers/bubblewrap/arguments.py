@@ -81,13 +81,22 @@ class Mounts:
     system: tuple[str, ...] | None = None
     """The arguments for a system of the template's own; None for the view's."""
     data: tuple[tuple[Path, str], ...] = ()
-    """Data of the administrator's for the template, with the places inside."""
+    """Files of the template's that are not the system's, as the administrator's data, with the places inside."""
     scratch: tuple[str, ...] = ()
     """The template's own directories in memory."""
+    volumes: tuple[tuple[int, str], ...] = ()
+    """Open directories of the host that are the sandbox's volumes, with the places inside."""
+
+    @property
+    def host_directories(self) -> tuple[int, ...]:
+        """The open directories of the host that user code may write besides its own."""
+        workspace = () if self.workspace_fd is None else (self.workspace_fd,)
+        return (*workspace, *(fd for fd, _ in self.volumes))
 
     def arguments(self) -> list[str]:
         """Return bwrap's arguments for all mounts."""
-        return [*self.shared(), *self._workspace(), "--bind", str(self.sockets), SOCKETS]
+        volumes = [part for fd, place in self.volumes for part in ("--bind-fd", str(fd), place)]
+        return [*self.shared(), *self._workspace(), "--bind", str(self.sockets), SOCKETS, *volumes]
 
     def shared(self) -> list[str]:
         """Return bwrap's arguments for the mounts that sandboxes of a zygote share."""
@@ -116,8 +125,8 @@ class Descriptors:
     ready: int
     memory: int | None = None
     """The count of out-of-memory kills, if memory is limited."""
-    workspace: int | None = None
-    """The directory of the host that is the workspace, which bwrap closes."""
+    directories: tuple[int, ...] = ()
+    """The directories of the host that are workspace and volumes, which bwrap closes."""
     cgroup_fds: tuple[int, ...] = ()
     """Writable process files by which what the zygote forks moves itself into the limits."""
     lease: int | None = None
@@ -125,8 +134,9 @@ class Descriptors:
 
     def all(self) -> tuple[int, ...]:
         """Return all descriptors that are present."""
-        optional = [fd for fd in (self.memory, self.workspace, self.lease) if fd is not None]
-        return (self.lock, self.status, self.seccomp, self.config, self.ready, *optional, *self.cgroup_fds)
+        optional = [fd for fd in (self.memory, self.lease) if fd is not None]
+        own = (self.lock, self.status, self.seccomp, self.config, self.ready)
+        return (*own, *optional, *self.directories, *self.cgroup_fds)
 
 
 def sandbox_arguments(view: View, mounts: Mounts, descriptors: Descriptors, ends_with_parent: bool) -> list[str]:

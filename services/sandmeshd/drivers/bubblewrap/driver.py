@@ -27,6 +27,7 @@ from sandmeshd.drivers.node.host_directories import opened
 from sandmeshd.drivers.node.process_driver import ProcessDriver
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder
+from sandmeshd.drivers.node.volumes import opened_volumes
 from sandmeshd.runtime.full_disk import full_disk_explained
 
 
@@ -52,7 +53,7 @@ class BubblewrapDriver(ProcessDriver):
             name=NAME,
             node_id=self._settings.node_id,
             runtime_version=f"{await self._probe.version()} ({self._modes.describe()})",
-            capabilities=capabilities(self._modes.groups.enforceable),
+            capabilities=capabilities(self._modes.groups.enforceable, volumes=self._settings.volumes_root is not None),
             templates=self._builds.describe(),
             troubles=lacks_room(self._settings.paths),
         )
@@ -69,8 +70,15 @@ class BubblewrapDriver(ProcessDriver):
         await self._probe.version()
         with full_disk_explained(self._settings.paths.sandboxes):
             plan = self._plan(folder, request)
-            with opened(request.spec, self._settings.workspace_rules) as workspace:
-                mounts = replace(plan.mounts, workspace_fd=workspace.fd if workspace else None)
+            with (
+                opened(request.spec, self._settings.workspace_rules) as workspace,
+                opened_volumes(request.spec, self._settings.volumes_root, self._settings.host_uid) as volumes,
+            ):
+                mounts = replace(
+                    plan.mounts,
+                    workspace_fd=workspace.fd if workspace else None,
+                    volumes=tuple((one.directory.fd, one.place) for one in volumes),
+                )
                 await self._remove(folder)
                 try:
                     return await self._start(replace(plan, mounts=mounts))

@@ -75,8 +75,8 @@ class ExecStarter:
     async def start(self, plan: Plan) -> int | None:
         """Start a sandbox and return when its agent listens: see `StartMode`."""
         # A directory of the host is there for the one uid that its owner knows of.
-        host_directory = plan.mounts.workspace_fd is not None
-        with closing(self._leases.shared() if host_directory else self._leases.lease()) as lease:
+        shared = bool(plan.mounts.host_directories)
+        with closing(self._leases.shared() if shared else self._leases.lease()) as lease:
             return await self._start(plan, lease)
 
     async def _start(self, plan: Plan, lease: Lease) -> int | None:
@@ -102,9 +102,8 @@ class ExecStarter:
             seccomp = stack.enter_context(memory_file(self._filter))
             memory = stack.enter_context(open_events(group)) if group else None
             cgroup_fds = stack.enter_context(open_cgroup_fds(group))
-            descriptors = Descriptors(
-                lock, status, seccomp, *pipes, memory, plan.mounts.workspace_fd, cgroup_fds, uid_lock
-            )
+            directories = plan.mounts.host_directories
+            descriptors = Descriptors(lock, status, seccomp, *pipes, memory, directories, cgroup_fds, uid_lock)
             bwrap = (*sandbox_identity(self._settings, lease.uid), self._view.bwrap[-1])
             arguments = sandbox_arguments(
                 replace(self._view, bwrap=bwrap), plan.mounts, descriptors, self._settings.ends_with_driver

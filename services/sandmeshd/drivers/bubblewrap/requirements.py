@@ -19,7 +19,7 @@ MEMORY = "tmpfs"
 """What enforces a limit of the disk: the workspace is then a file system in memory of that size."""
 
 
-def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
+def capabilities(groups: Mapping[str, str], *, volumes: bool = True) -> pb.Capabilities:
     """Return the driver's capabilities, where control groups enforce `groups`."""
     return pb.Capabilities(
         limits={"pids": "rlimit", "file": "rlimit", "disk": MEMORY, **groups},
@@ -27,6 +27,7 @@ def capabilities(groups: Mapping[str, str]) -> pb.Capabilities:
         pause=True,
         snapshot=True,
         workspace_dir=True,
+        volumes=volumes,
         isolation="namespaces",
     )
 

@@ -19,7 +19,7 @@ from sandmeshd.drivers.bubblewrap.systems import Systems
 from sandmeshd.drivers.node.agent_bundle import AgentTree
 from sandmeshd.drivers.node.builds import Step, is_complete
 from sandmeshd.drivers.node.records import Folder
-from sandmeshd.drivers.node.training_data import data_mounts
+from sandmeshd.drivers.node.user_view import template_mounts
 from sandmeshd.runtime.full_disk import full_disk_explained
 from sandmeshd.runtime.paths import MeshPaths
 from sandmeshd.templates import Template
@@ -102,4 +102,5 @@ class TemplateBuilds:
         seeds = self._seeds[environment]
         sites = (self._agent.site, self._agent.mcp)
         mounts = Mounts(environment, seeds, *sites, folder.workspace, folder.sockets, *in_memory(limits))
-        return replace(mounts, system=system, data=tuple(data_mounts(template, self._paths)), scratch=template.scratch)
+        seen = tuple(template_mounts(template, self._paths))
+        return replace(mounts, system=system, data=seen, scratch=template.scratch)

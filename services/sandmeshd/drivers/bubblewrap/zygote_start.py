@@ -14,7 +14,7 @@ from sandmeshd.drivers.bubblewrap.spawns.requests import Place, Recipe, request_
 from sandmeshd.drivers.bubblewrap.spawns.spares import Spares
 from sandmeshd.drivers.bubblewrap.spawns.spawn import Spawn
 from sandmeshd.drivers.bubblewrap.zygotes import Zygote, Zygotes
-from sandmeshd.drivers.node.agent_config import BASIC, encode_config
+from sandmeshd.drivers.node.agent_config import basic_variables, encode_config
 from sandmeshd.drivers.node.processes import end, to_the_end
 from sandmeshd.drivers.node.records import Folder
 from sandmeshd.templates import Template
@@ -28,16 +28,15 @@ EARLY = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "HOME", "IPYTHON", "JUPYTER"
 
 def shared_variables(template: Template) -> dict[str, str]:
     """Return the variables of a template's zygote; the others are each sandbox's, so that templates share a zygote."""
-    of_python = {**BASIC, **template.python.variables}
     early = {name: value for name, value in template.variables.items() if name.startswith(EARLY)}
-    return {**of_python, **early}
+    return {**basic_variables(template), **early}
 
 
 def needs_exec(plan: Plan) -> str:
     """Return what of a sandbox requires a bwrap of its own; empty if a zygote can spawn it."""
-    if plan.mounts.workspace_fd is not None:
+    if plan.mounts.host_directories:
         # A zygote sees only what all of its sandboxes may see of the host.
-        return "a directory of the host as its workspace"
+        return "directories of the host"
     variables = plan.config.environment
     changed = [name for name in variables if name.startswith(EARLY) and variables[name] != plan.variables.get(name)]
     return ", ".join(f"the environment variable {name}" for name in sorted(changed))

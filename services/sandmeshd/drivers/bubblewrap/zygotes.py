@@ -53,6 +53,7 @@ class ZygoteKey:
     agent: Path
     mcp: Path
     system: tuple[str, ...] | None
+    data: tuple[tuple[Path, str], ...]
     scratch: tuple[str, ...]
     variables: tuple[tuple[str, str], ...]
 
@@ -61,7 +62,7 @@ class ZygoteKey:
         """Return the key of sandboxes with these mounts and shared variables."""
         shared = tuple(sorted(variables.items()))
         paths = (mounts.environment, mounts.home_files, mounts.agent, mounts.mcp)
-        return ZygoteKey(*paths, mounts.system, mounts.scratch, shared)
+        return ZygoteKey(*paths, mounts.system, mounts.data, mounts.scratch, shared)
 
 
 class Zygote:

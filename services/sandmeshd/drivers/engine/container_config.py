@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sandmesh.api.sandbox.v1 import sandbox_pb2
@@ -48,11 +49,12 @@ def container_config(
     spec: sandbox_pb2.SandboxSpec,
     image: str,
     trusts: bool,
-    workspace: str = "",
+    shared: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the configuration of a container; with `trusts` the node's CA certificates are mounted.
 
-    `workspace` is the directory of the host that is the workspace; if empty, the sandbox has a volume of its own.
+    `shared` are directories of the host that user code may write, by their places; without one for its workspace the
+    sandbox has a volume of its own.
     """
     limits = _limits(settings, spec.limits)
     return {
@@ -67,7 +69,7 @@ def container_config(
         "HostConfig": {
             **_isolation(settings.profile),
             **limits,
-            **_files(settings, folder, spec.limits, trusts, workspace),
+            **_files(settings, folder, spec.limits, trusts, shared),
         },
     }
 
@@ -107,7 +109,7 @@ def _limits(settings: DockerSettings, limits: sandbox_pb2.Limits) -> dict[str, A
 
 
 def _files(
-    settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits, trusts: bool, workspace: str
+    settings: DockerSettings, folder: Folder, limits: sandbox_pb2.Limits, trusts: bool, shared: Mapping[str, str]
 ) -> dict[str, Any]:
     disk, scratch = in_memory(limits)
     most = scratch or settings.default_memory // 4 or settings.scratch_bytes
@@ -121,16 +123,15 @@ def _files(
     if not settings.profile.runtime:
         # The engine writes no hosts file for a container without a network of its own.
         mounts.append(_bind(str(folder.sockets / HOSTS), "/etc/hosts", read_only=True))
-    if workspace:
-        mounts.append(_bind(workspace, WORKSPACE, read_only=False))
-    elif disk:
+    if disk and WORKSPACE not in shared:
         memory[WORKSPACE] = f"rw,exec,nosuid,nodev,size={disk},{owner}"
-    else:
+    elif WORKSPACE not in shared:
         # Anonymous, it is removed with its container; its labels find it if the engine crashes in between.
         options = {"Labels": _owner_labels(settings, folder)}
         mounts.append({"Type": "volume", "Target": WORKSPACE, "VolumeOptions": options})
     if trusts and BUNDLE.exists():
         mounts.append(_bind(str(BUNDLE.resolve()), str(BUNDLE), read_only=True))
+    mounts += [_bind(real, place, read_only=False) for place, real in shared.items()]
     mounts += [_bind(str(real), place, read_only=True) for real, place in settings.host_mounts]
     return {"Tmpfs": memory, "ShmSize": size, "Mounts": mounts}
 

@@ -23,13 +23,14 @@ from sandmeshd.drivers.engine.requirements import capabilities, check
 from sandmeshd.drivers.engine.runtimes import DOCKER
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.engine.start import Starter
-from sandmeshd.drivers.node.agent_config import WORKSPACE
+from sandmeshd.drivers.node.agent_config import USER_ID, WORKSPACE
 from sandmeshd.drivers.node.disk_space import lacks_room
 from sandmeshd.drivers.node.driver import TAIL_BYTES, NodeDriver, check_alive
 from sandmeshd.drivers.node.host_directories import WorkspaceDir, opened
 from sandmeshd.drivers.node.processes import to_the_end
 from sandmeshd.drivers.node.records import Folder, read_record
 from sandmeshd.drivers.node.removal import discard
+from sandmeshd.drivers.node.volumes import opened_volumes
 from sandmeshd.runtime.full_disk import full_disk_explained
 
 SETTLED_SECONDS = 0.5
@@ -59,7 +60,9 @@ class EngineDriver(NodeDriver):
             name=self._profile.name,
             node_id=self._settings.node_id,
             runtime_version=f"Docker {info.get('ServerVersion')} ({info.get('Driver')}), agents {link}",
-            capabilities=capabilities(self._profile, self._enforceable, link),
+            capabilities=capabilities(
+                self._profile, self._enforceable, link, volumes=self._settings.volumes_root is not None
+            ),
             templates=await self._images.describe(),
             port_range=pb.PortRange(first=link.first, last=link.last) if link.first else None,
             troubles=lacks_room(self._settings.paths),
@@ -79,11 +82,19 @@ class EngineDriver(NodeDriver):
             check(self._profile, request, enforceable, self._settings.link)
             self._snapshots.check(request.spec)
             await self._planner.check_prepared(template)
-            with opened(request.spec, self._settings.workspace_rules) as workspace:
-                plan = self._planner.plan(folder, request, enforceable, workspace.path if workspace else "")
-                return await self._start(plan, workspace)
+            with (
+                opened(request.spec, self._settings.workspace_rules) as workspace,
+                opened_volumes(request.spec, self._settings.volumes_root, USER_ID) as volumes,
+            ):
+                shared = {one.place: one.directory for one in volumes}
+                if workspace is not None:
+                    shared[WORKSPACE] = workspace
+                plan = self._planner.plan(
+                    folder, request, enforceable, {place: one.path for place, one in shared.items()}
+                )
+                return await self._start(plan, shared)
 
-    async def _start(self, plan: Plan, workspace: WorkspaceDir | None) -> pb.RuntimeSandbox:
+    async def _start(self, plan: Plan, shared: Mapping[str, WorkspaceDir]) -> pb.RuntimeSandbox:
         sandbox_id = plan.folder.sandbox_id
         with self._events.end_of(sandbox_id) as ended:
             await self._remove(plan.folder)
@@ -91,21 +102,22 @@ class EngineDriver(NodeDriver):
                 lifetime = await self._starter.start(plan, ended)
                 if lifetime is not None:
                     self._lifetimes[sandbox_id] = lifetime
-                if workspace is not None:
-                    await self._check_mounted(plan, workspace)
+                if shared:
+                    await self._check_mounted(plan, shared)
                 return await self._finish_start(plan.folder, plan.record)
             except BaseException:
                 await to_the_end(self._undo(plan))
                 raise
 
-    async def _check_mounted(self, plan: Plan, workspace: WorkspaceDir) -> None:
-        """Check that the engine, which takes a path, mounted the directory that was checked."""
-        path = workspace.path
+    async def _check_mounted(self, plan: Plan, shared: Mapping[str, WorkspaceDir]) -> None:
+        """Check that the engine, which takes paths, mounted the directories that were checked."""
+        root = ""
         # Only root can look inside, and not into a kernel of its own.
         if os.geteuid() == 0 and self._profile is DOCKER:
             container = await self._engine.inspect(plan.name)
-            path = f"/proc/{container['State']['Pid']}/root{WORKSPACE}" if container else path
-        workspace.check_same(path)
+            root = f"/proc/{container['State']['Pid']}/root" if container else ""
+        for place, directory in shared.items():
+            directory.check_same(f"{root}{place}" if root else directory.path)
 
     async def _undo(self, plan: Plan) -> None:
         container = await self._engine.inspect(plan.name)

@@ -22,6 +22,7 @@ from sandmeshd.drivers.engine.network import configure_listener, with_network
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.drivers.node.records import Folder, Record
 from sandmeshd.drivers.node.training_data import data_mounts
+from sandmeshd.drivers.node.user_view import template_mounts
 from sandmeshd.templates import Template
 
 
@@ -65,16 +66,21 @@ class Planner:
             raise WrongState(message, {"state": "not prepared", "template": template.name, "fix": fix})
 
     def plan(
-        self, folder: Folder, request: pb.CreateSandboxRequest, enforceable: Mapping[str, str], workspace: str
+        self,
+        folder: Folder,
+        request: pb.CreateSandboxRequest,
+        enforceable: Mapping[str, str],
+        shared: Mapping[str, str],
     ) -> Plan:
-        """Return the plan of a sandbox; `workspace` is the directory of the host that is its workspace, or empty."""
+        """Return the plan of a sandbox; `shared` are the directories of the host that it may write, by their places."""
         settings = self._settings
         template = self._images.template(request.spec.template)
         record = new_record(settings, request, folder, enforceable)
         config = agent_config(record, template, self._user_filter, settings)
         image = self._images.name_of(template)
-        container = container_config(settings, folder, request.spec, image, bool(config.egress_port), workspace)
-        container["HostConfig"]["Mounts"] += bind_data(data_mounts(template, settings.paths))
+        container = container_config(settings, folder, request.spec, image, bool(config.egress_port), shared)
+        if not settings.link.remote:
+            container["HostConfig"]["Mounts"] += bind_data(template_mounts(template, settings.paths))
         container["HostConfig"]["Tmpfs"] |= scratch_directories(container, template.scratch)
         name = container_name(settings.paths.mesh_id, folder.sandbox_id)
         plan = Plan(folder, record, config, container, name, sum(request.ports))

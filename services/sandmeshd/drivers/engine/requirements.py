@@ -20,7 +20,9 @@ from sandmeshd.drivers.node.agent_config import PROCESSES, USER_ID
 NONE = sandbox_pb2.NETWORK_MODE_NONE
 
 
-def capabilities(profile: RuntimeProfile, limits: Mapping[str, str], link: Link) -> pb.Capabilities:
+def capabilities(
+    profile: RuntimeProfile, limits: Mapping[str, str], link: Link, *, volumes: bool = True
+) -> pb.Capabilities:
     """Return the driver's capabilities."""
     return pb.Capabilities(
         limits=limits,
@@ -29,6 +31,7 @@ def capabilities(profile: RuntimeProfile, limits: Mapping[str, str], link: Link)
         pause=True,
         snapshot=True,
         workspace_dir=not link.remote,
+        volumes=volumes and not link.remote,
         agent_port=link.mode == "port",
         separate_user=True,
         isolation=profile.isolation,
@@ -86,3 +89,5 @@ def _unmet(request: pb.CreateSandboxRequest, link: Link) -> Iterator[str]:
         yield "network none (its agent is reached at a port of a network)"
     if link.remote and request.spec.workspace_dir:
         yield "workspace_dir (the engine does not see this machine's files)"
+    if link.remote and request.spec.volumes:
+        yield "volumes (the engine does not see this machine's files)"

@@ -57,5 +57,7 @@ def _unmet(request: pb.CreateSandboxRequest) -> Iterator[str]:
         yield "ports"
     if request.spec.workspace_dir:
         yield "workspace_dir (a cluster does not see this machine's files)"
+    if request.spec.volumes:
+        yield "volumes (a cluster does not see this machine's files)"
     if request.spec.snapshot_id:
         yield "snapshot"

@@ -34,6 +34,9 @@ CERTIFICATES = "/tmp/.sandmesh-certificates.pem"  # noqa: S108 - the sandbox's o
 LAYER = f"{HOME}/.venv"
 """Where what pip and npm install goes, in place of the template's environment, which is read-only."""
 
+USER_PROGRAMS = "/opt/user/bin"
+"""Programs of templates that name their user."""
+
 PATH = f"{ENVIRONMENT}/bin:/usr/local/bin:/usr/bin:/bin"
 BASIC = {
     "PATH": f"{LAYER}/bin:{PATH}",
@@ -142,4 +145,14 @@ def let_out(
 
 def variables_of(template: Template) -> dict[str, str]:
     """Return the environment variables of user code in every sandbox of a template."""
-    return {**BASIC, **template.python.variables, **template.variables}
+    return {**basic_variables(template), **template.variables}
+
+
+def basic_variables(template: Template) -> dict[str, str]:
+    """Return those that its user and its Python have."""
+    own: dict[str, str] = {}
+    if template.user:
+        home = f"/home/{template.user}"
+        own = {"HOME": home, "USER": template.user, "LOGNAME": template.user, "SHELL": "/bin/bash"}
+        own["PATH"] = f"{USER_PROGRAMS}:{BASIC['PATH']}"
+    return {**BASIC, **own, **template.python.variables}

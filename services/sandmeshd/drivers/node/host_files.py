@@ -42,11 +42,16 @@ def _place(host: str, inside: str) -> str:
     place = PurePosixPath(inside)
     if not place.is_absolute() or ".." in place.parts or place == PurePosixPath("/"):
         raise refused(host, f"is wanted at {inside!r}, which is no absolute path inside")
-    taken = next((one for one in _OURS if place.is_relative_to(one) or PurePosixPath(one).is_relative_to(place)), None)
+    taken = taken_by(place)
     if taken is not None:
         fix = "choose another place, like /mnt/data"
         raise refused(host, f"is wanted at {inside}, but {taken} is the sandbox's own: {fix}")
     return str(place)
+
+
+def taken_by(place: PurePosixPath) -> str | None:
+    """Return the directory of every sandbox that a place is in or above of; None where nothing is there."""
+    return next((one for one in _OURS if place.is_relative_to(one) or PurePosixPath(one).is_relative_to(place)), None)
 
 
 def refused(host: str, why: str) -> InvalidArgument:

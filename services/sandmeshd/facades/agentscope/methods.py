@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from typing import Any, Final
 
 from sandmesh import ToolResult
+from sandmesh._tools import TOOLS
 from sandmesh.inputs import Options
 from sandmesh.mesh import SandboxInfo
 from sandmeshd.facades.agentscope.boxes import SECONDS, Boxes
@@ -20,6 +22,7 @@ LABEL: Final = "agentscope"
 LEASE_SECONDS: Final = 7 * 86_400.0
 _RENAMED: Final = {"dryRun": "dry_run", "excludePatterns": "exclude_patterns"}
 _TOOLS: Final = {"computer": "computer_use"}
+_TRAINING: Final = frozenset(name for name, tool in TOOLS.items() if tool.group == "training")
 _ENDED: Final = frozenset({"STOPPING", "GONE", "FAILED", "LOST"})
 
 
@@ -110,13 +113,14 @@ class Methods:
 
     async def call_tool(
         self, token: str, identity: str, tool_name: str | None = None, arguments: dict[str, Any] | None = None
-    ) -> ToolResult:
-        """Run a tool of a sandbox."""
+    ) -> Any:
+        """Run a tool of a sandbox; of an environment return what it returned, without the form of a tool's result."""
         if not tool_name:
             raise RequestError(400, "tool_name is missing")
         box = await self._boxes.box(token, identity)
         name = _TOOLS.get(tool_name, tool_name)
-        return await box.call_tool(name, _arguments(name, arguments or {}))
+        result = await box.call_tool(name, _arguments(name, arguments or {}))
+        return _plain(result) if name in _TRAINING else result
 
     async def add_mcp_servers(
         self, token: str, identity: str, server_configs: dict[str, Any], overwrite: bool = False
@@ -174,6 +178,17 @@ def describe(info: SandboxInfo) -> dict[str, Any]:
         "recycle_reason": None,
         "redirect_to": None,
     }
+
+
+def _plain(result: ToolResult) -> Any:
+    """Return what a training environment returned.
+
+    Raises:
+        RequestError: The request failed.
+    """
+    if result.is_error:
+        raise RequestError(400, result.text)
+    return json.loads(result.text)
 
 
 def _arguments(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,19 @@ from sandmeshd.facades.e2b import interpreter
 from sandmeshd.facades.e2b.access import Access
 from sandmeshd.facades.e2b.builds.builder import Builder
 from sandmeshd.facades.e2b.builds.catalog import Catalog
-from sandmeshd.facades.e2b.control.routes import Parts, add_routes
+from sandmeshd.facades.e2b.control.meter import Meter
+from sandmeshd.facades.e2b.control.parts import Parts
+from sandmeshd.facades.e2b.control.routes import add_routes
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.envd import service as envd
 from sandmeshd.facades.e2b.errors import ApiError, SandboxGone, api_error, proxy_failure
 from sandmeshd.facades.e2b.guests import PAUSED, Guest, Guests, is_away, is_gone
 from sandmeshd.facades.e2b.identities import TokenMaker, public_id
+from sandmeshd.facades.e2b.mcp import gateway
+from sandmeshd.facades.e2b.mcp.gateway import Gateways
 from sandmeshd.facades.e2b.pauses import Pauser
 from sandmeshd.facades.e2b.ports import exposed_port
+from sandmeshd.facades.e2b.volumes.shelf import Shelf
 from sandmeshd.runtime.http import EXPOSED_PORT, PAGE_HEADER
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -58,9 +63,11 @@ class Door:
         self._pausing: asyncio.Task[None] | None = None
         self._tokens = TokenMaker(secret)
         self._access = Access(self._tokens)
+        self._gateways = Gateways(clients)
         self._suffix = f".{domain}" if domain else None
         catalog = Catalog(folder / "templates.json")
-        self._parts = Parts(clients, catalog, Builder(clients, catalog, folder / "uploads"))
+        builder = Builder(clients, catalog, folder / "uploads")
+        self._parts = Parts(clients, catalog, builder, Shelf(clients), Meter(clients), secret)
 
     def add(self, application: web.Application) -> None:
         """Add the door to an application."""
@@ -77,6 +84,8 @@ class Door:
             self._pausing.cancel()
             await asyncio.wait([self._pausing])
         await self._parts.builder.close()
+        await self._parts.meter.close()
+        await self._gateways.close()
         await self._guests.close()
 
     def _middleware(self) -> Middleware:
@@ -113,6 +122,7 @@ class Door:
             if not is_away(error):
                 return api_error(error).response()
             if is_gone(error):
+                await self._gateways.forget(f"sb_{target.name}")
                 await self._guests.forget(f"sb_{target.name}")
             return SandboxGone(target.name).response()
 
@@ -128,6 +138,8 @@ class Door:
             if request.path == "/execute":
                 self._access.check_token(guest, request)
             return await interpreter.answer(guest, request)
+        if target.port == gateway.PORT and guest.marks.mcp:
+            return await self._gateways.answer(guest, request)
         if not 1 <= target.port <= 65_535:
             raise ApiError(400, "a port is 1 to 65535")
         noted = EXPOSED_PORT.set(await exposed_port(self._clients, guest, target.port))

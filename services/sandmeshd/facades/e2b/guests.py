@@ -53,6 +53,12 @@ class Guest:
     executions: dict[str, int] = field(default_factory=dict[str, int])
     """How many cells each kernel has run."""
 
+    mcp_token: str = ""
+    """The token of its MCP gateway, once it is known."""
+
+    has_metadata: bool | None = None
+    """Whether any of its files has metadata; None while nobody has looked."""
+
     ports: dict[int, tuple[ExposedUrl, float]] = field(default_factory=dict[int, tuple[ExposedUrl, float]])
     """Ports that are exposed, and when each ends."""
 

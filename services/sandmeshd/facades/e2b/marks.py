@@ -34,6 +34,15 @@ class Marks:
     variables: list[str] = field(default_factory=list[str])
     """The names of its variables, without their values."""
 
+    volumes: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of volumes by the paths that its client named."""
+
+    mcp: list[str] = field(default_factory=list[str])
+    """The groups of tools that its MCP gateway has."""
+
+    memory: bool = True
+    """Whether a pause at the end of its time keeps what runs."""
+
     workdir: str = ""
     """Where its commands run that name no directory; empty is its home."""
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from sandmesh import SandboxAsync
 from sandmesh.errors import SandmeshError
 from sandmesh.mesh import SandboxInfo
 from sandmeshd.facades.e2b.guests import Guests
@@ -55,9 +56,18 @@ class Pauser:
     async def _pause(self, info: SandboxInfo) -> None:
         try:
             guest = await self._guests.guest(public_id(info.sandbox_id))
+            if not guest.marks.memory:
+                await end_processes(guest.box)
             await guest.box.pause()
         except SandmeshError as error:
             log.warning("a sandbox could not be paused", sandbox_id=info.sandbox_id, error=error.message)
+
+
+async def end_processes(box: SandboxAsync) -> None:
+    """End all that user code runs: a sandbox that is paused then keeps its files alone."""
+    # All but what starts user code's processes, which no signal of theirs reaches.
+    async with await box.processes.start(["/bin/sh", "-c", "kill -9 -1"]) as process:
+        await process.wait()
 
 
 def _is_due(info: SandboxInfo) -> bool:

@@ -38,12 +38,14 @@ class InnerServers:
             MCPError: The sandbox cannot be asked.
         """
         settings = self._sandboxes.settings
-        none = settings.session is None and not settings.mcp_servers and settings.sandbox_type in SANDBOX_TYPES
+        named = settings.session is not None or settings.sandbox_id is not None
+        none = not named and not settings.mcp_servers and settings.sandbox_type in SANDBOX_TYPES
         if self._sandboxes.current is None and none:
             return []
         async with self._box() as box:
             servers = await box.list_mcp_servers()
-        return [server.name for server in servers if server.state != "FAILED"]
+        wanted = settings.groups
+        return [one.name for one in servers if one.state != "FAILED" and (not wanted or one.name in wanted)]
 
     async def request(self, server: str, method: str, params: Mapping[str, Any], result: type[M]) -> M:
         """Send a request to a server and return its result.

@@ -111,6 +111,8 @@ class SessionSandboxes:
 
     async def _first(self) -> SandboxAsync:
         name = self.settings.session
+        if self.settings.sandbox_id is not None:
+            return await self._attached(self.settings.sandbox_id)
         if name is None:
             return await self._own(self.settings.sandbox_type)
         await self._mesh.start()

@@ -122,7 +122,7 @@ class SessionServer:
     async def _run(self, context: Context, name: str, arguments: dict[str, Any]) -> types.CallToolResult:
         if self._sandboxes.settings.manage and name in NAMES:
             return await manage(self._sandboxes, name, arguments)
-        check_offered(name)
+        await check_offered(self._sandboxes, name)
         box = await self._sandboxes.box()
         try:
             if "progress_token" not in (context.meta or {}):

@@ -27,6 +27,12 @@ class AdapterSettings(BaseModel):
     session: str | None = None
     """A session whose sandbox is used and stays; none: every MCP session has its own, which ends with it."""
 
+    sandbox_id: str | None = None
+    """A sandbox that is there, is used and stays."""
+
+    groups: tuple[str, ...] = ()
+    """Groups of tools, and servers of the sandbox, that clients are offered; empty for all."""
+
     user: str | None = None
     """Whose session that is; none: the token's user."""
 

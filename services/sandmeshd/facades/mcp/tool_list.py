@@ -28,22 +28,26 @@ async def offered_tools(sandboxes: SessionSandboxes) -> list[types.Tool]:
     return [*own, *(one for one in await _of_sandbox(sandboxes) if one.name not in {tool.name for tool in own})]
 
 
-def check_offered(name: str) -> None:
-    """Refuse the tools of the SDK's handles, some of which end only when they are cancelled.
+async def check_offered(sandboxes: SessionSandboxes, name: str) -> None:
+    """Refuse what is not offered, and the tools of the SDK's handles, some of which end only when they are cancelled.
 
     Raises:
         ToolNotFound: It is one of them.
     """
-    if name in TOOLS and TOOLS[name].group in PLUMBING:
+    hidden = bool(sandboxes.settings.groups) and name not in {one.name for one in await _of_sandbox(sandboxes)}
+    if hidden or (name in TOOLS and TOOLS[name].group in PLUMBING):
         raise ToolNotFound(f"{name!r} is not offered to MCP clients: list the tools", {"tool": name})
 
 
 async def _of_sandbox(sandboxes: SessionSandboxes) -> list[types.Tool]:
     offered_groups = SANDBOX_TYPES.get(sandboxes.settings.sandbox_type)
-    only_own = sandboxes.settings.session is None and not sandboxes.settings.mcp_servers
+    settings = sandboxes.settings
+    only_own = settings.session is None and settings.sandbox_id is None and not settings.mcp_servers
     if sandboxes.current is None and offered_groups and only_own:
         return [_declared(one) for _, one in sorted(TOOLS.items()) if one.group in offered_groups]
-    groups: dict[str, dict[str, Any]] = await (await sandboxes.box()).list_tools()
+    listed: dict[str, dict[str, Any]] = await (await sandboxes.box()).list_tools()
+    wanted = sandboxes.settings.groups
+    groups = {group: entries for group, entries in listed.items() if not wanted or group in wanted}
     names = qualified_names((group, name) for group, entries in groups.items() for name in entries)
     return [_listed(groups[group][name], called) for (group, name), called in names.items()]
 

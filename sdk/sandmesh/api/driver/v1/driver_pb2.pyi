@@ -96,6 +96,7 @@ class Capabilities(_message.Message):
     WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
     AGENT_PORT_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
     pause: _builtins.bool
     """PauseSandbox and ResumeSandbox work."""
     snapshot: _builtins.bool
@@ -114,6 +115,8 @@ class Capabilities(_message.Message):
     """Each sandbox needs one port of the node's range, for the link to its agent; the first of `ports` is that."""
     secrets: _builtins.bool
     """The egress proxy puts the values of secrets into requests."""
+    volumes: _builtins.bool
+    """Sandboxes can have volumes."""
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Limits that are enforced when requested, by the names of Limits' fields without their unit: "memory", "cpu",
@@ -143,10 +146,11 @@ class Capabilities(_message.Message):
         workspace_dir: _builtins.bool = ...,
         agent_port: _builtins.bool = ...,
         secrets: _builtins.bool = ...,
+        volumes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_port", b"agent_port", "desktop", b"desktop", "devices", b"devices", "host_ports", b"host_ports", "isolation", b"isolation", "limits", b"limits", "network_modes", b"network_modes", "pause", b"pause", "secrets", b"secrets", "separate_user", b"separate_user", "snapshot", b"snapshot", "volumes", b"volumes", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -283,6 +283,26 @@ class SandboxSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class VolumesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TEMPLATE_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
@@ -294,6 +314,8 @@ class SandboxSpec(_message.Message):
     WORKSPACE_DIR_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
     BROWSER_PROFILE_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
+    VOLUMES_OWNER_FIELD_NUMBER: _builtins.int
     template: _builtins.str
     """The template's name."""
     driver: _builtins.str
@@ -310,6 +332,8 @@ class SandboxSpec(_message.Message):
     """The profile of its browser, by a name of the user's: cookies and storage, which begin as the last sandbox with the
     profile left them and are saved when this one ends. One sandbox at a time has it; empty for none.
     """
+    volumes_owner: _builtins.str
+    """Whose volumes they are. The mesh sets it."""
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Environment variables of user code, on top of the template's."""
@@ -330,6 +354,13 @@ class SandboxSpec(_message.Message):
     def secrets(self) -> _containers.MessageMap[_builtins.str, Global___SandboxSecret]:
         """Secrets by the environment variable that has the placeholder. The driver's capability is `secrets`."""
 
+    @_builtins.property
+    def volumes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Volumes by the absolute path inside: names of the user's, each a directory that is made at its first use, that several
+        sandboxes may have at once and that outlives them; "." is the directory of all of them. The driver's capability is
+        `volumes`.
+        """
+
     def __init__(
         self,
         *,
@@ -344,10 +375,12 @@ class SandboxSpec(_message.Message):
         workspace_dir: _builtins.str = ...,
         secrets: _abc.Mapping[_builtins.str, Global___SandboxSecret] | None = ...,
         browser_profile: _builtins.str = ...,
+        volumes: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        volumes_owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "workspace_dir", b"workspace_dir"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["browser_profile", b"browser_profile", "driver", b"driver", "environment", b"environment", "labels", b"labels", "limits", b"limits", "network", b"network", "port_count", b"port_count", "secrets", b"secrets", "snapshot_id", b"snapshot_id", "template", b"template", "volumes", b"volumes", "volumes_owner", b"volumes_owner", "workspace_dir", b"workspace_dir"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from sandmesh.inputs import Limits
 from sandmesh.mesh import MeshAsync
 from sandmesh.shared.atomic_file import open_replacement
-from sandmeshd.facades.e2b.control.templates import mesh_template
+from sandmeshd.facades.e2b.control.templates import TEMPLATES, mesh_template
 from sandmeshd.facades.e2b.errors import ApiError
 
 DEFAULT_TAG: Final = "default"
@@ -195,7 +195,7 @@ def read_name(text: str) -> tuple[str, str]:
         raise ApiError(400, f"{text!r} is not a name: use lower case letters, digits, '-', '_' and '.'")
     if colon and TAG.fullmatch(tag) is None:
         raise ApiError(400, f"{tag!r} is not a tag: use letters, digits, '-', '_' and '.'")
-    if mesh_template(name) != name or mesh_template(text) == "base":
+    if name in TEMPLATES:
         raise ApiError(409, f"{name!r} is a template of the mesh: choose another name")
     return name, tag
 

@@ -10,19 +10,19 @@ from aiohttp import web
 from sandmesh.inputs import NetworkInput, Options
 from sandmeshd.facades.e2b.builds.catalog import Origin
 from sandmeshd.facades.e2b.control.templates import TEMPLATES
+from sandmeshd.facades.e2b.envd.paths import inside
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.marks import Marks
+from sandmeshd.facades.e2b.mcp.servers import VARIABLE, Servers, read_servers
 from sandmeshd.facades.e2b.requests import natural, text, texts
 
 LONGEST_SECONDS: Final = 30 * 86_400
 _DEFAULT_SECONDS: Final = {"/v2/sandboxes": 300, "/sandboxes": 15}
 _ALL: Final = frozenset({"0.0.0.0/0", "::/0", "*"})
 _UNSUPPORTED: Final = {
-    "mcp": "an MCP gateway in the sandbox: start the servers with `commands.run`, or use the mesh's own MCP door",
     "iam": "tokens of cloud providers",
-    "volumeMounts": "volumes",
 }
-_NETWORK: Final = {
+NETWORK: Final = {
     "maskRequestHost": "another Host for requests to its ports",
     "dnsServers": "DNS servers of its own: names are resolved outside of the sandbox",
     "egressProxy": "a proxy of its own",
@@ -39,6 +39,7 @@ class Creation:
     marks: Marks
     options: Options
     seconds: int
+    servers: Servers
 
 
 def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -> Creation:
@@ -50,11 +51,14 @@ def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -
     refuse_unsupported(found, _UNSUPPORTED)
     name = text(found, "templateID") or "base"
     seconds = natural(found.get("timeout", _DEFAULT_SECONDS[request.path]), "timeout", LONGEST_SECONDS)
-    auto_pause, auto_resume = _read_lifecycle(found)
+    auto_pause, auto_resume, memory = _read_lifecycle(found)
+    servers, mounts = read_servers(found), _read_mounts(found)
     network = _object(found, "network")
-    refuse_unsupported(network, _NETWORK)
+    refuse_unsupported(network, NETWORK)
     internet = found.get("allow_internet_access") is not False
     variables = (origin.build.environment if origin.build else {}) | texts(found, "envVars")
+    if servers.names:
+        variables |= {VARIABLE: ",".join(servers.names)}
     marks = Marks(
         template=name,
         metadata=texts(found, "metadata"),
@@ -64,17 +68,22 @@ def read_creation(request: web.Request, found: dict[str, Any], origin: Origin) -
         auto_pause=auto_pause,
         auto_resume=auto_resume,
         variables=sorted(variables),
+        volumes=mounts,
+        mcp=servers.names,
+        memory=memory,
         workdir=origin.build.workdir if origin.build else "",
     )
     options: Options = {"env": variables, "labels": marks.labels(), "ttl": marks.lease(max(1, seconds))}
     grant = read_network(network, internet=internet)
     if grant is not None:
         options["network"] = grant
+    if mounts:
+        options["volumes"] = {inside(path): volume for path, volume in mounts.items()}
     if origin.snapshot_id:
         options["snapshot"] = origin.snapshot_id
     if origin.build is not None and origin.build.limits is not None:
         options["limits"] = origin.build.limits
-    return Creation(origin.template, marks, options, seconds)
+    return Creation(origin.template, marks, options, seconds, servers)
 
 
 def unknown_template(name: str) -> ApiError:
@@ -115,14 +124,27 @@ def _is_secure(request: web.Request, found: dict[str, Any]) -> bool:
     return request.path.startswith("/v2/") if secure is None else secure is True
 
 
-def _read_lifecycle(found: dict[str, Any]) -> tuple[bool, bool]:
-    """Return whether a sandbox is paused when its time is over, and goes on when it is asked for something."""
+def _read_lifecycle(found: dict[str, Any]) -> tuple[bool, bool, bool]:
+    """Return whether a sandbox is paused when its time is over, goes on at a request, and keeps what runs meanwhile."""
     auto_pause, auto_resume = found.get("autoPause") is True, _object(found, "autoResume").get("enabled") is True
-    if auto_pause and found.get("autoPauseMemory") is False:
-        raise ApiError(400, "autoPauseMemory: a pause keeps memory here; take a snapshot to keep files alone")
+    memory = found.get("autoPauseMemory") is not False
+    if auto_resume and not memory:
+        raise ApiError(400, "autoResume: not with autoPauseMemory false, since nothing would run to answer the request")
     if auto_resume and not auto_pause:
         raise ApiError(400, "autoResume: only with autoPause, since nothing else pauses a sandbox by itself")
-    return auto_pause, auto_resume
+    return auto_pause, auto_resume, memory
+
+
+def _read_mounts(found: dict[str, Any]) -> dict[str, str]:
+    value: object = found.get("volumeMounts") or []
+    mounts: dict[str, str] = {}
+    for one in cast("list[object]", value) if isinstance(value, list) else [None]:
+        mount = cast("dict[str, Any]", one) if isinstance(one, dict) else {}
+        name, path = text(mount, "name"), text(mount, "path")
+        if not name or not path.startswith("/"):
+            raise ApiError(400, "volumeMounts is a list of objects with name and an absolute path")
+        mounts[path] = name
+    return mounts
 
 
 def _object(found: dict[str, Any], name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from sandmeshd.facades.clients import MeshClients
 from sandmeshd.facades.e2b.control.creation import LONGEST_SECONDS
 from sandmeshd.facades.e2b.control.sandboxes import own_sandbox
 from sandmeshd.facades.e2b.control.views import Views
+from sandmeshd.facades.e2b.envd.paths import inside
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.marks import Marks
 from sandmeshd.facades.e2b.pauses import Pauser
@@ -51,6 +52,8 @@ class ForkRoutes:
                 "limits": info.limits,
                 "network": info.network,
             }
+            if marks.volumes:
+                options["volumes"] = {inside(path): volume for path, volume in marks.volumes.items()}
             snapshot = await mesh.snapshots.create(info.sandbox_id)
             try:
                 options["snapshot"] = snapshot

@@ -3,66 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from aiohttp import web
 
 from sandmesh.errors import SandmeshError
-from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.builds.builder import Builder
-from sandmeshd.facades.e2b.builds.catalog import Catalog
 from sandmeshd.facades.e2b.builds.routes import TemplateRoutes
 from sandmeshd.facades.e2b.control.forks import ForkRoutes
 from sandmeshd.facades.e2b.control.metrics import MetricsRoutes
+from sandmeshd.facades.e2b.control.parts import Parts
 from sandmeshd.facades.e2b.control.sandboxes import SandboxRoutes
 from sandmeshd.facades.e2b.control.snapshots import SnapshotRoutes, unsupported
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError, api_error
 from sandmeshd.facades.e2b.guests import Guests
 from sandmeshd.facades.e2b.pauses import Pauser
+from sandmeshd.facades.e2b.volumes.routes import VolumeRoutes
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Route: TypeAlias = tuple[str, str, Handler]
 
 _UNSUPPORTED: Final = (
-    "/sandboxes/metrics",
-    "/sandboxes/{id}/network",
     "/v3/templates{rest:(/.*)?}",
     "/v2/templates{rest:(/.*)?}",
     "/templates/{id}/{rest:.*}",
-    "/volumes{rest:(/.*)?}",
-    "/volumecontent{rest:(/.*)?}",
     "/secrets{rest:(/.*)?}",
     "/default-templates",
 )
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What the routes share with the door."""
-
-    clients: MeshClients
-    catalog: Catalog
-    builder: Builder
-
-
 def add_routes(application: web.Application, parts: Parts, guests: Guests, pauser: Pauser, views: Views) -> None:
     """Add the control plane to an application."""
-    clients, catalog = parts.clients, parts.catalog
-    sandboxes = SandboxRoutes(clients, guests, pauser, views, catalog)
-    metrics, snapshots, forks = (
-        MetricsRoutes(clients),
-        SnapshotRoutes(clients, catalog),
-        ForkRoutes(clients, pauser, views),
-    )
-    templates = TemplateRoutes(clients, catalog, parts.builder)
-    routes: list[tuple[str, str, Handler]] = [
+    routes = [
+        *_of_sandboxes(SandboxRoutes(parts, guests, pauser, views), MetricsRoutes(parts.clients, parts.meter)),
+        *_of_copies(SnapshotRoutes(parts.clients, parts.catalog), ForkRoutes(parts.clients, pauser, views)),
+        *_of_templates(TemplateRoutes(parts.clients, parts.catalog, parts.builder)),
+        *_of_volumes(VolumeRoutes(parts.shelf, parts.secret)),
+        *[("*", path, unsupported) for path in _UNSUPPORTED],
+    ]
+    for method, path, handler in routes:
+        application.router.add_route(method, path, _guarded(handler))
+
+
+def _of_sandboxes(sandboxes: SandboxRoutes, metrics: MetricsRoutes) -> list[Route]:
+    return [
         ("POST", "/v2/sandboxes", sandboxes.create),
         ("POST", "/sandboxes", sandboxes.create),
         ("GET", "/v2/sandboxes", sandboxes.list),
         ("GET", "/sandboxes", sandboxes.list),
         ("GET", "/sandboxes/metrics", metrics.get_several),
-        *[("*", path, unsupported) for path in _UNSUPPORTED[:1]],
+        ("*", "/sandboxes/metrics", unsupported),
         ("GET", "/sandboxes/{id}", sandboxes.get),
         ("DELETE", "/sandboxes/{id}", sandboxes.kill),
         ("POST", "/v2/sandboxes/{id}/connect", sandboxes.connect),
@@ -71,12 +61,23 @@ def add_routes(application: web.Application, parts: Parts, guests: Guests, pause
         ("POST", "/sandboxes/{id}/timeout", sandboxes.set_timeout),
         ("POST", "/sandboxes/{id}/refreshes", sandboxes.refresh),
         ("POST", "/sandboxes/{id}/pause", sandboxes.pause),
+        ("PUT", "/sandboxes/{id}/network", sandboxes.set_network),
         ("GET", "/v2/sandboxes/{id}/logs", sandboxes.logs),
         ("GET", "/sandboxes/{id}/logs", sandboxes.logs),
         ("GET", "/sandboxes/{id}/metrics", metrics.get),
+    ]
+
+
+def _of_copies(snapshots: SnapshotRoutes, forks: ForkRoutes) -> list[Route]:
+    return [
         ("POST", "/sandboxes/{id}/snapshots", snapshots.create),
         ("GET", "/snapshots", snapshots.list),
         ("POST", "/sandboxes/{id}/fork", forks.create),
+    ]
+
+
+def _of_templates(templates: TemplateRoutes) -> list[Route]:
+    return [
         ("POST", "/v3/templates", templates.request_build),
         ("GET", "/templates/{id}/files/{hash}", templates.upload_link),
         ("PUT", "/templates/{id}/files/{hash}", templates.upload),
@@ -90,10 +91,17 @@ def add_routes(application: web.Application, parts: Parts, guests: Guests, pause
         ("GET", "/templates/{id}", templates.get),
         ("GET", "/templates/{id}/tags", templates.tags),
         ("DELETE", "/templates/{id}", templates.delete),
-        *[("*", path, unsupported) for path in _UNSUPPORTED],
     ]
-    for method, path, handler in routes:
-        application.router.add_route(method, path, _guarded(handler))
+
+
+def _of_volumes(volumes: VolumeRoutes) -> list[Route]:
+    return [
+        ("GET", "/volumes", volumes.list),
+        ("POST", "/volumes", volumes.create),
+        ("GET", "/volumes/{id}", volumes.get),
+        ("DELETE", "/volumes/{id}", volumes.delete),
+        ("*", "/volumecontent/{id}/{what}", volumes.content),
+    ]
 
 
 def _guarded(handler: Handler) -> Handler:

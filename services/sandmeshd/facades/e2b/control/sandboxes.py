@@ -10,26 +10,36 @@ from aiohttp import web
 from sandmesh import SandboxAsync
 from sandmesh.errors import TemplateNotFound
 from sandmesh.mesh import MeshAsync, SandboxInfo
-from sandmeshd.facades.clients import MeshClients
-from sandmeshd.facades.e2b.builds.catalog import Build, Catalog
+from sandmeshd.facades.e2b.builds.catalog import Build
 from sandmeshd.facades.e2b.builds.starts import NotReady, run_start
-from sandmeshd.facades.e2b.control.creation import LONGEST_SECONDS, Creation, read_creation, unknown_template
+from sandmeshd.facades.e2b.control.creation import (
+    LONGEST_SECONDS,
+    NETWORK,
+    Creation,
+    read_creation,
+    read_network,
+    refuse_unsupported,
+    unknown_template,
+)
 from sandmeshd.facades.e2b.control.pages import read_filters
+from sandmeshd.facades.e2b.control.parts import Parts
 from sandmeshd.facades.e2b.control.views import Views
 from sandmeshd.facades.e2b.errors import ApiError
 from sandmeshd.facades.e2b.guests import ENDED, Guests
 from sandmeshd.facades.e2b.identities import mesh_id, public_id
 from sandmeshd.facades.e2b.marks import Marks, read_marks
-from sandmeshd.facades.e2b.pauses import Pauser
+from sandmeshd.facades.e2b.mcp.servers import Servers, start_servers
+from sandmeshd.facades.e2b.pauses import Pauser, end_processes
 from sandmeshd.facades.e2b.requests import api_key, json_object, natural, text, whole_body
 
 
 class SandboxRoutes:
     """Answers the requests about sandboxes, each in the name of its key."""
 
-    def __init__(self, clients: MeshClients, guests: Guests, pauser: Pauser, views: Views, catalog: Catalog) -> None:
-        self._clients = clients
-        self._catalog = catalog
+    def __init__(self, parts: Parts, guests: Guests, pauser: Pauser, views: Views) -> None:
+        self._clients = parts.clients
+        self._catalog = parts.catalog
+        self._shelf = parts.shelf
         self._pauser = pauser
         self._guests = guests
         self._views = views
@@ -40,7 +50,10 @@ class SandboxRoutes:
         async with self._clients.client(key) as mesh:
             origin = await self._catalog.origin(mesh, text(found, "templateID") or "base")
             creation = read_creation(request, found, origin)
+            await self._shelf.check(key, *creation.marks.volumes.values())
             sandbox_id = await _make(mesh, creation, request.headers.get("Idempotency-Key"))
+            if creation.servers.repositories:
+                await self._add_servers(mesh, sandbox_id, key, creation.servers)
             if origin.build is not None:
                 await self._start(mesh, sandbox_id, origin.build)
         if creation.marks.auto_pause:
@@ -97,16 +110,27 @@ class SandboxRoutes:
         return await self._renew(request, natural(found.get("duration", 15), "duration", LONGEST_SECONDS))
 
     async def pause(self, request: web.Request) -> web.Response:
-        """Freeze a sandbox with its memory, where its driver can."""
+        """Freeze a sandbox, where its driver can: with what runs, or, without memory, once all of it has ended."""
         key, found = api_key(request), json_object(await whole_body(request))
-        if found.get("memory") is False:
-            raise ApiError(400, "memory: a pause keeps memory here; take a snapshot to keep files alone")
         async with self._clients.client(key) as mesh:
             info, _ = await own_sandbox(mesh, request)
         if info.state == "PAUSED":
             raise ApiError(409, f"sandbox {request.match_info['id']} is paused already")
         async with self._box(info, key) as box:
+            if found.get("memory") is False:
+                await end_processes(box)
             await box.pause()
+        return web.Response(status=204)
+
+    async def set_network(self, request: web.Request) -> web.Response:
+        """Replace what a running sandbox may reach; what is not named is as it is by default."""
+        key, found = api_key(request), json_object(await whole_body(request))
+        refuse_unsupported(found, NETWORK)
+        grant = read_network(found, internet=found.get("allow_internet_access") is not False)
+        async with self._clients.client(key) as mesh:
+            info, _ = await own_sandbox(mesh, request)
+        async with self._box(info, key) as box:
+            await box.network.set("public" if grant is None else grant)
         return web.Response(status=204)
 
     async def logs(self, request: web.Request) -> web.Response:
@@ -120,6 +144,14 @@ class SandboxRoutes:
         fields: dict[str, str] = {}
         logs = [{"timestamp": moment, "message": line, "level": "info", "fields": fields} for line in lines]
         return web.json_response({"logs": logs})
+
+    async def _add_servers(self, mesh: MeshAsync, sandbox_id: str, key: str, servers: Servers) -> None:
+        try:
+            async with SandboxAsync(sandbox_id, base_url=self._clients.address, bearer_token=key) as box:
+                await start_servers(box, servers)
+        except BaseException:
+            await mesh.sandboxes.kill(sandbox_id)
+            raise
 
     async def _start(self, mesh: MeshAsync, sandbox_id: str, build: Build) -> None:
         if not (build.start or build.ready):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-TEMPLATES: Final = {"base": "base", "e2b-base": "base", "code-interpreter-v1": "base"}
+TEMPLATES: Final = {
+    "base": "e2b-base",
+    "e2b-base": "e2b-base",
+    "mcp-gateway": "e2b-base",
+    "code-interpreter-v1": "code-interpreter-v1",
+}
 """The mesh's templates by the names that clients use; any other name is the mesh's own."""
 
 

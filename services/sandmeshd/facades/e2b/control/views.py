@@ -58,7 +58,7 @@ class Views:
             "metadata": marks.metadata,
             "state": state_of(info),
             "envdVersion": ENVD_VERSION,
-            "volumeMounts": [],
+            "volumeMounts": [{"name": name, "path": path} for path, name in marks.volumes.items()],
         }
 
     def detailed(self, info: SandboxInfo, marks: Marks) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from sandmesh import SandboxAsync
 from sandmesh.events import Output
 from sandmesh.files import FileInfo, read_info
-from sandmeshd.facades.e2b.envd.paths import in_workspace
+from sandmeshd.facades.e2b.envd.paths import PRIVATE_HOME, in_workspace, inside
 from sandmeshd.facades.e2b.errors import ApiError
+from sandmeshd.facades.e2b.guests import Guest
 
 _PROGRAM: Final = """
 import json, os, shutil, stat, sys
@@ -37,7 +38,25 @@ def remove(path):
 def move(source, destination):
     os.makedirs(os.path.dirname(destination) or "/", exist_ok=True)
     shutil.move(source, destination)
-acts = dict(stat=lambda path, follow: info(path, path, follow), list=lambda path, depth: list(listed(path, "", depth)),
+def mark(path, values):
+    for name in os.listxattr(path):
+        if name.startswith("user.e2b."):
+            os.removexattr(path, name)
+    for name, value in values.items():
+        os.setxattr(path, "user.e2b." + name, value.encode())
+    if values:
+        open(sys.argv[2], "a").close()
+def marks(paths):
+    found = dict()
+    for path in paths:
+        try:
+            names = [name for name in os.listxattr(path) if name.startswith("user.e2b.")]
+            found[path] = {name[9:]: os.getxattr(path, name).decode() for name in names}
+        except OSError:
+            continue
+    return found
+acts = dict(mark=mark, marks=marks, has_marks=lambda: os.path.exists(sys.argv[2]),
+            stat=lambda path, follow: info(path, path, follow), list=lambda path, depth: list(listed(path, "", depth)),
             mkdir=lambda path: os.makedirs(path, exist_ok=True), remove=remove, move=move)
 name, arguments = json.loads(sys.argv[1])
 try:
@@ -46,6 +65,9 @@ except OSError as error:
     answer = dict(errno=error.errno, message=error.strerror)
 print(json.dumps(answer))
 """
+_MARKED: Final = f"{PRIVATE_HOME}/.e2b-metadata"
+"""Is there where any file of the sandbox has metadata."""
+
 _WRITE: Final = 'mkdir -p -- "$(dirname -- "$1")" && cat > "$1"'
 
 
@@ -121,8 +143,31 @@ async def write(box: SandboxAsync, path: str, chunks: AsyncIterable[bytes]) -> N
             raise ApiError(400, f"{path} could not be written: {messages.decode(errors='replace').strip()}")
 
 
+async def mark(guest: Guest, path: str, values: dict[str, str]) -> None:
+    """Replace a file's metadata, which is in its extended attributes."""
+    if values or await _has_marks(guest):
+        await _run(guest.box, "mark", path, values)
+        guest.has_metadata = guest.has_metadata or bool(values)
+
+
+async def add_marks(guest: Guest, entries: list[dict[str, Any]]) -> None:
+    """Add to entries the metadata of their files."""
+    if not await _has_marks(guest):
+        return
+    paths = {inside(one["path"]): one for one in entries}
+    for path, values in (await _run(guest.box, "marks", list(paths))).items():
+        if values:
+            paths[path]["metadata"] = values
+
+
+async def _has_marks(guest: Guest) -> bool:
+    if guest.has_metadata is None:
+        guest.has_metadata = bool(await _run(guest.box, "has_marks"))
+    return guest.has_metadata
+
+
 async def _run(box: SandboxAsync, name: str, *arguments: object) -> Any:
-    command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments])]
+    command = ["python3", "-I", "-c", _PROGRAM, json.dumps([name, arguments]), _MARKED]
     async with await box.processes.start(command) as process:
         output = b"".join([event.data async for event in process if isinstance(event, Output)])
     try:

@@ -17,6 +17,9 @@ from sandmeshd.facades.e2b.guests import Guest
 from sandmeshd.facades.e2b.requests import body
 
 _CHUNK = 256 << 10
+_METADATA = "x-metadata-"
+_MOST_METADATA = 3000
+"""Bytes: file systems keep a file's attributes in one block."""
 
 
 async def read_file(guest: Guest, request: web.Request) -> web.StreamResponse:
@@ -42,13 +45,12 @@ async def read_file(guest: Guest, request: web.Request) -> web.StreamResponse:
 
 async def write_files(guest: Guest, request: web.Request) -> web.Response:
     """Write the files of a form, or one whose bytes are the body."""
-    if any(name.lower().startswith("x-metadata-") for name in request.headers):
-        raise ApiError(501, "metadata of files is not kept here: write the file without it")
+    values = _metadata(request)
     named = request.query.get("path", "")
     if request.content_type != "multipart/form-data":
         if not named:
             raise ApiError(400, "path says which file the body is")
-        return web.json_response([await _write(guest, named, body(request))])
+        return web.json_response([await _write(guest, named, body(request), values)])
     written: list[dict[str, Any]] = []
     try:
         async for part in await request.multipart():
@@ -56,19 +58,34 @@ async def write_files(guest: Guest, request: web.Request) -> web.Response:
                 path = named or _filename(part)
                 if not path:
                     raise ApiError(400, "a part named file has the path as its filename")
-                written.append(await _write(guest, path, _pieces(part)))
+                written.append(await _write(guest, path, _pieces(part), values))
     except (ValueError, AssertionError) as error:
         raise ApiError(400, f"the form is malformed: {error}") from None
     return web.json_response(written)
 
 
-async def _write(guest: Guest, name: str, chunks: AsyncIterable[bytes]) -> dict[str, Any]:
+def _metadata(request: web.Request) -> dict[str, str]:
+    """Return the metadata that a file is to have.
+
+    Raises:
+        ApiError: It is too large.
+    """
+    named = ((name.lower(), value) for name, value in request.headers.items())
+    found = {name.removeprefix(_METADATA): value for name, value in named if name.startswith(_METADATA)}
+    if sum(len(name) + len(value.encode()) for name, value in found.items()) > _MOST_METADATA:
+        raise ApiError(400, f"the metadata of a file has at most {_MOST_METADATA} bytes")
+    return found
+
+
+async def _write(guest: Guest, name: str, chunks: AsyncIterable[bytes], metadata: dict[str, str]) -> dict[str, Any]:
     path = inside(name)
     try:
         await disk.write(guest.box, path, chunks)
     except IsADirectoryError:
         raise ApiError(400, f"path is a directory: {outside(path)}") from None
-    return {"path": outside(path), "name": path.rpartition("/")[2], "type": "file"}
+    await disk.mark(guest, path, metadata)
+    written: dict[str, Any] = {"path": outside(path), "name": path.rpartition("/")[2], "type": "file"}
+    return written | ({"metadata": metadata} if metadata else {})
 
 
 def _filename(part: BodyPartReader) -> str:

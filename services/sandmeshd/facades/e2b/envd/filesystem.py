@@ -25,7 +25,7 @@ _DEEPEST: Final = 200
 
 async def stat(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     """Return a path's entry."""
-    return {"entry": await read_entry(guest.box, _path(found))}
+    return {"entry": await _entry(guest, _path(found))}
 
 
 async def make_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ async def move(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     source, destination = _path(found, "source"), _path(found, "destination")
     await disk.stat(guest.box, source, follow=False)
     await disk.move(guest.box, source, destination)
-    return {"entry": await read_entry(guest.box, destination)}
+    return {"entry": await _entry(guest, destination)}
 
 
 async def list_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,9 @@ async def list_directory(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
     if info.type != "directory":
         raise ApiError(400, f"path is not a directory: {text(found, 'path')}")
     listed = await disk.entries(guest.box, path, depth)
-    return {"entries": [await entry_of(guest.box, posixpath.join(path, one.path), one) for one in listed]}
+    entries = [await entry_of(guest.box, posixpath.join(path, one.path), one) for one in listed]
+    await disk.add_marks(guest, entries)
+    return {"entries": entries}
 
 
 async def remove(guest: Guest, found: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +123,12 @@ def _watcher(guest: Guest, found: dict[str, Any]) -> Watcher:
     if name not in guest.watchers:
         raise ApiError(404, f"watcher with id {name} not found")
     return guest.watchers[name]
+
+
+async def _entry(guest: Guest, path: str) -> dict[str, Any]:
+    entry = await read_entry(guest.box, path)
+    await disk.add_marks(guest, [entry])
+    return entry
 
 
 async def _exists(guest: Guest, path: str) -> bool:

@@ -9,7 +9,13 @@ from sandmeshd.facades.e2b.errors import ApiError
 
 HOME: Final = "/home/user"
 WORKSPACE: Final = "/workspace"
-USERS: Final = frozenset({"", "user"})
+PRIVATE_HOME: Final = "/home/sandbox"
+"""What the mesh keeps of a sandbox beside its workspace."""
+
+USERS: Final = frozenset({"", "user", "root"})
+"""What is asked for as root is done as the sandbox's only user."""
+
+_MOVED: Final = {"/etc/mcp-gateway/.token": f"{WORKSPACE}/.mcp-gateway/token"}
 
 
 def inside(path: str) -> str:
@@ -23,7 +29,9 @@ def inside(path: str) -> str:
     expanded = HOME + path[1:] if path == "~" or path.startswith("~/") else path
     whole = posixpath.normpath(posixpath.join(HOME, expanded))
     whole = "/" + whole.lstrip("/")
-    return WORKSPACE + whole[len(HOME) :] if whole == HOME or whole.startswith(f"{HOME}/") else whole
+    if whole == HOME or whole.startswith(f"{HOME}/"):
+        return WORKSPACE + whole[len(HOME) :]
+    return _MOVED.get(whole, whole)
 
 
 def outside(path: str) -> str:
@@ -44,4 +52,4 @@ def check_user(name: str) -> None:
         ApiError: It is not the sandbox's user, who is the only one.
     """
     if name not in USERS:
-        raise ApiError(401, f"user '{name}' cannot be used: the only one of a sandbox here is 'user', without sudo")
+        raise ApiError(401, f"user '{name}' cannot be used: a sandbox has one here, who answers to 'user' and 'root'")

@@ -1,0 +1,103 @@
+"""What sandboxes see of a template that names its user: accounts of that name, and `sudo` for programs that call it."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Final
+
+from sandmeshd.drivers.node.agent_config import USER_ID, USER_PROGRAMS
+from sandmeshd.drivers.node.readability import open_to_all
+from sandmeshd.drivers.node.removal import remove_tree
+from sandmeshd.drivers.node.training_data import data_mounts
+from sandmeshd.runtime.paths import MeshPaths
+from sandmeshd.templates import Template
+
+_SUDO: Final = """#!/bin/sh
+# There is one user here, so that what is asked for as another is done as this one.
+login=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --) shift; break ;;
+        -v | -k | -K | --validate | --reset-timestamp | --remove-timestamp) [ $# -gt 1 ] || exit 0 ;;
+        -V | --version) echo "sudo of a sandbox with one user"; exit 0 ;;
+        -l | --list) echo "everything is run as $(id -un)"; exit 0 ;;
+        -i | -s | --login | --shell) login=1 ;;
+        -u | -g | -p | -C | -h | -r | -t | -U | -D | -R | -T) shift ;;
+        -*) ;;
+        [A-Za-z_]*=*) export "$1" ;;
+        *) break ;;
+    esac
+    shift
+done
+if [ -n "$login" ]; then
+    [ $# -gt 0 ] && exec "${SHELL:-/bin/sh}" -c "$*"
+    exec "${SHELL:-/bin/sh}"
+fi
+if [ $# -eq 0 ]; then
+    echo "usage: sudo [-u user] command [argument ...]" >&2
+    exit 1
+fi
+exec "$@"
+"""
+_GATEWAY: Final = """#!/bin/sh
+# The servers were started with the sandbox, by names that its maker gave; this keeps the token that opens them.
+if [ -z "$MCP_SERVERS" ]; then
+    echo "this sandbox has no MCP servers: name them when it is made" >&2
+    exit 1
+fi
+if [ -z "$GATEWAY_ACCESS_TOKEN" ]; then
+    echo "GATEWAY_ACCESS_TOKEN is not set" >&2
+    exit 1
+fi
+umask 077
+mkdir -p "$HOME/.mcp-gateway" && printf %s "$GATEWAY_ACCESS_TOKEN" >"$HOME/.mcp-gateway/token"
+"""
+
+
+def template_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]:
+    """Return what a template's sandboxes see read-only besides the system, with the places inside.
+
+    Raises:
+        CapabilityMissing: The node lacks the administrator's data for it.
+    """
+    return [*data_mounts(template, paths), *_user_mounts(template, paths)]
+
+
+def _user_mounts(template: Template, paths: MeshPaths) -> list[tuple[Path, str]]:
+    if not template.user:
+        return []
+    files = _files(template.user)
+    name = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+    folder = paths.cache / "users" / name
+    if not folder.exists():
+        _write(folder, files)
+    return [(folder / "passwd", "/etc/passwd"), (folder / "group", "/etc/group"), (folder / "bin", USER_PROGRAMS)]
+
+
+def _files(user: str) -> dict[str, str]:
+    accounts = (
+        "root:x:0:0:root:/root:/bin/sh",
+        f"{user}:x:{USER_ID}:{USER_ID}::/home/{user}:/bin/bash",
+        "agent:x:900:900::/nonexistent:/usr/sbin/nologin",
+        "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin",
+    )
+    groups = ("root:x:0:", f"sudo:x:27:{user}", f"{user}:x:{USER_ID}:", "agent:x:900:", "nogroup:x:65534:")
+    texts = {"passwd": "\n".join(accounts), "group": "\n".join(groups)}
+    return {name: f"{text}\n" for name, text in texts.items()} | {"bin/sudo": _SUDO, "bin/mcp-gateway": _GATEWAY}
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Write a folder as a whole; where another process was first, its own is used."""
+    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    (fresh / "bin").mkdir(parents=True)
+    for name, text in files.items():
+        path = fresh / name
+        path.write_text(text)
+        path.chmod(0o755 if path.parent.name == "bin" else 0o644)
+    open_to_all(fresh)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        remove_tree(fresh)
