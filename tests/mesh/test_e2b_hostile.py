@@ -271,7 +271,7 @@ async def test_no_request_to_the_control_plane_is_an_error_of_the_server(
 
 async def test_no_request_to_a_sandbox_is_an_error_of_the_server(world: World, tenants: Tenants) -> None:
     chance = random.Random(13)  # noqa: S311 - the same each time
-    made = await world.create(tenants.ada)
+    made = await world.create(tenants.ada, timeout=900)
     inner = [*UNARY, *STREAMS, "/process.Process/StreamInput", "/files", "/metrics"]
     for _ in range(300):
         path, data = chance.choice(inner), body_of(chance, INNER)
