@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 from aiodocker import Docker
 
-from sandmesh import BrowserSandboxAsync, GuiSandboxAsync, SandboxAsync
-from sandmesh.errors import CapabilityMissing
+from sandmesh import BrowserSandboxAsync, FilesystemSandboxAsync, SandboxAsync
+from sandmesh.errors import CapabilityMissing, WrongState
 from sandmeshd.drivers.engine.app import build_image
 from sandmeshd.drivers.engine.settings import DockerSettings
 from sandmeshd.runtime.paths import MeshPaths, default_runtime_directory, default_state_directory
@@ -47,14 +48,32 @@ async def mesh_on(driver: str, engine: str) -> AsyncGenerator[str]:
         yield mesh.addresses[0]
 
 
-async def typed(box: GuiSandboxAsync, text: str) -> str:
+async def typed(box: FilesystemSandboxAsync, text: str) -> str:
     """Type a line into a terminal and return what a program there reads."""
     await box.desktop.launch("xterm", "-T", "writer", "-e", "cat > typed")
     await box.desktop.focus(await opened(box, "writer"))
     await box.desktop.type(text)
-    await box.computer_use("key", text="Return")
-    await box.computer_use("key", text="ctrl+d")
+    await box.desktop.act({"action": "key", "text": "Return"})
+    await box.desktop.act({"action": "key", "text": "ctrl+d"})
     return await contents(box, "typed", "\n")
+
+
+KEY = re.compile(r'^KeyPress .*?XmbLookupString gives \d+ bytes: \([0-9a-f ]+\) "(.*?)"$', re.DOTALL | re.MULTILINE)
+
+
+async def pressed(box: FilesystemSandboxAsync, text: str) -> str:
+    """Type a text into a window and return what a program is given for its keys, until it was given the text."""
+    await box.desktop.launch("sh", "-c", "LC_ALL=C.UTF-8 exec xev -name writer -event keyboard > keys")
+    await box.desktop.focus(await opened(box, "writer"))
+    await box.desktop.type(text)
+    seen = ""
+    try:
+        async with asyncio.timeout(60):
+            while seen != text:
+                seen = "".join(KEY.findall((await box.run_shell_command("cat keys 2>/dev/null; true")).text))
+    except TimeoutError:
+        raise AssertionError(f"the keys gave {seen!r}") from None
+    return seen
 
 
 @pytest.mark.parametrize("driver", ["docker", GVISOR] if in_full() else [GVISOR])
@@ -79,14 +98,30 @@ async def test_a_browser_fills_a_form_saves_what_it_shows_and_is_started_anew(dr
         assert (await box.get_info())["enforced"]["browser's own sandbox"].startswith("off: ")
 
 
-@pytest.mark.parametrize("driver", ["docker", GVISOR] if in_full() else ["docker"])
-async def test_a_desktop_takes_keys_shows_windows_and_is_started_again(driver: str, engine: str) -> None:
-    assert await image(engine, "gui") <= MOST_BYTES
-    async with mesh_on(driver, engine) as address, GuiSandboxAsync(base_url=address, timeout=120) as box:
+DESKTOPS = [
+    pytest.param("docker", "gui"),
+    *(
+        pytest.param(driver, template, marks=pytest.mark.needs("runsc"))
+        for driver, template in (("gvisor", "gui"), ("docker", "desktop"), ("gvisor", "desktop"))
+        if in_full()
+    ),
+]
+
+
+@pytest.mark.parametrize(("driver", "template"), DESKTOPS)
+async def test_a_desktop_takes_keys_shows_windows_and_is_started_again(driver: str, template: str, engine: str) -> None:
+    assert await image(engine, template) <= MOST_BYTES
+    async with (
+        mesh_on(driver, engine) as address,
+        FilesystemSandboxAsync(base_url=address, template=template, timeout=120) as box,
+    ):
         assert size_of(await box.desktop.screenshot()) == (1024, 768)
         if driver == "docker":
-            # gVisor gives xterm no terminal: opening it is an input/output error.
             assert await typed(box, "Grüße, 你好") == "Grüße, 你好\n"
+        else:
+            assert await pressed(box, "Grüße, 你好") == "Grüße, 你好"
+            with pytest.raises(WrongState, match="xterm does not run here: gVisor"):
+                await box.desktop.launch("xterm")
         await box.desktop.set_clipboard("copied")
         assert await box.desktop.get_clipboard() == "copied"
         await box.desktop.resize(1280, 800)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from sandmesh._tools import Tool
@@ -35,6 +38,12 @@ _COPY = 'printf %s "$1" | xclip -selection clipboard -in >/dev/null 2>&1'
 _PASTE = "xclip -selection clipboard -out -target UTF8_STRING 2>/dev/null || true"
 _HARMLESS = frozenset({"screenshot", "get_screenshot", "zoom", "cursor_position", "get_cursor_position", "wait"})
 """The actions that change nothing, which work while a person has the desktop."""
+_TERMINALS = frozenset({"xterm", "uxterm", "lxterm", "x-terminal-emulator"})
+"""Those that end where a kernel does not let them take a terminal as their own."""
+_NO_TERMINAL = (
+    "{} does not run here: gVisor's kernel lets no program take a terminal of its choice as its own. Run commands by "
+    "run_shell_command or box.processes; other programs of the desktop work."
+)
 _LAUNCH = 'setsid "$@" </dev/null >/dev/null 2>&1 & echo $!'
 
 
@@ -122,6 +131,9 @@ class Desktop:
         """Start a program in the background."""
         call.started()
         self.view.check()
+        name = request.command[0]
+        if PurePath(name).name in _TERMINALS and not _has_terminals():
+            raise ToolFailure(_NO_TERMINAL.format(name))
         find = 'command -v -- "$1" >/dev/null || { echo "there is no program $1" >&2; exit 1; }; '
         pid = await self._screen.run(call, "/bin/sh", "-c", find + _LAUNCH, "launch", *request.command)
         return await _plain(call, {"pid": int(pid)})
@@ -158,6 +170,15 @@ class Desktop:
         self.view.check()
         await self._screen.set_layout(call, request.layout, request.variant)
         return await _plain(call, {"ok": True})
+
+
+def _has_terminals() -> bool:
+    """Return whether programs can have a terminal of their own: Linux says of this process that it has none."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno != errno.EIO
+    return True
 
 
 async def _plain(call: Call, values: Mapping[str, Any]) -> Outcome:
