@@ -57,6 +57,8 @@ class Rollout:
     missing: int = 0
     steps: int = 0
     creates: list[float] = field(default_factory=list[float])
+    creating: float = 0.0
+    """The seconds from the first request of each round to its last sandbox."""
     uncreated: Counter[str] = field(default_factory=Counter[str])
     blamed: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     memory: list[int] = field(default_factory=list[int])
@@ -105,7 +107,7 @@ async def _settled(client: MeshAsync, mesh: RunningMesh) -> int:
 
 async def _round(client: MeshAsync, mesh: RunningMesh, numbers: range, seen: Rollout) -> None:
     all_there, may_end, tasks = asyncio.Event(), asyncio.Event(), list[asyncio.Task[None]]()
-    episodes, before = list[_Episode](), _cpu_of(mesh)
+    episodes, before, began = list[_Episode](), _cpu_of(mesh), time.perf_counter()
     async with asyncio.timeout(SECONDS * 6):
         items = client.create_many(len(numbers), job="rollout", concurrency=len(numbers), limits={"memory": MEMORY})
         async for item in items:
@@ -116,6 +118,7 @@ async def _round(client: MeshAsync, mesh: RunningMesh, numbers: range, seen: Rol
             episode = _Episode(numbers[item.index], item.sandbox, client, seen)
             episodes.append(episode)
             tasks.append(asyncio.create_task(episode.play(all_there, may_end)))
+        seen.creating += time.perf_counter() - began
         seen.memory.append(proportional_bytes(processes_below(mesh.pid)) // max(1, len(tasks)))
         all_there.set()
         await asyncio.gather(*(episode.played.wait() for episode in episodes))
@@ -248,6 +251,7 @@ def figures_of(seen: Rollout, seconds: float, cpu: float) -> Iterator[Figure]:
     for (kind, fault), count in sorted(seen.blamed.items()):
         yield Figure(f"  {kind}", f'{count}, fault "{fault}"', '"task"' if kind in OWN else 'not "task"')
     yield Figure("creates that failed", str(seen.uncreated.total()), "0")
+    yield Figure("sandboxes created a second, whose first step runs beside", f"{len(creates) / seen.creating:.1f}")
     yield Figure("a create, with its wait (p50, p99)", f"{statistics.median(creates):.2f} s, {p99:.2f} s")
     yield Figure("steps a second, with creates and releases", f"{seen.steps / seconds:.0f}")
     yield Figure("memory that a sandbox takes, PSS", f"{max(seen.memory) / 1e6:.1f} MB")
