@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiodocker import Docker
@@ -10,6 +11,7 @@ from aiodocker import Docker
 from sandmesh.errors import CapabilityMissing
 from sandmeshd.drivers.engine.engine import open_engine
 from sandmeshd.drivers.engine.redroid import MODULE, check_binder, container_spec, start
+from tests.engine import left_on
 
 pytestmark = pytest.mark.needs("root", "docker")
 
@@ -18,7 +20,8 @@ IMAGE = "sandmesh/base:latest"
 
 
 async def test_an_engine_takes_the_configuration_of_a_container_with_android(engine: str) -> None:
-    async with Docker(url=engine) as docker:
+    async with Docker(url=engine) as client:
+        docker: Any = client
         made = await docker.containers.create(container_spec(IMAGE, 1080, 1920))
         try:
             shown = await made.show()
@@ -37,12 +40,12 @@ async def test_an_engine_takes_the_configuration_of_a_container_with_android(eng
 
 @pytest.mark.skipif("binder" in Path("/proc/filesystems").read_text(), reason="this kernel has binder")
 async def test_without_binder_nothing_is_started_and_the_error_has_the_line_that_loads_it(engine: str) -> None:
-    async with open_engine(engine) as opened, Docker(url=engine) as docker:
-        before = len(await docker.containers.list(all=True))
+    async with open_engine(engine) as opened:
+        before = left_on(engine)
         with pytest.raises(CapabilityMissing, match=MODULE) as caught:
             await start(opened, IMAGE)
         assert caught.value.facts["needs"] == "binder"
-        assert len(await docker.containers.list(all=True)) == before
+        assert left_on(engine) == before
 
 
 def test_binder_is_found_as_a_file_system_or_as_a_device(tmp_path: Path) -> None:

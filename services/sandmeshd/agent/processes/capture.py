@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -84,7 +84,7 @@ async def capture(processes: Processes, command: Command, call: Call | None) -> 
 
 
 @contextmanager
-def _killed_after(process: Process) -> Iterator[None]:
+def _killed_after(process: Process) -> Generator[None]:
     try:
         yield
     finally:
